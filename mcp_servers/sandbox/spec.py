@@ -1,0 +1,89 @@
+"""What to run, what it may see, and how much it may use: the records every sandbox backend takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """For the whole process tree of one server, not per process."""
+
+    memory_mb: int = 512
+    processes: int = 64
+    cpu_s: float = 600.0
+    disk_mb: int = 256
+    """Bytes the server may add in its workspace; /tmp has the same size of its own."""
+    stderr_bytes: int = 64_000
+    """Kept tail of standard error; the rest is read and dropped."""
+    line_bytes: int = 32_000_000
+    """Longest line on standard output; a longer one is a `ProtocolError`."""
+    open_files: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    source: Path
+    """On the host: a file or a folder."""
+    target: PurePosixPath
+    """Inside."""
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One server process."""
+
+    argv: tuple[str, ...]
+    """As seen from inside. The first word ``python3`` means the sandbox's own interpreter."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """All of it: nothing is inherited."""
+    mounts: tuple[Mount, ...] = ()
+    workspace: Path | None = None
+    """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
+    network: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class SandboxProcess(Protocol):
+    """A running server. Leaving its context ends the whole tree and waits until it is gone."""
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter: ...
+
+    @property
+    def stdout(self) -> asyncio.StreamReader: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def stderr_tail(self) -> str:
+        """The last of standard error, at most `Limits.stderr_bytes`, for the message of a failure."""
+        ...
+
+    def limit_hit(self) -> str | None:
+        """Which limit ended the server, in words; None where none did."""
+        ...
+
+
+class Sandbox(Protocol):
+    """A longer argv plus limits."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self) -> None:
+        """Raises SandboxUnavailable, saying what to install, where this machine lacks something."""
+        ...
+
+    def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        """Runs the server until the context is left. Raises EnvInfraError where it cannot be started."""
+        ...

@@ -1,0 +1,69 @@
+"""The exceptions of gymcp, one class per boundary that can break.
+
+::
+
+    GymcpError
+    ├── UsageError              the caller asked for something that is not there (command line: exit 2)
+    │   ├── ConfigError         an unknown name, a malformed environment file, a contradictory option
+    │   ├── SandboxUnavailable  this machine lacks what the sandbox needs
+    │   ├── IntegrityError      a download or a lock entry does not have the expected hash
+    │   └── StoreError          a run folder that cannot be written, read, or continued
+    ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
+    │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
+    │   ├── ServerTimeout       the server did not answer in time
+    │   └── ProtocolError       the server said something that is not MCP, too long, or too deep
+    ├── PolicyInfraError        the policy's server could not be reached: the episode has no score
+    └── GraderError             the grader raised: the episode can be graded again
+
+A tool that fails is not an exception: it is a `ToolResult` with ``is_error=True`` that the agent sees.
+"""
+
+from __future__ import annotations
+
+
+class GymcpError(Exception):
+    """Anything gymcp raises on purpose. The message says who, what, why, and what there is instead."""
+
+
+class UsageError(GymcpError):
+    """The caller can mend this: the command line prints one line and exits with 2."""
+
+
+class ConfigError(UsageError):
+    """An unknown name, a malformed environment file, or options that contradict each other."""
+
+
+class SandboxUnavailable(UsageError):
+    """This machine lacks what the chosen sandbox needs."""
+
+
+class IntegrityError(UsageError):
+    """Something fetched or locked does not have the hash it should have."""
+
+
+class StoreError(UsageError):
+    """A run folder that cannot be written, read, or continued."""
+
+
+class EnvInfraError(GymcpError):
+    """The harness's side of an environment broke; the episode's outcome is ``env_infra`` and it has no score."""
+
+
+class ServerDied(EnvInfraError):
+    """The server process ended, or closed its pipe, in the middle of an episode."""
+
+
+class ServerTimeout(EnvInfraError):
+    """The server did not answer in time."""
+
+
+class ProtocolError(EnvInfraError):
+    """The server said something that is not MCP, too long, or too deeply nested."""
+
+
+class PolicyInfraError(GymcpError):
+    """The policy's server could not be reached; the episode's outcome is ``policy_infra``."""
+
+
+class GraderError(GymcpError):
+    """The grader raised; the outcome is ``grader_error`` and the trajectory can be graded again."""

@@ -1,0 +1,254 @@
+"""The records that cross stages: frozen, plain, and documented once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Json = Any
+"""A value `json.loads` can return."""
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    name: str
+    """What the agent calls it: unique in an episode (qualified by the server's name on collision)."""
+    description: str = ""
+    input_schema: Mapping[str, Json] = field(default_factory=dict)
+    annotations: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    id: str
+    """Unique among the calls of one episode."""
+    name: str
+    arguments: Mapping[str, Json] | str = field(default_factory=dict)
+    """A mapping, or the raw text the model wrote where that is not a JSON object (answered with an error result)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One decision of the agent. Without calls the agent speaks, which ends the user turn."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    messages: tuple[Message, ...]
+    """Only what is new since the last action."""
+    tools: tuple[Tool, ...]
+    """What may be called now; it can differ between user turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldTurn:
+    calls: tuple[ToolCall, ...] = ()
+    final_text: str = ""
+    """What the agent says to end this user turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """Budgets of one episode. One that runs out truncates it; it is then graded as it stands."""
+
+    steps: int = 100
+    steps_per_turn: int | None = None
+    """Actions in one user turn."""
+    calls_per_step: int = 64
+    agent_s: float | None = None
+    """Wall-clock seconds of the agent's own thinking."""
+    call_timeout_s: float = 30.0
+    """One tool call; after that the server counts as hung (`ServerTimeout`)."""
+    argument_bytes: int = 1_000_000
+    """Arguments of one call, as JSON; more is refused with an error result."""
+    result_chars: int = 100_000
+    """Text of one result that the agent sees; the rest is cut and the cut is marked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    id: str
+    prompts: tuple[str, ...]
+    """One per user turn."""
+    initial_state: Json = None
+    """Handed to the servers that declare a setup; the only part of a task that enters the sandbox."""
+    target: Json = None
+    """What the grader compares with. Never reaches the sandbox or a prompt."""
+    gold: tuple[GoldTurn, ...] = ()
+    """One per user turn. Never reaches the sandbox or a prompt."""
+    last_necessary: tuple[int, int] | None = None
+    """(user turn, call) of the last gold call without which the task fails; None where there is none."""
+    withheld: tuple[frozenset[str], ...] = ()
+    """Per user turn, the tools that are not on offer in it; empty: all tools, always."""
+    limits: EpisodeLimits | None = None
+    """None: the environment's limits."""
+    split: str = "test"
+    tags: tuple[str, ...] = ()
+    """What reports break down by, most important first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    name: str
+    version: str
+    """Bumped whenever a task changes."""
+    tasks: tuple[Task, ...]
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Tokens of one action, exactly as the engine saw and drew them."""
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[tuple[str, int, int], ...]
+    """(weight version, start, end) spans over `ids`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    call_id: str
+    content: str
+    """As the server gave it, before it was cut for the agent, capped by the transport."""
+    is_error: bool = False
+    seconds: float = 0.0
+    bytes: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One action and its results, executed in order."""
+
+    turn: int
+    """User turn, from 0."""
+    observation: Observation
+    """What the agent saw before it acted."""
+    action: Action
+    results: tuple[ToolResult, ...] = ()
+    reward: float = 0.0
+    state_key: str = ""
+    """Digest of what the agent stood in front of when it acted: the anchor of step-level credit."""
+    world_key: str = ""
+    """Digest of the world after the step."""
+    state_ref: str | None = None
+    """Content address of the state after the step; None where the servers declare none."""
+    sampled: Sampled | None = None
+    valid: bool = True
+    """False where the agent produced nothing usable in this step."""
+    agent_s: float = 0.0
+    """Seconds the agent took to decide."""
+
+
+class Outcome(StrEnum):
+    """How an episode ended: the one table that decides what counts, what trains and what is run again.
+
+    ================  ======  ===========  ======  ==============
+    outcome           score   in the mean  trains  on resume
+    ================  ======  ===========  ======  ==============
+    scored            graded  yes          yes     kept
+    budget_exhausted  graded  yes          yes     kept
+    agent_error       0       yes          yes     kept
+    env_infra         None    no           no      retried, capped
+    policy_infra      None    no           no      retried, capped
+    timeout           None    no           no      retried, capped
+    grader_error      None    no           no      re-graded
+    cancelled         None    no           no      run again
+    ================  ======  ===========  ======  ==============
+    """
+
+    SCORED = "scored"
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    AGENT_ERROR = "agent_error"
+    ENV_INFRA = "env_infra"
+    POLICY_INFRA = "policy_infra"
+    TIMEOUT = "timeout"
+    GRADER_ERROR = "grader_error"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_score(self) -> bool:
+        """True where the episode counts: it has a score, enters means and may train."""
+        return self in (Outcome.SCORED, Outcome.BUDGET_EXHAUSTED, Outcome.AGENT_ERROR)
+
+    @property
+    def is_infra(self) -> bool:
+        """True where the harness failed: counted apart, retried up to a cap."""
+        return self in (Outcome.ENV_INFRA, Outcome.POLICY_INFRA, Outcome.TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    tool_calls: int = 0
+    tool_errors: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    wall_s: float = 0.0
+    reset_s: float = 0.0
+    agent_s: float = 0.0
+    tool_s: float = 0.0
+    grading_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A grader's verdict: unshaped, and in words a person can use."""
+
+    value: float
+    """In [0, 1]; 1 is success."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the verdict and metrics beside it, by name."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """The record of one episode."""
+
+    id: str
+    env: str
+    task: str
+    group: str = ""
+    """Episodes of one task from one policy version."""
+    seed: int = 0
+    trial: int = 0
+    parent: str | None = None
+    """The trajectory this one was forked from."""
+    steps: tuple[Step, ...] = ()
+    initial_key: str = ""
+    """Digest of the world after the reset."""
+    final_key: str = ""
+    final_state: str | None = None
+    """Content address of the last state, captured before the sandbox was torn down."""
+    outcome: Outcome = Outcome.SCORED
+    score: float | None = None
+    """None: there is no score, which is not 0."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    """Why the score is what it is, or what broke."""
+    usage: Usage = field(default_factory=Usage)
+    provenance: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool | None:
+        """True for a full score, False for less, None where there is no score."""
+        return None if self.score is None else self.score >= 1.0
