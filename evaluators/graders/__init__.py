@@ -1,0 +1,5 @@
+"""Graders: pure functions of task and record."""
+
+from gymcp.evaluators.graders.exact import all_of, answer_equals, final_state_equals
+
+__all__ = ["all_of", "answer_equals", "final_state_equals"]

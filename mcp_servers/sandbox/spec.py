@@ -65,6 +65,10 @@ class SandboxProcess(Protocol):
     @property
     def returncode(self) -> int | None: ...
 
+    async def wait(self) -> int:
+        """The exit status, once the server has ended by itself or by a limit."""
+        ...
+
     def stderr_tail(self) -> str:
         """The last of standard error, at most `Limits.stderr_bytes`, for the message of a failure."""
         ...
@@ -79,6 +83,11 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def confined(self) -> bool:
+        """False where a server can do whatever the harness's user can."""
+        ...
 
     def check(self) -> None:
         """Raises SandboxUnavailable, saying what to install, where this machine lacks something."""

@@ -10,7 +10,7 @@ from gymcp.types import Action, Json, Message, Observation, Score, Task, Traject
 class StateReader(Protocol):
     """Reads recorded states by their content address."""
 
-    def __call__(self, ref: str) -> Json:
+    def __call__(self, ref: str, /) -> Json:
         """The state recorded under `ref`. Raises KeyError where there is none."""
         ...
 

@@ -1,0 +1,40 @@
+# Every target does its own set-up: `make demo` and `make test` are all a fresh clone needs.
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+PYTHON ?= python3
+DEMO_OUT ?= runs/demo
+
+.PHONY: setup demo test lint bench clean
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gymcp needs Python >= 3.11; $(PYTHON) is older: try make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# bubblewrap is the one thing that pip cannot bring.
+.PHONY: bwrap
+bwrap:
+	@command -v bwrap >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; \
+	  else echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; fi; }
+
+demo: setup bwrap
+	$(PY) examples/demo.py --out $(DEMO_OUT)
+
+test: setup bwrap
+	GYMCP_REQUIRE_ALL=1 $(PY) -m pytest -n 2
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: setup bwrap
+	$(PY) benchmarks/env_throughput.py
+
+clean: setup
+	$(VENV)/bin/gymcp clean

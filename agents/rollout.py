@@ -1,0 +1,101 @@
+"""One agent in one episode, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.protocols import AgentFactory
+from gymcp.types import Json, Outcome, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One episode to run."""
+
+    task: Task
+    trial: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """What came of a job."""
+
+    job: Job
+    trajectory: Trajectory
+    states: Mapping[str, Json]
+    """What the trajectory refers to, by content address."""
+
+
+async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, *, timeout_s: float) -> Rollout:
+    """Plays the episode to its end. Failures of harness and policy become outcomes without a score, cancelling too.
+
+    A record comes back in any case; who cancels must know itself that it did.
+    """
+    progress = _Progress()
+    started = time.perf_counter()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _play(env, sandbox, make_agent, job, progress)
+    except asyncio.CancelledError:
+        progress.failed = (Outcome.CANCELLED, "interrupted")
+    except TimeoutError:
+        progress.failed = (Outcome.TIMEOUT, f"the episode took more than {timeout_s:g} s")
+    except ServerTimeout as error:
+        progress.failed = (Outcome.TIMEOUT, str(error))
+    except EnvInfraError as error:
+        progress.failed = (Outcome.ENV_INFRA, str(error))
+    except PolicyInfraError as error:
+        progress.failed = (Outcome.POLICY_INFRA, str(error))
+    except Exception as error:  # the boundary: one defect must not take hundreds of episodes with it
+        progress.failed = (Outcome.ENV_INFRA, f"the harness raised {type(error).__name__}: {error}")
+    trajectory = progress.trajectory(env, job)
+    identity = replace(
+        trajectory,
+        id=uuid.uuid4().hex,
+        group=f"{env.spec.name}/{job.task.id}",
+        trial=job.trial,
+        usage=replace(trajectory.usage, wall_s=time.perf_counter() - started),
+    )
+    return Rollout(job=job, trajectory=identity, states=progress.episode.states if progress.episode else {})
+
+
+class _Progress:
+    """How far the episode has come when something outside ends it."""
+
+    def __init__(self) -> None:
+        self.episode: Episode | None = None
+        self.failed: tuple[Outcome, str] | None = None
+
+    def trajectory(self, env: LoadedEnv, job: Job) -> Trajectory:
+        if self.episode and self.episode.graded:
+            return self.episode.graded  # it had ended: a failure while tearing down changes nothing of the record
+        outcome, reason = self.failed or (Outcome.ENV_INFRA, "the episode ended without a record")
+        if self.episode:
+            return self.episode.record(outcome, reason)
+        return Trajectory(id="", env=env.spec.name, task=job.task.id, seed=job.seed, outcome=outcome, reason=reason)
+
+
+async def _play(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, progress: _Progress) -> None:
+    agent = make_agent(job.task, job.seed)
+    async with open_episode(env, sandbox, job.task, seed=job.seed) as episode:
+        progress.episode = episode
+        while True:
+            asked = time.perf_counter()
+            try:
+                action = await agent.act(episode.observation)
+            except PolicyInfraError:
+                raise
+            except Exception as error:
+                raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error
+            transition = await episode.step(action, agent_s=time.perf_counter() - asked)
+            if transition.terminated or transition.truncated:
+                return

@@ -1,0 +1,122 @@
+"""An agent on the tasks of an environment, into the store of a run folder: started, interrupted, continued."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import hashlib
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+
+from gymcp.agents.rollout import Job, Rollout
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.store import TrajectoryStore
+from gymcp.types import Json, Outcome, Suite, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run consists of: the same plan, resumed, is the same run."""
+
+    agent: str
+    sandbox: str = "bwrap"
+    tasks: str = "*"
+    """Glob over task ids."""
+    limit: int = 0
+    """At most this many tasks, evenly spread over the suite; 0: all."""
+    trials: int = 1
+    seed: int = 0
+
+    def config(self, env: LoadedEnv, source: str) -> dict[str, Json]:
+        """What `run.json` records and a resumed run must agree with; `source` is how the user named the environment."""
+        return {
+            "env": env.spec.name,
+            "source": source,
+            "env_version": env.spec.version,
+            "suite": env.suite.name,
+            "suite_version": env.suite.version,
+            "agent": self.agent,
+            "sandbox": self.sandbox,
+            "tasks": self.tasks,
+            "limit": self.limit,
+            "trials": self.trials,
+            "seed": self.seed,
+        }
+
+
+def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
+    """The tasks of the plan that its agent can play. Raises ConfigError where there are none."""
+    if plan.agent not in SCRIPTED:
+        raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(SCRIPTED)}")
+    matching = [task for task in suite.tasks if fnmatch.fnmatchcase(task.id, plan.tasks)]
+    if not matching:
+        some = ", ".join(task.id for task in suite.tasks[:3])
+        raise ConfigError(f"suite '{suite.name}': no task matches '{plan.tasks}'; the ids look like {some}, ...")
+    playable = [task for task in matching if applies(plan.agent, task)]
+    if not playable:
+        raise ConfigError(f"suite '{suite.name}': agent '{plan.agent}' applies to none of the {len(matching)} tasks")
+    if not plan.limit or plan.limit >= len(playable):
+        return tuple(playable)
+    return tuple(playable[i * len(playable) // plan.limit] for i in range(plan.limit))
+
+
+def jobs_of(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
+    """One job for each trial of each task, with a seed of its own that depends on nothing but the plan's."""
+    for trial in range(plan.trials):
+        for task in tasks:
+            drawn = hashlib.sha256(f"{plan.seed}/{task.id}/{trial}".encode()).digest()
+            yield Job(task=task, trial=trial, seed=int.from_bytes(drawn[:4], "big") >> 1)
+
+
+def run_plan(
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    plan: Plan,
+    store: TrajectoryStore,
+    schedule: Schedule,
+    on_start: Callable[[int], None] = lambda total: None,
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> bool:
+    """Runs what the store does not hold yet; False where it was interrupted (SIGINT, SIGTERM), nothing being lost.
+
+    `on_start` is told how many episodes there are to run; `on_episode` gets each that will not be tried again.
+    """
+    done = {key for key, ended in store.attempts().items() if not _runs_again(ended[-1])}
+    jobs = [job for job in jobs_of(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
+    on_start(len(jobs))
+
+    def keep(rollout: Rollout, last: bool) -> None:
+        store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags)
+        if last:
+            on_episode(rollout.trajectory)
+
+    return run_until_signalled(run_jobs(env, sandbox, SCRIPTED[plan.agent], jobs, schedule, keep))
+
+
+def run_until_signalled(work: Coroutine[None, None, None]) -> bool:
+    """Runs `work` to its end; a SIGINT or SIGTERM cancels it, waits for what it does then, and gives False."""
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, task.cancel)
+        try:
+            await task
+        finally:
+            for name in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(name)
+
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+def _runs_again(outcome: Outcome) -> bool:
+    return outcome.is_infra or outcome is Outcome.CANCELLED

@@ -1,0 +1,67 @@
+"""Random instances of a tool's JSON Schema, drawn with a seed, as text a model might have written."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from gymcp.types import Json
+
+MAX_DEPTH = 6
+MAX_ITEMS = 3
+MAX_WORDS = 2000
+"""Words of one message that are remembered."""
+
+
+def words_of(text: str) -> list[str]:
+    """Words, quoted phrases and numbers of a text: what arguments are usually made of."""
+    quoted = re.findall(r"'([^'\n]{1,60})'|\"([^\"\n]{1,60})\"", text[:100_000])
+    phrases = [a or b for a, b in quoted]
+    return (phrases + re.findall(r"[A-Za-z0-9_.@#-]{2,40}", text[:100_000]))[:MAX_WORDS]
+
+
+def sample_instance(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int = 0) -> Json:
+    """A value that the schema allows, for the keywords that tools use; unknown keywords are not looked at."""
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return rng.choice(schema["enum"])
+    for keyword in ("anyOf", "oneOf"):
+        if schema.get(keyword):
+            return sample_instance(rng.choice(schema[keyword]), rng, words, depth)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kind = rng.choice(kind)
+    if kind == "object":
+        return _object(schema, rng, words, depth)
+    if kind == "array":
+        return _array(schema, rng, words, depth)
+    return _scalar(kind, schema, rng, words)
+
+
+def _object(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int) -> dict[str, Json]:
+    required = set(schema.get("required", ()))
+    properties: Mapping[str, Mapping[str, Json]] = schema.get("properties", {})
+    chosen = [name for name in properties if name in required or (depth < MAX_DEPTH and rng.random() < 0.5)]
+    return {name: sample_instance(properties[name], rng, words, depth + 1) for name in chosen}
+
+
+def _array(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int) -> list[Json]:
+    least = schema.get("minItems", 0 if depth >= MAX_DEPTH else 1)
+    most = min(schema.get("maxItems", least + MAX_ITEMS), least + MAX_ITEMS)
+    return [sample_instance(schema.get("items", {}), rng, words, depth + 1) for _ in range(rng.randint(least, most))]
+
+
+def _scalar(kind: str, schema: Mapping[str, Json], rng: random.Random, words: Sequence[str]) -> Json:
+    if kind == "boolean":
+        return rng.random() < 0.5
+    if kind == "null":
+        return None
+    if kind in ("integer", "number"):
+        low, high = schema.get("minimum", 0), schema.get("maximum", 100)
+        if kind == "integer":
+            return rng.randint(int(low), max(int(low), int(high)))
+        return round(rng.uniform(low, max(low, high)), 2)
+    text = rng.choice(words) if words else rng.choice("abcdefgh")
+    return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength", len(text) + 100)]

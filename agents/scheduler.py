@@ -1,0 +1,62 @@
+"""Many episodes at once in one process: no lock-step, and nothing lost but what was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gymcp.agents.rollout import Job, Rollout, rollout
+from gymcp.envs.spec import LoadedEnv
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.protocols import AgentFactory
+
+RETRY_PAUSE_S = 0.5
+"""Before an episode is tried again; doubled for every further attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    concurrency: int = 8
+    episode_timeout_s: float = 600.0
+    """For a whole episode; the backstop behind the bounds of every single wait."""
+    max_attempts: int = 3
+    """Of one job whose harness failed. What the model did wrong is never tried again."""
+
+
+async def run_jobs(
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    make_agent: AgentFactory,
+    jobs: Iterable[Job],
+    schedule: Schedule,
+    on_rollout: Callable[[Rollout, bool], None],
+) -> None:
+    """Runs the jobs, `concurrency` at a time; `on_rollout` gets every attempt, and whether it was the job's last.
+
+    An infrastructure failure is tried again until `max_attempts`. When cancelled, hands over what the running episodes
+    have done so far, waits until their servers are gone, and raises CancelledError.
+    """
+    waiting = deque(jobs)
+
+    async def work() -> None:
+        while waiting:
+            job = waiting.popleft()
+            for attempt in range(schedule.max_attempts):
+                if attempt:
+                    await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
+                done = await rollout(env, sandbox, make_agent, job, timeout_s=schedule.episode_timeout_s)
+                last = not done.trajectory.outcome.is_infra or attempt + 1 == schedule.max_attempts
+                on_rollout(done, last)
+                if last:
+                    break
+
+    workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        waiting.clear()
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""Agents without a model: what every environment must score with them is known in advance.
+
+``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
+(0.0), ``random`` makes valid calls.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gymcp.agents.sampling import sample_instance, words_of
+from gymcp.errors import ConfigError
+from gymcp.protocols import Agent, AgentFactory
+from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
+
+RANDOM_STOP = 0.25
+"""Chance that the random agent ends the user turn instead of making another call."""
+
+
+class Replay:
+    """Plays prepared actions, whatever it sees; then says nothing."""
+
+    def __init__(self, actions: Iterator[Action]) -> None:
+        self._actions = actions
+
+    async def act(self, observation: Observation) -> Action:
+        return next(self._actions, Action())
+
+
+class RandomAgent:
+    """Draws tools and arguments that are valid by their schemas, with words it has read; the same seed, the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._words: list[str] = []
+        self._calls = 0
+
+    async def act(self, observation: Observation) -> Action:
+        for message in observation.messages:
+            self._words += words_of(message.content)
+        if not observation.tools or self._random.random() < RANDOM_STOP:
+            return Action(text="I am done.")
+        tool = self._random.choice(observation.tools)
+        arguments = sample_instance(tool.input_schema, self._random, self._words)
+        self._calls += 1
+        call = ToolCall(id=f"call_{self._calls}", name=tool.name, arguments=arguments)
+        return Action(tool_calls=(call,))
+
+
+def oracle(task: Task, seed: int) -> Agent:
+    """Gold calls, one in each action where the step budget allows, then the gold's final text, in every user turn."""
+    return Replay(_play(task, task.gold))
+
+
+def null(task: Task, seed: int) -> Agent:
+    """Says nothing and calls nothing."""
+    return Replay(iter(()))
+
+
+def mutated(task: Task, seed: int) -> Agent:
+    """The oracle without the last gold call that the task needs. Raises ConfigError where a task has none."""
+    if task.last_necessary is None:
+        raise ConfigError(f"agent 'mutated': task '{task.id}' has no necessary gold call")
+    turn, index = task.last_necessary
+    calls = task.gold[turn].calls
+    shorter = replace(task.gold[turn], calls=calls[:index] + calls[index + 1 :])
+    return Replay(_play(task, (*task.gold[:turn], shorter, *task.gold[turn + 1 :])))
+
+
+def random_agent(task: Task, seed: int) -> Agent:
+    """Valid random calls."""
+    return RandomAgent(seed)
+
+
+SCRIPTED: dict[str, AgentFactory] = {"oracle": oracle, "null": null, "mutated": mutated, "random": random_agent}
+
+
+def applies(agent: str, task: Task) -> bool:
+    """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
+    if agent == "oracle":
+        return bool(task.gold)
+    return agent != "mutated" or task.last_necessary is not None
+
+
+def _play(task: Task, gold: Sequence[GoldTurn]) -> Iterator[Action]:
+    budget = task.limits.steps_per_turn if task.limits and task.limits.steps_per_turn else math.inf
+    for turn in gold:
+        # The last action of a user turn speaks, so one less than the budget is left for calls.
+        per_action = max(1, math.ceil(len(turn.calls) / (budget - 1)))
+        for start in range(0, len(turn.calls), per_action):
+            yield Action(tool_calls=turn.calls[start : start + per_action])
+        yield Action(text=turn.final_text)

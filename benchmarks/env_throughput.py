@@ -1,0 +1,167 @@
+"""How fast episodes run: whole BFCL oracle episodes at several concurrencies, under one sandbox.
+
+Prints a table; with --json one object. "Harness share" is the CPU time of this process over that of this process and
+the servers together. The baseline of the server start is a bare interpreter under the same sandbox, in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gymcp.agents.rollout import Rollout
+from gymcp.agents.runs import Plan, jobs_of, select_tasks
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.mcp_servers.sandbox import Launch, Sandbox, get_sandbox
+from gymcp.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    metric: str
+    value: float
+    unit: str
+    baseline: str | None = None
+    baseline_value: float | None = None
+    ratio: float | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="bfcl")
+    parser.add_argument("--sandbox", default="bwrap")
+    parser.add_argument("--quick", action="store_true", help="96 episodes at each concurrency instead of all")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    env, sandbox = load_env(load_spec(args.env)), get_sandbox(args.sandbox)
+    sandbox.check()
+    bare = asyncio.run(_bare_starts(sandbox, 10 if args.quick else 30))
+    results = [Result(metric="bare interpreter start p50", value=statistics.median(bare), unit="ms")]
+    for concurrency in (1, 16, 64):
+        results += _measure(env, sandbox, concurrency, 96 if args.quick else 0, statistics.median(bare))
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
+    if args.json:
+        results_json = [asdict(result) for result in results]
+        print(json.dumps({"name": "env_throughput", "machine": machine, "results": results_json}))
+        return
+    table = Table(title=f"{args.env} under {args.sandbox} · {machine}", title_justify="left", header_style="bold")
+    for heading in ("metric", "value", "unit", "baseline", "ratio"):
+        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
+    for result in results:
+        ratio = f"{result.ratio:.2f}" if result.ratio is not None else ""
+        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
+    Console().print(table)
+
+
+def _measure(env: LoadedEnv, sandbox: Sandbox, concurrency: int, limit: int, bare_ms: float) -> list[Result]:
+    plan = Plan(agent="oracle", sandbox=sandbox.name, limit=limit)
+    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    ended: list[Trajectory] = []
+    memory: list[float] = []
+
+    def note(rollout: Rollout, last: bool) -> None:
+        ended.append(rollout.trajectory)
+
+    async def run() -> None:
+        watching = asyncio.create_task(_watch_memory(memory, concurrency))
+        await run_jobs(env, sandbox, SCRIPTED["oracle"], jobs, Schedule(concurrency=concurrency), note)
+        watching.cancel()
+
+    before, started = _cpu_s(), time.perf_counter()
+    asyncio.run(run())
+    wall = time.perf_counter() - started
+    own, children = (after - earlier for after, earlier in zip(_cpu_s(), before, strict=True))
+    starts = [trajectory.usage.reset_s * 1e3 for trajectory in ended]
+    calls = [result.seconds * 1e3 for t in ended for step in t.steps for result in step.results]
+    at = f"@{concurrency}"
+    return [
+        Result(metric=f"episodes {at}", value=len(ended) / wall, unit="episodes/s"),
+        Result(metric=f"seconds for {len(ended)} episodes {at}", value=wall, unit="s"),
+        Result(metric=f"scored 1.0 {at}", value=sum(t.score == 1.0 for t in ended) / len(ended), unit="share"),
+        *_quantiles(f"reset {at}", starts, bare_ms),
+        *_quantiles(f"call {at}", calls),
+        Result(metric=f"harness share of CPU {at}", value=own / (own + children), unit="share"),
+        Result(metric=f"memory per live episode {at}", value=statistics.median(memory or [0.0]), unit="MiB"),
+    ]
+
+
+def _quantiles(metric: str, values: Sequence[float], bare_ms: float | None = None) -> list[Result]:
+    found = []
+    for name, share in (("p50", 0.50), ("p95", 0.95)):
+        value = sorted(values)[int(share * (len(values) - 1))]
+        found.append(
+            Result(metric=f"{metric} {name}", value=value, unit="ms")
+            if bare_ms is None
+            else Result(
+                metric=f"{metric} {name}",
+                value=value,
+                unit="ms",
+                baseline="bare interpreter start p50",
+                baseline_value=bare_ms,
+                ratio=value / bare_ms,
+            )
+        )
+    return found
+
+
+async def _bare_starts(sandbox: Sandbox, count: int) -> list[float]:
+    """Milliseconds from the start of an interpreter in the sandbox to its first byte."""
+    times = []
+    launch = Launch(argv=("python3", "-s", "-S", "-c", "print(1)"))
+    for _ in range(count):
+        started = time.perf_counter()
+        async with sandbox.start(launch) as process:
+            await process.stdout.readline()
+            times.append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+async def _watch_memory(into: list[float], concurrency: int) -> None:
+    """Samples the proportional set size of the servers, per live episode, twice a second."""
+    while True:
+        await asyncio.sleep(0.5)
+        into.append(await asyncio.to_thread(_servers_pss_mib) / concurrency)
+
+
+def _servers_pss_mib() -> float:
+    """The proportional set size of all descendants of this process."""
+    own, parents = os.getpid(), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    kib = 0
+    for pid, parent in parents.items():
+        ancestor = parent
+        while ancestor in parents and ancestor != own:
+            ancestor = parents[ancestor]
+        if ancestor == own:
+            with contextlib.suppress(OSError):
+                lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+                kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
+
+
+def _cpu_s() -> tuple[float, float]:
+    """CPU seconds of this process, and of its children that have ended."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
+
+
+if __name__ == "__main__":
+    main()

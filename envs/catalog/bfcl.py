@@ -1,0 +1,12 @@
+"""BFCL v4 multi-turn: 800 third-party tasks over eight stateful APIs."""
+
+from gymcp.envs.spec import EnvSpec
+from gymcp.envs.suites import bfcl
+
+ENV = EnvSpec(
+    name="bfcl",
+    description="BFCL v4 multi-turn: 800 tasks, 128 tools, graded in every user turn at parity with upstream.",
+    servers=bfcl.servers,
+    suite=bfcl.load_suite,
+    grade=bfcl.grade,
+)

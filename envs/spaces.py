@@ -1,0 +1,91 @@
+"""Gymnasium spaces for text and for the records of a tool-calling episode, and the way between space and record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from gymcp.types import Action, Message, Observation, Tool, ToolCall
+
+SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789 _-.,{}[]\"':\n"
+MAX_SAMPLE = 40
+
+
+class AnyText(spaces.Space[str]):
+    """Every Python string. `gymnasium.spaces.Text` wants a finite alphabet, which language does not have."""
+
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(shape=(), dtype=None, seed=seed)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A short string over a small alphabet of letters and JSON punctuation; masks are not supported."""
+        size = int(self.np_random.integers(0, MAX_SAMPLE))
+        return "".join(SAMPLE_ALPHABET[i] for i in self.np_random.integers(0, len(SAMPLE_ALPHABET), size))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "AnyText()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AnyText)
+
+    def __hash__(self) -> int:
+        return hash(AnyText)
+
+
+def action_space() -> spaces.Dict:
+    """What to say and which tools to call; a call's arguments are JSON text."""
+    call = spaces.Dict({"name": AnyText(), "arguments": AnyText()})
+    return spaces.Dict({"text": AnyText(), "tool_calls": spaces.Sequence(call)})
+
+
+def observation_space() -> spaces.Dict:
+    """The messages since the last action, and the tools on offer."""
+    message = spaces.Dict(
+        {"role": AnyText(), "content": AnyText(), "tool_call_id": AnyText(), "is_error": spaces.Discrete(2)}
+    )
+    tool = spaces.Dict({"name": AnyText(), "description": AnyText(), "input_schema": AnyText()})
+    return spaces.Dict({"messages": spaces.Sequence(message), "tools": spaces.Sequence(tool)})
+
+
+def to_action(value: Action | Mapping[str, Any], step: int) -> Action:
+    """The record of an element of the action space. Call ids are made from the step's number, so they repeat."""
+    if isinstance(value, Action):
+        return value
+    calls = tuple(
+        ToolCall(id=f"call_{step}_{index}", name=call["name"], arguments=call["arguments"])
+        for index, call in enumerate(value["tool_calls"])
+    )
+    return Action(text=value["text"], tool_calls=calls)
+
+
+def from_observation(observation: Observation) -> dict[str, Any]:
+    """The element of the observation space for a record."""
+    return {
+        "messages": tuple(_message(message) for message in observation.messages),
+        "tools": tuple(_tool(tool) for tool in observation.tools),
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return {
+        "role": message.role,
+        "content": message.content,
+        "tool_call_id": message.tool_call_id or "",
+        "is_error": np.int64(message.is_error),
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    schema = json.dumps(tool.input_schema, sort_keys=True)
+    return {"name": tool.name, "description": tool.description, "input_schema": schema}

@@ -1,0 +1,58 @@
+"""What defines an environment: one `EnvSpec`, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gymcp.envs.users import ScriptedUser
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.protocols import Grader, User
+from gymcp.types import EpisodeLimits, Suite, Task
+
+Anchor = Literal["world", "world+observation", "world+history"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """An environment: servers, tasks and a grader.
+
+    With one server, a task's ``initial_state`` is that server's and a recorded state is the server's; with several,
+    both are mappings by server name.
+    """
+
+    name: str
+    servers: Callable[[], tuple[ServerSpec, ...]] | tuple[ServerSpec, ...]
+    """A function where making the specs installs something."""
+    suite: Callable[[], Suite] | Suite
+    grade: Grader
+    description: str = ""
+    """One line for people."""
+    version: str = "0"
+    """Part of every state key: bump it when the servers behave differently."""
+    anchor: Anchor = "world+observation"
+    """What two steps must share to be compared by step-level credit, always within one task."""
+    limits: EpisodeLimits = field(default_factory=EpisodeLimits)
+    tools: frozenset[str] | None = None
+    """The tools on offer; None: all that the servers list."""
+    user: Callable[[Task], User] = lambda task: ScriptedUser(task.prompts)
+    """Who answers when the agent speaks."""
+    cost: Callable[[str], float] = lambda tool: 0.0
+    """Price of one call of a tool, recorded with its result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEnv:
+    """An environment with its servers and tasks at hand."""
+
+    spec: EnvSpec
+    servers: tuple[ServerSpec, ...]
+    suite: Suite
+
+
+def load_env(spec: EnvSpec) -> LoadedEnv:
+    """Makes the servers and reads the tasks; the first time, that may install a suite."""
+    servers = spec.servers() if callable(spec.servers) else spec.servers
+    suite = spec.suite() if callable(spec.suite) else spec.suite
+    return LoadedEnv(spec=spec, servers=servers, suite=suite)

@@ -1,0 +1,158 @@
+"""BFCL multi-turn: 800 tasks over 128 tools in 8 stateful classes, from upstream's own wheel.
+
+Nothing of upstream is in this repository. The wheel is fetched once and split: ``server/`` holds what may be mounted in
+a sandbox, ``private/`` what must not be readable from inside one (tasks, gold, targets).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gymcp.envs.suites.bfcl_targets import compute_targets, run_to_end
+from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
+from gymcp.envs.suites.install import Wheel, fetch_wheel, make_once, precompile, unpack, write_once
+from gymcp.errors import SandboxUnavailable
+from gymcp.evaluators.graders.bfcl import grade
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox, interpreter
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.paths import gymcp_home
+from gymcp.types import Suite
+
+__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "load_suite", "servers"]
+
+BFCL = Wheel(
+    name="bfcl-eval",
+    version="2026.3.23",
+    sha256="3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a",
+)
+MPMATH = Wheel(
+    name="mpmath",
+    version="1.4.1",
+    sha256="dc4f0ea2304480d4a9a48a94c1020571558ade522b44a6912efac63a586e140f",
+)
+PROGRAM = "gymcp.mcp_servers.programs.bfcl"
+REVISION = 1
+"""Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
+INSIDE = PurePosixPath("/srv/bfcl")
+"""Where ``server/`` appears in the sandbox."""
+
+_CODE = "bfcl_eval/eval_checker/multi_turn_eval/func_source_code"
+_DOCUMENTS = "bfcl_eval/data/multi_turn_func_doc"
+_MODULES = (
+    *("gorilla_file_system", "math_api", "message_api", "posting_api"),
+    *("ticket_api", "trading_bot", "travel_booking", "vehicle_control"),
+)
+_PACKAGES = ("bfcl_eval", "bfcl_eval/eval_checker", "bfcl_eval/eval_checker/multi_turn_eval", _CODE)
+_MOUNTED = frozenset(
+    [f"{package}/__init__.py" for package in _PACKAGES]
+    + [f"{_CODE}/{module}.py" for module in (*_MODULES, "long_context")]
+    + [f"{_DOCUMENTS}/{module}.json" for module in _MODULES]
+)
+_PRIVATE = {"bfcl_eval/constants/default_prompts.py": "default_prompts.py"}
+for _category in CATEGORIES:
+    _PRIVATE[f"bfcl_eval/data/BFCL_v4_multi_turn_{_category}.json"] = f"questions/{_category}.json"
+    _PRIVATE[f"bfcl_eval/data/possible_answer/BFCL_v4_multi_turn_{_category}.json"] = f"gold/{_category}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BfclFiles:
+    root: Path
+
+    @property
+    def server(self) -> Path:
+        """What may be mounted: the classes, the documents of their functions, mpmath."""
+        return self.root / "server"
+
+    @property
+    def private(self) -> Path:
+        """What must never be readable from inside a sandbox."""
+        return self.root / "private"
+
+    @property
+    def tasks(self) -> Path:
+        """Tasks with targets, as this code makes them; another version of it uses another file."""
+        return self.private / f"tasks-{_fingerprint()}.json"
+
+
+def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
+    """The suite's files in gymcp's cache. What is complete is used as it is, without network.
+
+    Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap where this machine has
+    it. Raises IntegrityError for a wheel with another hash, UsageError where one cannot be had.
+    """
+    home = home or gymcp_home()
+
+    def make(folder: Path) -> None:
+        bfcl = fetch_wheel(BFCL, home / "wheels")
+        unpack(bfcl, folder / "server", lambda name: name if name in _MOUNTED else None)
+        unpack(bfcl, folder / "private", _PRIVATE.get)
+        unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
+        precompile(folder / "server", Path(interpreter().path))
+
+    files = BfclFiles(root=make_once(home / "suites" / "bfcl" / BFCL.version, make))
+    if not files.tasks.is_file():
+        tasks = read_tasks(files.private, files.server / _CODE)
+        targets = compute_targets(tasks, functools.partial(replay, files, sandbox or _sandbox()))
+        write_once(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]))
+    return files
+
+
+def replay(files: BfclFiles, sandbox: Sandbox, text: str) -> str:
+    """Calls on fresh worlds, one task a line; the program says what a line holds and what comes back for it."""
+    return run_to_end(bfcl_server(files), sandbox, text, "--replay")
+
+
+def load_suite(home: Path | None = None, *, withhold_excluded: bool = True) -> Suite:
+    """All 800 tasks, installed where they are not yet.
+
+    `withhold_excluded`: keep from the agent what 72 tasks list as ``excluded_function``. Upstream's harness never reads
+    that field, so its leaderboard offers these functions.
+    """
+    rows = json.loads(install_bfcl(home).tasks.read_text(encoding="utf-8"))
+    return Suite(
+        name="bfcl",
+        version=f"{BFCL.version}+{REVISION}" + ("" if withhold_excluded else "-unrestricted"),
+        tasks=tuple(to_task(row, withhold_excluded=withhold_excluded) for row in rows),
+        source=f"{BFCL.name}=={BFCL.version}",
+    )
+
+
+def servers() -> tuple[ServerSpec, ...]:
+    """The servers of the environment, installed where they are not yet."""
+    return (bfcl_server(install_bfcl()),)
+
+
+def bfcl_server(files: BfclFiles) -> ServerSpec:
+    """The one server of every task; `Task.initial_state` says which classes it is made of."""
+    return native_server("bfcl", PROGRAM, mounts=[Mount(source=files.server, target=INSIDE)], python_path=[INSIDE])
+
+
+def _sandbox() -> Sandbox:
+    sandbox = get_sandbox("bwrap")
+    try:
+        sandbox.check()
+    except SandboxUnavailable:
+        return get_sandbox("none")  # what runs has the pinned hash
+    return sandbox
+
+
+def _of_mpmath(name: str) -> str | None:
+    kept = name.startswith("mpmath/") and name.endswith(".py") and not name.startswith("mpmath/tests/")
+    return name if kept else None
+
+
+def _fingerprint() -> str:
+    """Of all that decides what a task's record holds."""
+    modules = (PROGRAM, __name__, "gymcp.envs.suites.bfcl_tasks", "gymcp.envs.suites.bfcl_targets")
+    found = hashlib.sha256(f"{BFCL.sha256} {MPMATH.sha256}".encode())
+    for name in (*modules, "gymcp.evaluators.graders.bfcl"):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.update(Path(spec.origin).read_bytes())
+    return found.hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""Fetches third-party suites: a pinned wheel, checked and unpacked by an allow-list. No code of it runs here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.errors import IntegrityError, UsageError
+
+DOWNLOAD_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    name: str
+    version: str
+    sha256: str
+    """Of the wheel file, in hex."""
+
+    @property
+    def filename(self) -> str:
+        """Of a wheel in pure Python."""
+        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
+    """The wheel's file in `folder`, downloaded where it is not there yet, with the expected hash.
+
+    Raises IntegrityError for any other hash, UsageError where it cannot be had.
+    """
+    path = folder / wheel.filename
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as made:
+            _download(wheel, Path(made))
+            _check(Path(made) / wheel.filename, wheel)
+            (Path(made) / wheel.filename).replace(path)
+    _check(path, wheel)
+    return path
+
+
+def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None:
+    """Writes the members of a wheel that `keep` gives a place under `into`; None leaves a member out."""
+    with zipfile.ZipFile(archive) as members:
+        for member in members.infolist():
+            place = None if member.is_dir() else keep(member.filename)
+            if place is None:
+                continue
+            path = (into / place).resolve()
+            if not path.is_relative_to(into.resolve()):
+                raise IntegrityError(f"{archive.name}: member '{member.filename}' would be written outside its folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(members.read(member))
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        make(made)
+        made.chmod(0o755)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster, with the same content
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def write_once(path: Path, text: str) -> None:
+    """All of the text or nothing: a reader never sees half a file."""
+    handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(made).chmod(0o644)
+        Path(made).replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(made).unlink()
+
+
+def precompile(folder: Path, python: Path) -> None:
+    """Byte code beside the sources, for that interpreter only; it is never checked against them again."""
+    if not python.exists():
+        return
+    argv = [str(python), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    done = subprocess.run([*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise UsageError(f"{folder.name}: {python} cannot compile it: {done.stdout.strip() or done.stderr.strip()}")
+
+
+def _download(wheel: Wheel, folder: Path) -> None:
+    wanted = f"{wheel.name}=={wheel.version}"
+    argv = [*_pip(wanted), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
+    argv += ["--disable-pip-version-check", "--dest", str(folder), wanted]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"{wanted}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error
+    if done.returncode != 0 or not (folder / wheel.filename).is_file():
+        why = (done.stderr.strip() or "no such wheel").splitlines()[-1]
+        raise UsageError(f"{wanted}: cannot be downloaded: {why}; connect to a package index, or set PIP_INDEX_URL")
+
+
+def _pip(wanted: str) -> list[str]:
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    if uv := shutil.which("uv"):
+        return [uv, "tool", "run", "pip"]
+    raise UsageError(
+        f"{wanted}: {sys.executable} has no pip to download with; run `python -m ensurepip`, or install uv"
+    )
+
+
+def _check(path: Path, wheel: Wheel) -> None:
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != wheel.sha256:
+        raise IntegrityError(
+            f"{path}: expected sha256 {wheel.sha256}, found {found}; delete the file to fetch it again"
+        )

@@ -1,0 +1,180 @@
+"""BFCL multi-turn's verdict, as upstream's `multi_turn_checker` gives it, from the record alone.
+
+A user turn passes where its gold is empty, or where the agent called something in it, the public state of every world
+equals the gold's, and each gold response of the turn is among all responses so far, as often as the gold has it. An
+episode passes where all turns do and none is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gymcp.errors import GraderError
+from gymcp.protocols import StateReader
+from gymcp.types import Json, Score, Task, Trajectory
+
+MAX_INLINE = 2000
+"""Characters of a value that a target holds; of a longer one it holds the digest."""
+DIGEST = "$sha256"
+_TAGS = re.compile(r"\.\$(?:directory|file)\[1\]|\$number:")
+"""What stands in a path for JSON's sake and says nothing to a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedTurn:
+    """What an agent did in one user turn."""
+
+    acted: bool
+    """It called at least one tool, with arguments one can read."""
+    responses: tuple[str, ...]
+    state: Json
+    """Public state after the turn: class -> attribute -> value; None where the turn is not graded."""
+
+
+def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """Value 1 where upstream says valid, else 0.
+
+    Components: ``turns_passed``, the share of graded turns that pass; ``did_not_act``, the share of turns with empty
+    gold in which the agent rightly called nothing, only where there are such turns. Raises GraderError where the record
+    lacks a state.
+    """
+    return judge(task.target, _played(task.target, trajectory, states))
+
+
+def judge(target: Json, played: Sequence[PlayedTurn]) -> Score:
+    """The verdict on turns that were played in order; fewer than the target's is an episode that broke off."""
+    turns: Sequence[Json] = target["turns"]
+    responses: Counter[str] = Counter()
+    faults: list[str] = []
+    graded = passed = 0
+    for number, turn in enumerate(turns, start=1):
+        fault = "the episode ended before it"
+        if number <= len(played):
+            responses.update(played[number - 1].responses)
+            fault = _fault(turn, played[number - 1], responses) if turn is not None else ""
+        graded += turn is not None
+        passed += turn is not None and not fault
+        if fault:
+            faults.append(f"turn {number} of {len(turns)}: {fault}")
+    components = {"turns_passed": passed / graded if graded else 1.0}
+    silent = [index for index, turn in enumerate(turns) if turn is None]
+    if silent:
+        components["did_not_act"] = sum(i < len(played) and not played[i].acted for i in silent) / len(silent)
+    return Score(value=0.0 if faults else 1.0, components=components, reason=faults[0] if faults else "")
+
+
+def make_target(turns: Sequence[PlayedTurn | None]) -> Json:
+    """The target whose gold was played so; None is a turn with empty gold."""
+    return {
+        "turns": [
+            turn
+            and {
+                "responses": list(turn.responses),
+                "state": {
+                    name: {key: _shorten(value) for key, value in attributes.items()}
+                    for name, attributes in turn.state.items()
+                },
+            }
+            for turn in turns
+        ]
+    }
+
+
+def _fault(turn: Json, played: PlayedTurn, so_far: Counter[str]) -> str:
+    """Why the turn does not pass; empty where it does."""
+    if not played.acted:
+        return "no tool was called"
+    for name, attributes in turn["state"].items():
+        for key, expected in attributes.items():
+            found = (played.state.get(name) or {}).get(key, {"$missing": True})
+            if not _equal(found, expected):
+                return _difference(found, expected, f"{name}.{key}")
+    missing = Counter(turn["responses"]) - so_far
+    if missing:
+        return f"no call has answered {_brief(next(iter(missing)))}"
+    return ""
+
+
+def _played(target: Json, trajectory: Trajectory, states: StateReader) -> list[PlayedTurn]:
+    reached = max((step.turn for step in trajectory.steps), default=-1) + 1
+    turns = []
+    for index, expected in enumerate(target["turns"][:reached]):
+        steps = [step for step in trajectory.steps if step.turn == index]
+        calls = [call for step in steps for call in step.action.tool_calls]
+        acted = any(_is_readable(call.arguments) for call in calls)
+        state = None
+        if acted and expected is not None:
+            ref = steps[-1].state_ref
+            if ref is None:
+                raise GraderError(f"trajectory {trajectory.id}: turn {index + 1} has no recorded state")
+            try:
+                state = states(ref)["public"]
+            except KeyError as error:
+                raise GraderError(f"trajectory {trajectory.id}: state {ref} is not in the store") from error
+        responses = tuple(result.content for step in steps for result in step.results)
+        turns.append(PlayedTurn(acted=acted, responses=responses, state=state))
+    return turns
+
+
+def _is_readable(arguments: Mapping[str, Json] | str) -> bool:
+    """Upstream skips what it cannot decode, as if it had not been said."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(arguments, Mapping)
+
+
+def _shorten(value: Json) -> Json:
+    text = _canonical(value)
+    if len(text) <= MAX_INLINE:
+        return value
+    return {DIGEST: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()}
+
+
+def _equal(found: Json, expected: Json) -> bool:
+    if isinstance(expected, dict) and DIGEST in expected:
+        return bool(_shorten(found) == expected)
+    return bool(found == expected)
+
+
+def _canonical(value: Json) -> str:
+    """One text for all values that Python finds equal: 1 == 1.0 == True, whatever the order of keys."""
+    return json.dumps(_even(value), sort_keys=True)
+
+
+def _even(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _even(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_even(inner) for inner in value]
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value
+
+
+def _difference(found: Json, expected: Json, where: str) -> str:
+    """The first place at which the two differ, in words."""
+    if isinstance(expected, dict) and isinstance(found, dict) and DIGEST not in expected:
+        if uneven := sorted(expected.keys() ^ found.keys()):
+            says = "is missing" if uneven[0] in expected else "should not be there"
+            return f"{_TAGS.sub('', f'{where}.{uneven[0]}')} {says}"
+        key = next(key for key in expected if found[key] != expected[key])
+        return _difference(found[key], expected[key], f"{where}.{key}")
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        index = next(index for index, value in enumerate(expected) if found[index] != value)
+        return _difference(found[index], expected[index], f"{where}[{index}]")
+    return f"{_TAGS.sub('', where)} differs: expected {_brief(expected)}, found {_brief(found)}"
+
+
+def _brief(value: Json) -> str:
+    if isinstance(value, dict) and DIGEST in value:
+        return "another long value"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else text[:120] + "…"

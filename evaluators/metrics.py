@@ -1,0 +1,148 @@
+"""From the episodes of a run to the numbers one quotes. What has no score is counted apart and is in no mean."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gymcp.evaluators.statistics import Interval, mean_ci95, pass_at_k, pass_hat_k
+from gymcp.store import EpisodeRow
+from gymcp.types import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How often a set of episodes succeeded, and of how many that can be said."""
+
+    episodes: int
+    scored: int
+    success: float | None
+    """Share of full scores among the scored episodes; None where none is scored."""
+    ci95: Interval | None
+    """Of `success`; None where none is scored."""
+    coverage: str
+    """In words: "488/500 scored, 12 infra"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassK:
+    """Success over k trials of a task, averaged over the tasks that have at least k scored ones."""
+
+    k: int
+    at: float
+    """pass@k: at least one of k succeeds."""
+    hat: float
+    """pass^k: all of k succeed."""
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    overall: Rate
+    mean_score: float | None
+    """With partial credit; None where none is scored."""
+    mean_score_ci95: Interval | None
+    outcomes: Mapping[Outcome, int]
+    """Those that occurred, in the order of `Outcome`."""
+    tool_calls: int
+    tool_errors: int
+    wall_s: float
+    """Summed over episodes, which may have run side by side."""
+    breakdown: Mapping[str, Rate]
+    """By tag: first tags first, as they are the most important, in the order of first appearance."""
+    components: Mapping[str, float]
+    """Mean of each over the scored episodes that have it."""
+    pass_k: tuple[PassK, ...]
+    """For k = 1 up to the most trials that any task has; empty where no task has more than one."""
+
+
+def summarise(rows: Iterable[EpisodeRow]) -> Summary:
+    """The numbers of a run. Attempts that a later one replaced do not count."""
+    counted = [row for row in rows if row.latest]
+    scored = [row for row in counted if row.score is not None]
+    outcomes = Counter(row.outcome for row in counted)
+    scores = _by_task((row.task, row.score) for row in scored if row.score is not None)
+    return Summary(
+        overall=rate(counted),
+        mean_score=_mean([score for of_task in scores.values() for score in of_task]),
+        mean_score_ci95=mean_ci95(scores),
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+        tool_calls=sum(row.usage.tool_calls for row in counted),
+        tool_errors=sum(row.usage.tool_errors for row in counted),
+        wall_s=math.fsum(row.usage.wall_s for row in counted),
+        breakdown=_breakdown(counted),
+        components=_components(scored),
+        pass_k=_pass_k(scored),
+    )
+
+
+def rate(rows: Sequence[EpisodeRow]) -> Rate:
+    """How often these episodes succeeded."""
+    successes = _by_task((row.task, float(row.success)) for row in rows if row.success is not None)
+    flat = [success for of_task in successes.values() for success in of_task]
+    return Rate(
+        episodes=len(rows),
+        scored=len(flat),
+        success=_mean(flat),
+        ci95=mean_ci95(successes),
+        coverage=_coverage(rows),
+    )
+
+
+def _coverage(rows: Sequence[EpisodeRow]) -> str:
+    lost = Counter(_lost_to(row.outcome) for row in rows if row.score is None)
+    scored = len(rows) - lost.total()
+    return ", ".join([f"{scored}/{len(rows)} scored", *(f"{n} {why}" for why, n in sorted(lost.items()))])
+
+
+def _lost_to(outcome: Outcome) -> str:
+    if outcome.is_infra:
+        return "infra"
+    return "ungraded" if outcome.has_score else str(outcome).replace("_", " ")
+
+
+def _breakdown(rows: Sequence[EpisodeRow]) -> dict[str, Rate]:
+    deepest = max((len(row.tags) for row in rows), default=0)
+    tags = dict.fromkeys(row.tags[place] for place in range(deepest) for row in rows if place < len(row.tags))
+    return {tag: rate([row for row in rows if tag in row.tags]) for tag in tags}
+
+
+def _components(scored: Sequence[EpisodeRow]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in scored for name in row.components)
+    return {
+        name: math.fsum(values) / len(values)
+        for name in names
+        if (values := [row.components[name] for row in scored if name in row.components])
+    }
+
+
+def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
+    trials = _by_task((row.task, float(row.success or 0.0)) for row in scored)
+    most = max(map(len, trials.values()), default=0)
+    if most < 2:
+        return ()
+    found = []
+    for k in range(1, most + 1):
+        counts = [(len(of_task), int(sum(of_task))) for of_task in trials.values() if len(of_task) >= k]
+        found.append(
+            PassK(
+                k=k,
+                at=math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts),
+                hat=math.fsum(pass_hat_k(n, c, k) for n, c in counts) / len(counts),
+                tasks=len(counts),
+            )
+        )
+    return tuple(found)
+
+
+def _by_task(scores: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for task, score in scores:
+        found.setdefault(task, []).append(score)
+    return found
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

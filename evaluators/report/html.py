@@ -1,0 +1,59 @@
+"""HTML that is escaped by construction: text becomes markup only through `element`."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+
+# control characters act on terminals; the bidirectional ones make text read as something else than it is
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_VOID = {"meta", "line", "rect", "circle", "br"}
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """Markup. Only `element`, `raw` and `join` make one."""
+
+    text: str
+
+
+def visible(text: str) -> str:
+    """The text with its control, bidirectional and surrogate characters spelt out: safe to print and to encode."""
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def element(tag: str, *children: Html | str, **attributes: str) -> Html:
+    """``<tag>children</tag>``, texts and attribute values escaped. `class_` is ``class``, ``_`` in a name is ``-``."""
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(visible(value))}"' for name, value in attributes.items()
+    )
+    if tag in _VOID:
+        return Html(f"<{tag}{written}>") if tag in {"meta", "br"} else Html(f"<{tag}{written}/>")
+    return Html(f"<{tag}{written}>{join(*children).text}</{tag}>")
+
+
+def join(*children: Html | str) -> Html:
+    """The children one after another, texts escaped."""
+    return Html("".join(child.text if isinstance(child, Html) else html.escape(visible(child)) for child in children))
+
+
+def raw(trusted: str) -> Html:
+    """Markup from a constant of this package; never from a record."""
+    return Html(trusted)
+
+
+def table(headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html:
+    """A table; a heading that begins with ``#`` makes a column of numbers."""
+    kinds = ["number" if heading.startswith("#") else "text" for heading in headings]
+    head = [
+        element("th", heading.removeprefix("#"), class_=kind, scope="col")
+        for heading, kind in zip(headings, kinds, strict=True)
+    ]
+    body = [
+        element("tr", *(element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+        for row in rows
+    ]
+    return element(
+        "div", element("table", element("thead", element("tr", *head)), element("tbody", *body)), class_="scroll"
+    )

@@ -1,0 +1,86 @@
+"""How numbers are written, for the page and for ``summary.json``."""
+
+from __future__ import annotations
+
+from gymcp.evaluators.metrics import Rate, Summary
+from gymcp.evaluators.report.html import Html, element
+from gymcp.evaluators.statistics import Interval
+from gymcp.store import EpisodeRow, Run
+from gymcp.types import Json
+
+
+def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[str, Json]:
+    """What ``--json`` prints and ``summary.json`` holds. `success` and `ci95` are None where nothing was scored."""
+    return {
+        "env": run.config.get("env", rows[0].env if rows else ""),
+        "suite": run.config.get("suite", ""),
+        "agent": run.config.get("agent", ""),
+        "episodes": summary.overall.episodes,
+        "scored": summary.overall.scored,
+        "success": summary.overall.success,
+        "ci95": _bounds(summary.overall.ci95),
+        "outcomes": {str(outcome): count for outcome, count in summary.outcomes.items()},
+        "tool_calls": summary.tool_calls,
+        "wall_s": round(summary.wall_s, 3),
+        "run": str(run.folder),
+        "breakdown": [
+            {
+                "tag": tag,
+                "episodes": part.episodes,
+                "scored": part.scored,
+                "success": part.success,
+                "ci95": _bounds(part.ci95),
+            }
+            for tag, part in summary.breakdown.items()
+        ],
+        "components": dict(summary.components),
+        "coverage": summary.overall.coverage,
+    }
+
+
+def percent(share: float | None) -> str:
+    """ "81.2 %"; an en dash where there is none. Only all is 100 % and only none is 0 %."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.1f} %"
+
+
+def interval(found: Interval | None) -> str:
+    """ "78.0 to 84.1 %"; empty where there is none."""
+    return "" if found is None else f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+
+
+def seconds(value: float) -> str:
+    """A duration one can read: "0.31 s", "42.0 s", "3 min 20 s", "2 h 05 min"."""
+    if value < 1:
+        return f"{value:.2f} s"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def bar(rate: Rate) -> Html:
+    """A line from 0 to 100 % with the interval as a band and the mean as a mark; empty where nothing was scored."""
+    if rate.success is None or rate.ci95 is None:
+        return element("span")
+    low, high, mean = (100 * value for value in (rate.ci95.low, rate.ci95.high, rate.success))
+    return element(
+        "svg",
+        element("rect", class_="track", x="0", y="6", width="100", height="2"),
+        element("rect", class_="band", x=f"{low:.2f}", y="3", width=f"{max(high - low, 0.5):.2f}", height="8"),
+        element("rect", class_="mean", x=f"{min(max(mean - 0.6, 0), 98.8):.2f}", y="1", width="1.2", height="12"),
+        class_="interval",
+        viewBox="0 0 100 14",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{percent(rate.success)}, interval {interval(rate.ci95)}",
+    )
+
+
+def _bounds(found: Interval | None) -> list[float] | None:
+    return None if found is None else [found.low, found.high]

@@ -1,0 +1,58 @@
+"""`make demo`: BFCL multi-turn, a third-party suite of 800 tasks, benchmarked under bubblewrap with agents whose scores
+are known in advance, and one whose score is not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+AGENTS = {
+    "oracle": "replays the gold: must be 100 %",
+    "mutated": "the gold less one necessary call: must be 0 %",
+    "null": "does nothing: must be 0 %",
+    "random": "valid calls drawn at random",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the run folders")
+    parser.add_argument("--limit", type=int, default=200, help="tasks per agent, evenly spread; 0: all 800")
+    args = parser.parse_args()
+    gymcp = Path(sys.executable).with_name("gymcp")
+    out = args.out / time.strftime("%Y%m%d-%H%M%S")
+    table = Table(title="BFCL multi-turn · MCP servers under bubblewrap", title_justify="left", header_style="bold")
+    for heading in ("agent", "success", "95 % interval", "scored", "tool calls", "seconds", "what it is"):
+        table.add_column(heading, justify="left" if heading in ("agent", "what it is") else "right")
+    for agent, what in AGENTS.items():
+        command = [gymcp, "eval", "bfcl", "--agent", agent, "--limit", str(args.limit), "--out", out / agent, "--json"]
+        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode not in (0, 3):
+            sys.exit(done.returncode)
+        summary = json.loads(done.stdout)
+        low, high = summary["ci95"]
+        table.add_row(
+            agent,
+            f"{100 * summary['success']:.1f} %",
+            f"{100 * low:.1f} – {100 * high:.1f}",
+            f"{summary['scored']}/{summary['episodes']}",
+            str(summary["tool_calls"]),
+            f"{summary['wall_s']:.0f}",
+            what,
+        )
+    console = Console()
+    console.print(table)
+    for agent in AGENTS:
+        console.print(f"{out / agent / 'report.html'}", soft_wrap=True)
+    console.print("All 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle", style="dim")
+
+
+if __name__ == "__main__":
+    main()

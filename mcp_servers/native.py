@@ -1,0 +1,155 @@
+"""Servers on gymcp's own runtime: what enters the sandbox is one folder with the runtime and the program, nothing else.
+
+The folder is made once per content in gymcp's cache, byte-compiled by the sandbox's own interpreter, so that a server
+is up in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import os
+import shutil
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Limits, Mount, interpreter
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.paths import gymcp_home
+
+PROGRAM = PurePosixPath("/srv/program")
+"""Where the folder appears inside."""
+RUNTIME = "gymcp.mcp_servers.runtime"
+_START = (
+    "import sys\n"
+    "sys.path[:] = {paths!r} + [p for p in sys.path if p]\n"  # without the working folder, which agents write to
+    "from server_main import main\n"
+    "main()\n"
+)
+
+
+def native_server(
+    name: str,
+    program: str | type,
+    *,
+    mounts: Sequence[Mount] = (),
+    python_path: Sequence[PurePosixPath] = (),
+    limits: Limits | None = None,
+) -> ServerSpec:
+    """The spec of a server on the native runtime.
+
+    `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
+    its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
+    Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
+    server. Raises ConfigError where the source cannot be found, or uses what stays outside.
+    """
+    source = _module_source(program) if isinstance(program, str) else _class_source(program)
+    paths = [str(PROGRAM), *map(str, python_path)]
+    return ServerSpec(
+        name=name,
+        argv=("python3", "-s", "-S", "-B", "-c", _START.format(paths=paths)),
+        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+        mounts=(Mount(source=_bundle(source), target=PROGRAM), *mounts),
+        limits=limits or Limits(),
+        state="declared",
+        wire="2026-07-28",
+    )
+
+
+def _module_source(name: str) -> str:
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ConfigError(f"native server: no module '{name}'; give the dotted name of a file with a main()")
+    return Path(found.origin).read_text(encoding="utf-8")
+
+
+def _class_source(cls: type) -> str:
+    try:
+        body = textwrap.dedent(inspect.getsource(cls))
+        module = ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))
+    except (OSError, TypeError) as error:
+        raise ConfigError(f"native server: the source of class '{cls.__name__}' is not in a file: {error}") from error
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    left_out = sorted(used & _defined(module) - {cls.__name__})
+    if left_out:
+        raise ConfigError(
+            f"native server: class '{cls.__name__}' uses {', '.join(left_out)} of its file, but only the class itself "
+            "and the imports it uses enter the sandbox; move them into the class"
+        )
+    return "\n".join(
+        [
+            "from __future__ import annotations",
+            *_imports(module, used),
+            "from gymcp.mcp_servers.runtime import serve_class",
+            body,
+            "def main():",
+            f"    serve_class({cls.__name__})",
+        ]
+    )
+
+
+def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
+    """The top-level imports of the names in `used`; of gymcp only the runtime is there inside."""
+    for node in module.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
+        if not names:
+            continue
+        source = (node.module or "") if isinstance(node, ast.ImportFrom) else names[0].name
+        if source.split(".")[0] == "gymcp" and source != RUNTIME:
+            raise ConfigError(
+                f"native server: '{names[0].name}' of {source} does not enter the sandbox; only {RUNTIME}"
+            )
+        node.names = names
+        yield ast.unparse(node)
+
+
+def _defined(module: ast.Module) -> set[str]:
+    """Names that the file itself binds at its top level, other than by importing."""
+    names = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return names
+
+
+def _bundle(source: str) -> Path:
+    """The folder for one program, made where it is not there yet. Safe against others making it at the same time."""
+    python = interpreter()
+    runtime = Path(__file__).with_name("runtime.py").read_bytes()
+    key = hashlib.sha256(b"\0".join([runtime, source.encode(), repr(python.version).encode()])).hexdigest()[:24]
+    folder = gymcp_home() / "programs" / key
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=folder.parent))
+    try:
+        package = made / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
+        package.mkdir(parents=True)
+        (package / "runtime.py").write_bytes(runtime)
+        (made / "server_main.py").write_text(source, encoding="utf-8")
+        subprocess.run(
+            [str(python.path), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        made.chmod(0o755)
+        os.replace(made, folder)  # noqa: PTH105 - Path.replace has the same semantics; the point is that it is atomic
+    except subprocess.CalledProcessError as error:
+        raise ConfigError(f"native server: the program does not compile: {error.stdout.strip()}") from error
+    except OSError:
+        if not folder.is_dir():  # else another process was faster, with the same content
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder

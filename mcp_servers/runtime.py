@@ -1,0 +1,857 @@
+"""A stdio MCP server library in one file: standard library only, Python 3.9 or newer, imported in milliseconds.
+
+It is mounted alone into a sandbox beside the server program that imports it, so it imports nothing of gymcp, and
+leaves out asyncio, inspect and dataclasses, which would cost more than everything else together.
+
+::
+
+    server = Server("notes")
+
+    @server.setup
+    def setup(initial_state, seed): ...
+
+    @server.tool(read_only=True)
+    def get(key: str, limit: int = 10) -> str:
+        "Read a note."
+
+    server.run()
+
+Wire: JSON-RPC 2.0, one message per line. A request that carries the 2026-07-28 envelope in `params._meta` is answered
+in that protocol; any other in the handshake protocols of 2024-11-05 to 2025-11-25. There is no session to lock.
+
+What the agent did wrong (an unknown tool, bad arguments, a tool that raised) is a result with `isError`. What the
+client did wrong is a JSON-RPC error. Neither ends the process. One thread reads, calls and answers in turn, so between
+two requests the process can be forked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import math
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+
+if typing.TYPE_CHECKING:
+    from hashlib import sha256
+    from typing import Unpack  # from 3.11
+else:
+    try:  # the interpreter's own SHA-256: hashlib would load OpenSSL, which takes 3 ms
+        from _sha2 import sha256  # from 3.12
+    except ImportError:
+        try:
+            from _sha256 import sha256
+        except ImportError:
+            from hashlib import sha256
+
+MAX_LINE = 64 * 1024 * 1024
+"""Bytes of one message; a longer one is skipped and answered with a parse error."""
+MAX_DEPTH = 64
+"""Nesting of arguments, and of schemas applied to one value."""
+MAX_PATTERN_SUBJECT = 10_000
+"""Characters a `pattern` is tried on: a bound on what backtracking can cost."""
+MAX_ERROR = 4_000
+"""Characters of an unforeseen exception's message that reach the agent."""
+MAX_INT_DIGITS = 4_000
+"""Below Python's own limit for int(), which would make the whole message unreadable and so unanswerable."""
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+STATE_KEY = "gymcp/stateKey"
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+SETUP_FAILED = -32603
+UNSUPPORTED_VERSION = -32022
+
+Json = Any
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ToolError(Exception):
+    """Raised by a tool; its message goes to the agent as it is, as an error result."""
+
+
+class ProtocolError(Exception):
+    """The client broke the protocol, or the server cannot serve it: a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, details: Json = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+# ---------------------------------------------------------------------------------------------------- canonical state
+
+
+def canonical_json(value: Json) -> str:
+    """One text for one JSON value: sorted keys, no spaces, characters unescaped.
+
+    Keys that are not strings become strings first, as on the wire, so a value and its round trip agree. 1 and 1.0 stay
+    different. Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    """
+    plain = json.loads(json.dumps(value, allow_nan=False))
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def state_key(state: Json) -> str:
+    """SHA-256 of the canonical JSON, in hex. Raises as `canonical_json`, and ValueError for lone surrogates."""
+    return sha256(canonical_json(state).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------- schemas from annotations
+
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))  # X | Y exists from 3.10
+_OPTIONAL_KEYS = ("typing.NotRequired", "typing.Required")  # from 3.11
+
+
+def schema_of(hint: Any) -> dict[str, Json]:
+    """The JSON Schema of a type annotation. Raises TypeError for a type that has none.
+
+    In `Annotated`, a string is a description and a mapping is taken as further keywords. Values reach the tool as JSON
+    has them: a tuple as a list, an Enum as its value.
+    """
+    if hint is Any:
+        return {}
+    if hint is None or (isinstance(hint, type) and hint in _SCALARS):
+        return {"type": _SCALARS[type(None) if hint is None else hint]}
+    if hasattr(hint, "__total__"):
+        return _typed_dict_schema(hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _enum_schema([member.value for member in hint])
+    origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin is typing.Annotated:
+        schema = schema_of(args[0])
+        for note in args[1:]:
+            schema.update({"description": note} if isinstance(note, str) else note if isinstance(note, dict) else {})
+        return schema
+    if origin is typing.Literal:
+        return _enum_schema(list(args))
+    if origin in _UNIONS:
+        return {"anyOf": [schema_of(arg) for arg in args]}
+    if origin in (list, tuple, dict):
+        return _container_schema(origin, args)
+    raise TypeError(f"{hint!r} has no JSON Schema")
+
+
+def _enum_schema(values: list[Json]) -> dict[str, Json]:
+    kinds = {type(value) for value in values}
+    return {"type": _SCALARS[kinds.pop()], "enum": values} if len(kinds) == 1 else {"enum": values}
+
+
+def _container_schema(origin: Any, args: tuple[Any, ...]) -> dict[str, Json]:
+    if origin is dict:
+        if args and args[0] is not str:
+            raise TypeError(f"dict[{args[0]!r}, ...] has no JSON Schema: keys are strings")
+        values = schema_of(args[1]) if args else {}
+        return {"type": "object", "additionalProperties": values} if values else {"type": "object"}
+    if origin is tuple and args and args[-1] is not Ellipsis:
+        size = len(args)
+        return {"type": "array", "prefixItems": [schema_of(a) for a in args], "minItems": size, "maxItems": size}
+    items = schema_of(args[0]) if args else {}
+    return {"type": "array", "items": items} if items else {"type": "array"}
+
+
+def _typed_dict_schema(hint: Any) -> dict[str, Json]:
+    properties: dict[str, Json] = {}
+    required = set(hint.__required_keys__)
+    for name, field in typing.get_type_hints(hint, include_extras=True).items():
+        marker = str(typing.get_origin(field))
+        if marker in _OPTIONAL_KEYS:  # where annotations are strings, __required_keys__ has not seen the marker
+            (required.discard if marker == "typing.NotRequired" else required.add)(name)
+            field = typing.get_args(field)[0]  # noqa: PLW2901
+        properties[name] = schema_of(field)
+    return _object_schema(properties, [name for name in properties if name in required])
+
+
+def _object_schema(properties: dict[str, Json], required: list[str]) -> dict[str, Json]:
+    schema: dict[str, Json] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    return {**schema, "additionalProperties": False}
+
+
+def parameters_schema(fn: Callable[..., Any], *, skip_self: bool = False) -> dict[str, Json]:
+    """The input schema of a typed function: its parameters by name, described by the docstring's `Args:`."""
+    code = getattr(fn, "__code__", None)
+    if code is None or code.co_posonlyargcount or code.co_flags & 0x0C:  # 0x0C: *args or **kwargs
+        raise TypeError("needs named parameters only, or an input_schema")
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = getattr(fn, "__defaults__", None) or ()
+    defaults = dict(zip(names[code.co_argcount - len(values) : code.co_argcount], values))  # noqa: B905 (3.9 has no strict=)
+    defaults.update(getattr(fn, "__kwdefaults__", None) or {})
+    hints = typing.get_type_hints(fn, include_extras=True)
+    described = _parse_docstring(fn.__doc__)[1]
+    properties: dict[str, Json] = {}
+    for name in names[1:] if skip_self or hasattr(fn, "__self__") else names:
+        schema = schema_of(hints.get(name, Any))
+        if name in described:
+            schema.setdefault("description", described[name])
+        if name in defaults:
+            default = defaults[name]
+            with contextlib.suppress(TypeError, ValueError):  # a default that is not JSON is left unsaid
+                schema["default"] = json.loads(
+                    json.dumps(default.value if isinstance(default, enum.Enum) else default, allow_nan=False)
+                )
+        properties[name] = schema
+    return _object_schema(properties, [name for name in properties if name not in defaults])
+
+
+_PARAMETER_SECTIONS = ("Args:", "Arguments:", "Parameters:")
+_SECTIONS = (*_PARAMETER_SECTIONS, "Returns:", "Yields:", "Raises:", "Example:", "Examples:", "Note:", "Notes:")
+_PARAMETER = r"( +)\*{0,2}(\w+) *(?:\([^)]*\))?: *(.*)"
+
+
+def _parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
+    """(the text before the first section, {parameter: what `Args:` says of it})."""
+    first, *rest = (doc or "").expandtabs().split("\n")
+    margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
+    lines = [first.strip(), *(line[margin:].rstrip() for line in rest)]
+    head = next((i for i, line in enumerate(lines) if line in _SECTIONS), len(lines))
+    described: dict[str, str] = {}
+    section, indent, current = "", "", ""
+    for line in lines[head:]:
+        if line in _SECTIONS:
+            section, indent, current = line, "", ""
+        elif section in _PARAMETER_SECTIONS and line:
+            entry = re.match(_PARAMETER, line)
+            if entry and entry.group(1) == (indent or entry.group(1)):
+                indent, current, described[entry.group(2)] = entry.group(1), entry.group(2), entry.group(3)
+            elif current:
+                described[current] = f"{described[current]} {line.strip()}".strip()
+    return "\n".join(lines[:head]).strip(), described
+
+
+# --------------------------------------------------------------------------------------------- checking against schemas
+
+_UNSUPPORTED = frozenset(
+    "not if then else patternProperties propertyNames dependentRequired dependentSchemas contains minContains "  # noqa: SIM905
+    "maxContains uniqueItems unevaluatedItems unevaluatedProperties minProperties maxProperties multipleOf "
+    "$dynamicRef $anchor".split()
+)
+_JSON_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_LIMITS: dict[str, tuple[str, str, Callable[[Any, Any], bool]]] = {
+    "minimum": ("number", "at least {}", lambda value, limit: value >= limit),
+    "maximum": ("number", "at most {}", lambda value, limit: value <= limit),
+    "exclusiveMinimum": ("number", "more than {}", lambda value, limit: value > limit),
+    "exclusiveMaximum": ("number", "less than {}", lambda value, limit: value < limit),
+    "minLength": ("string", "at least {} characters", lambda value, limit: len(value) >= limit),
+    "maxLength": ("string", "at most {} characters", lambda value, limit: len(value) <= limit),
+    "minItems": ("array", "at least {} items", lambda value, limit: len(value) >= limit),
+    "maxItems": ("array", "at most {} items", lambda value, limit: len(value) <= limit),
+}
+"""keyword: (type it applies to, the words for it, whether it holds)."""
+
+
+class _At(NamedTuple):
+    """Where the check stands: in which document, at which path of the value, how many schemas deep."""
+
+    root: Json
+    path: tuple[Any, ...] = ()
+    """(path of the parent, step): linked, because it is only written out for a violation."""
+    depth: int = 0
+
+    def step(self, step: str | int) -> _At:
+        return _At(self.root, (self.path, step), self.depth + 1)
+
+    def deeper(self) -> _At:
+        return self._replace(depth=self.depth + 1)
+
+    def says(self, expected: str, value: Json) -> str:
+        return f"{_path_text(self.path)}: expected {expected}, got {_shown(value)}"
+
+
+def find_violation(value: Json, schema: Json) -> str | None:
+    """What is wrong with the value, first things first ("$.limit: expected integer, got string 'ten'"), or None.
+
+    Covers type, enum, const, the bounds on numbers, strings and arrays, pattern, properties, required,
+    additionalProperties, items, prefixItems, anyOf, oneOf, allOf and local $ref; `check_schema` refuses the rest.
+    """
+    return next(_violations(value, schema, _At(schema)), None)
+
+
+def check_schema(schema: Json, root: Json = None) -> None:
+    """Raises ValueError for a keyword that `find_violation` would have to pass over, a broken pattern or $ref."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, dict):
+        raise ValueError(f"a schema is an object or a boolean, not {_shown(schema)}")
+    root = schema if root is None else root
+    unsupported = sorted(_UNSUPPORTED & schema.keys())
+    if unsupported:
+        raise ValueError(f"schema keywords {', '.join(unsupported)} are not supported")
+    unknown = sorted({*_types(schema)} - _JSON_TYPES)
+    if unknown:
+        raise ValueError(f"schema types {', '.join(unknown)} are unknown; have {', '.join(sorted(_JSON_TYPES))}")
+    if "$ref" in schema:
+        _resolve(schema["$ref"], root)
+    try:
+        re.compile(schema.get("pattern", ""))
+    except re.error as error:
+        raise ValueError(f"pattern {schema['pattern']!r}: {error}") from error
+    children = [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        children.extend(schema.get(key, ()))
+    for key in ("properties", "$defs", "definitions"):
+        children.extend(schema.get(key, {}).values())
+    for child in children:
+        check_schema(child, root)
+
+
+def _violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
+    if isinstance(schema, bool):
+        if not schema:
+            yield at.says("nothing here", value)
+        return
+    if at.depth > 2 * MAX_DEPTH:
+        yield f"{_path_text(at.path)}: nested too deeply to check"
+        return
+    if "$ref" in schema:
+        yield from _violations(value, _resolve(schema["$ref"], at.root), at.deeper())
+    kinds = _types(schema)
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield at.says(" or ".join(kinds), value)
+    if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
+        yield at.says(f"one of {_brief(schema['enum'])}", value)
+    if "const" in schema and not _same(value, schema["const"]):
+        yield at.says(_brief(schema["const"]), value)
+    for keyword, limit in schema.items():
+        kind, words, holds = _LIMITS.get(keyword, ("", "", _same))
+        if kind and _is(value, kind) and not holds(value, limit):
+            yield at.says(words.format(limit), value)
+    if isinstance(value, str) and "pattern" in schema:
+        if len(value) > MAX_PATTERN_SUBJECT:
+            yield at.says(f"at most {MAX_PATTERN_SUBJECT} characters, because a pattern applies", value)
+        elif not re.search(schema["pattern"], value):
+            yield at.says(f"a match of the pattern {schema['pattern']}", value)
+    if isinstance(value, dict):
+        yield from _object_violations(value, schema, at)
+    elif isinstance(value, list):
+        yield from _array_violations(value, schema, at)
+    yield from _combined_violations(value, schema, at)
+
+
+def _combined_violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
+    for part in schema.get("allOf", ()):
+        yield from _violations(value, part, at.deeper())
+    for keyword in ("anyOf", "oneOf"):
+        found = [next(_violations(value, part, at.deeper()), None) for part in schema.get(keyword, ())]
+        hold = found.count(None)
+        if found and not hold:
+            yield "; or ".join(filter(None, found))
+        elif hold > 1 and keyword == "oneOf":
+            yield at.says(f"exactly one of {len(found)} alternatives to hold ({hold} do)", value)
+
+
+def _array_violations(value: list[Json], schema: Json, at: _At) -> Iterator[str]:
+    prefix, rest = schema.get("prefixItems", ()), schema.get("items", True)
+    for i, item in enumerate(value if rest is not True else value[: len(prefix)]):
+        yield from _violations(item, prefix[i] if i < len(prefix) else rest, at.step(i))
+
+
+def _object_violations(value: dict[str, Json], schema: Json, at: _At) -> Iterator[str]:
+    properties = schema.get("properties", {})
+    rest = schema.get("additionalProperties", True)
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield f"{_path_text((at.path, name))}: required, but missing"
+    for name, item in value.items():
+        if name in properties:
+            yield from _violations(item, properties[name], at.step(name))
+        elif rest is False:
+            names = ", ".join(properties) or "none"
+            yield f"{_path_text((at.path, name))}: unknown name, expected one of: {names}"
+        else:
+            yield from _violations(item, rest, at.step(name))
+
+
+def _resolve(ref: str, root: Json) -> Json:
+    node = root
+    try:
+        fragment, *parts = ref.split("/")
+        for part in parts:
+            node = node[part.replace("~1", "/").replace("~0", "~")]
+    except (KeyError, TypeError, AttributeError):
+        fragment = ""
+    if fragment != "#":
+        raise ValueError(f"$ref {ref!r} leads nowhere; only #/... is followed")
+    return node
+
+
+def _types(schema: Json) -> list[str]:
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def _is(value: Json, kind: str) -> bool:
+    if kind == "integer":
+        return _is(value, "number") and (isinstance(value, int) or value.is_integer())
+    if kind == "number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return _kind(value) == kind
+
+
+def _kind(value: Json) -> str:
+    for python, kind in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, python):
+            return kind
+    return "null" if value is None else "object"
+
+
+def _same(a: Json, b: Json) -> bool:
+    """JSON equality: 1 is 1.0, but neither is true."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def _path_text(path: tuple[Any, ...]) -> str:
+    steps: list[str] = []
+    while path:
+        path, step = path
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step[:80]}")
+    return "$" + "".join(reversed(steps))
+
+
+def _shown(value: Json) -> str:
+    if isinstance(value, list):
+        return f"array of {len(value)}"
+    if isinstance(value, dict):
+        return f"object with {_brief(list(value)[:20])}"
+    return "null" if value is None else f"{_kind(value)} {_brief(value[:80] if isinstance(value, str) else value)}"
+
+
+def _brief(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 400 else text[:400] + "…"
+
+
+def find_unsafe(value: Json) -> str | None:
+    """Why this cannot be passed on as JSON (depth, NaN, an endless number, half a character), or None."""
+    level, depth = [value], 0
+    while level:
+        if depth > MAX_DEPTH:
+            return f"nested more than {MAX_DEPTH} levels deep"
+        below: list[Json] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item)
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+            elif isinstance(item, float) and not math.isfinite(item):
+                return "a number is NaN or too large"
+            elif isinstance(item, str) and not item.isascii() and item != item.encode(errors="replace").decode():
+                return "a string has a lone surrogate, which is not Unicode text"
+        level, depth = below, depth + 1
+    return None
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+
+
+class ToolOptions(typing.TypedDict, total=False):
+    name: str
+    """Default: the function's."""
+    title: str
+    """For people; the model reads the name."""
+    description: str
+    """Default: the docstring up to its first section."""
+    input_schema: Json
+    """Default: from the annotations."""
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+
+
+_NAME_MARKS = str.maketrans("_.-", "aaa")
+_HINTS: dict[Literal["read_only", "destructive", "idempotent"], str] = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+}
+
+
+class _Tool(NamedTuple):
+    fn: Callable[..., Any]
+    listed: Mapping[str, Json]
+    """As `tools/list` shows it."""
+    input_schema: Json
+    output_schema: Json = None
+    """None: the result is text only."""
+    wrapped: bool = False
+    """True where the structured result is {"result": value}, because the value is not an object."""
+
+
+class Server:
+    """Tools, at most one setup and one declared state, served over stdin and stdout."""
+
+    def __init__(self, name: str, version: str = "1.0", instructions: str = "") -> None:
+        self._info = {"name": name, "version": version}
+        self._about = {"instructions": instructions} if instructions else {}
+        self._tools: dict[str, _Tool] = {}
+        self._setup: Callable[[Json, int], object] | None = None
+        self._state: Callable[[], Json] | None = None
+        self._was_set_up = False
+
+    # ------------------------------------------------------------------------------------------------------ declaring
+
+    def setup(self, fn: F) -> F:
+        """Declares `fn(initial_state, seed)`, which the harness calls once, before any tool."""
+        self._setup = fn
+        return fn
+
+    def state(self, fn: F) -> F:
+        """Declares `fn() -> JSON value`: all of the server's world that counts."""
+        self._state = fn
+        return fn
+
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]:
+        """`add_tool` as a decorator."""
+
+        def register(fn: F) -> F:
+            self.add_tool(fn, **options)
+            return fn
+
+        return register
+
+    def add_tool(self, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
+        """Adds a tool, called with its arguments by name, never converted.
+
+        Without `input_schema` the schemas come from the annotations; a result that is not str or None is then also
+        given as structured content. With it no annotation is read and results are text. Raises TypeError for
+        annotations without a schema, ValueError for a bad name or schema.
+        """
+        unknown = options.keys() - ToolOptions.__annotations__
+        if unknown:
+            raise TypeError(f"unknown options {sorted(unknown)}; have {list(ToolOptions.__annotations__)}")
+        self._register(fn, fn, options)
+
+    def _register(self, fn: Callable[..., Any], typed: Callable[..., Any], options: ToolOptions) -> None:
+        """Adds `fn`, described by the signature of `typed`: the same, or the unbound method behind it."""
+        name = options.get("name") or typed.__name__
+        if not 1 <= len(name) <= 128 or not name.isascii() or not name.translate(_NAME_MARKS).isalnum():
+            raise ValueError(f"tool {name!r}: a name has 1 to 128 characters of A-Z a-z 0-9 _ . -")
+        if name in self._tools:
+            raise ValueError(f"tool {name!r}: there is one already")
+        input_schema = options.get("input_schema")
+        output_schema, wrapped = None, False
+        try:
+            if input_schema is None:
+                input_schema = parameters_schema(typed, skip_self=typed is not fn)
+                output_schema, wrapped = _result_schema(typed)
+            check_schema(input_schema)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"tool {name!r}: {error}") from error
+        if not isinstance(input_schema, dict) or input_schema.get("type") != "object":
+            raise ValueError(f'tool {name!r}: the input schema must say "type": "object"')
+        listed = {
+            "name": name,
+            "title": options.get("title"),
+            "description": options.get("description", _parse_docstring(typed.__doc__)[0]),
+            "inputSchema": input_schema,
+            "outputSchema": output_schema,
+            "annotations": {hint: options[key] for key, hint in _HINTS.items() if key in options},
+        }
+        listed = {key: part for key, part in listed.items() if part}
+        self._tools[name] = _Tool(fn, listed, input_schema, output_schema, wrapped)
+
+    # -------------------------------------------------------------------------------------------------------- serving
+
+    def run(self) -> None:
+        """Serves stdin and stdout until stdin ends. Returns with both diverted: what is printed goes to stderr."""
+        self.serve(*_claim_stdio())
+
+    def serve(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        """Answers line by line until the reader ends, or nobody reads the writer any more."""
+        while line := reader.readline(MAX_LINE + 1):
+            if len(line) > MAX_LINE:
+                while line and not line.endswith(b"\n"):
+                    line = reader.readline(MAX_LINE)
+                answer: bytes | None = _error_line(None, ProtocolError(PARSE_ERROR, f"more than {MAX_LINE} bytes"))
+            else:
+                answer = self.handle(line)
+            if answer is not None:
+                try:
+                    writer.write(answer)
+                    writer.flush()
+                except BrokenPipeError:
+                    return
+
+    def handle(self, line: bytes) -> bytes | None:
+        """The answer to one message, as a line; None where none is due (a notification, a blank line)."""
+        if not line.strip():
+            return None
+        request_id: str | int | None = None
+        try:
+            message = _decode(line)
+            if not isinstance(message, dict):
+                raise ProtocolError(INVALID_REQUEST, "a message is one JSON object; batches are not served")
+            if "method" not in message and ("result" in message or "error" in message):
+                return None  # a stray response: answering it could go on for ever
+            given_id, method = message.get("id"), message.get("method")
+            if isinstance(given_id, (str, int)) and not isinstance(given_id, bool):
+                request_id = given_id
+            if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+                raise ProtocolError(INVALID_REQUEST, "not a JSON-RPC 2.0 request")
+            if "id" not in message:
+                return None
+            if request_id is None:
+                raise ProtocolError(INVALID_REQUEST, "a request's id is a string or an integer")
+            result = self._dispatch(method, message.get("params"))
+            return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+        except ProtocolError as error:
+            return _error_line(request_id, error)
+        except Exception as error:
+            _print_traceback(error)
+            return _error_line(request_id, ProtocolError(INTERNAL_ERROR, f"Internal error: {_describe(error)}"))
+
+    def _dispatch(self, method: str, params: Json) -> dict[str, Json]:
+        if params is None:
+            params = {}
+        if not isinstance(params, dict):
+            raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
+        meta: Json = params.get("_meta")
+        # initialize does not exist in 2026-07-28, even when a client stamps the envelope on it
+        modern = method != "initialize" and isinstance(meta, dict) and VERSION_KEY in meta
+        if modern:
+            _check_envelope(meta)
+        handlers: dict[str, Callable[[dict[str, Json]], dict[str, Json]]] = {
+            "server/discover" if modern else "initialize": self._discover if modern else self._initialize,
+            "ping": lambda params: {},
+            "tools/list": lambda params: {"tools": [tool.listed for tool in self._tools.values()]},
+            "tools/call": self._call,
+            "gymcp/setup": self._set_up,
+            "gymcp/state": self._read_state,
+        }
+        if method not in handlers:
+            raise ProtocolError(METHOD_NOT_FOUND, "Method not found", method)
+        result = handlers[method](params)
+        if modern:
+            result["resultType"] = "complete"
+            result["_meta"] = {**result.get("_meta", {}), SERVER_INFO_KEY: self._info}
+            if method in ("server/discover", "tools/list"):
+                result.update(ttlMs=0, cacheScope="private")
+        return result
+
+    def _initialize(self, params: dict[str, Json]) -> dict[str, Json]:
+        wanted = params.get("protocolVersion")
+        if not isinstance(wanted, str):
+            raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
+        version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        return {
+            "protocolVersion": version,
+            "capabilities": {"tools": {"listChanged": False}},
+            "serverInfo": self._info,
+            **self._about,
+        }
+
+    def _discover(self, params: dict[str, Json]) -> dict[str, Json]:
+        return {"supportedVersions": list(MODERN_VERSIONS), "capabilities": {"tools": {}}, **self._about}
+
+    def _call(self, params: dict[str, Json]) -> dict[str, Json]:
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not (arguments is None or isinstance(arguments, dict)):
+            raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
+        result = self._answer(name, arguments or {})
+        if self._state is not None:
+            result["_meta"] = {STATE_KEY: self._read_state({})["stateKey"]}
+        return result
+
+    def _answer(self, name: str, arguments: dict[str, Json]) -> dict[str, Json]:
+        tool = self._tools.get(name)
+        if tool is None:
+            return _text_result(f"Unknown tool: {name[:200]}", is_error=True)
+        try:
+            wrong = find_unsafe(arguments) or find_violation(arguments, tool.input_schema)
+            if wrong:
+                raise ToolError(f"Invalid arguments for tool {name!r}: {wrong}")
+            return _shape_result(tool, tool.fn(**arguments))
+        except ToolError as error:
+            return _text_result(str(error), is_error=True)
+        except (Exception, SystemExit) as error:
+            _print_traceback(error)
+            return _text_result(_describe(error), is_error=True)
+
+    # ---------------------------------------------------------------------------- for the harness, not listed as tools
+
+    def _set_up(self, params: dict[str, Json]) -> dict[str, Json]:
+        seed = params.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ProtocolError(INVALID_PARAMS, "seed: expected an integer")
+        if self._setup is None:
+            raise ProtocolError(METHOD_NOT_FOUND, "this server declares no setup", "gymcp/setup")
+        if self._was_set_up:
+            raise ProtocolError(SETUP_FAILED, "setup was called before; a process serves one episode")
+        self._was_set_up = True
+        try:
+            self._setup(params.get("initialState"), seed)
+        except (Exception, SystemExit) as error:
+            _print_traceback(error)
+            raise ProtocolError(SETUP_FAILED, f"setup failed: {_describe(error)}") from error
+        return {"stateKey": None if self._state is None else self._read_state({})["stateKey"]}
+
+    def _read_state(self, params: dict[str, Json]) -> dict[str, Json]:
+        if self._state is None:
+            raise ProtocolError(METHOD_NOT_FOUND, "this server declares no state", "gymcp/state")
+        try:
+            state = self._state()
+            return {"stateKey": state_key(state), "state": state}
+        except (Exception, SystemExit) as error:
+            _print_traceback(error)
+            raise ProtocolError(INTERNAL_ERROR, f"state failed: {_describe(error)}") from error
+
+
+def class_server(cls: type, name: str | None = None) -> Server:
+    """A server of which one instance of the class is the world, its public methods the tools.
+
+    The initial state is the keyword arguments of the class (null: none); the state is the instance's public attributes.
+    A client that calls no setup gets `cls()` at the first use. The seed is not used.
+    """
+    server = Server(cls.__name__ if name is None else name)
+    world: list[Any] = []
+
+    def instance() -> Any:
+        if not world:
+            world.append(cls())
+        return world[0]
+
+    @server.setup
+    def setup(initial_state: Json, seed: int) -> None:
+        world[:] = [cls(**(initial_state or {}))]
+
+    @server.state
+    def state() -> Json:
+        return {key: value for key, value in vars(instance()).items() if not key.startswith("_")}
+
+    methods: dict[str, Callable[..., Any]] = {}
+    for owner in reversed(cls.__mro__):
+        methods.update({key: part for key, part in vars(owner).items() if isinstance(part, types.FunctionType)})
+    for key, method in methods.items():
+        if not key.startswith("_"):
+
+            def call(_method: str = key, /, **arguments: Json) -> Any:
+                return getattr(instance(), _method)(**arguments)
+
+            server._register(call, method, {})
+    return server
+
+
+def serve_class(cls: type, name: str | None = None) -> None:
+    """Serves `class_server(cls)` over stdin and stdout until stdin ends."""
+    class_server(cls, name).run()
+
+
+# ------------------------------------------------------------------------------------------------- results and the wire
+
+
+def _result_schema(fn: Callable[..., Any]) -> tuple[Json, bool]:
+    """(output schema or None, whether the value is wrapped as {"result": value})."""
+    hints = typing.get_type_hints(fn, include_extras=True)
+    if hints.get("return", str) in (str, type(None)):
+        return None, False
+    schema = schema_of(hints["return"])
+    if schema.get("type") == "object":
+        return schema, False
+    return _object_schema({"result": schema}, ["result"]), True
+
+
+def _shape_result(tool: _Tool, value: Any) -> dict[str, Json]:
+    """A tools/call result. Raises ToolError where the value is not what the tool declares."""
+    if value is None and tool.output_schema is None:
+        return {"content": [], "isError": False}
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    result = _text_result(text, is_error=False)
+    if tool.output_schema is not None:
+        plain = value if isinstance(value, str) else json.loads(text)  # tuples, keys: as the client will see them
+        structured = {"result": plain} if tool.wrapped else plain
+        wrong = find_violation(structured, tool.output_schema)
+        if wrong:
+            raise ToolError(f"Tool {tool.listed['name']!r} returned something else than it declares: {wrong}")
+        result["structuredContent"] = structured
+    return result
+
+
+def _text_result(text: str, *, is_error: bool) -> dict[str, Json]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _check_envelope(meta: dict[str, Json]) -> None:
+    version = meta[VERSION_KEY]
+    if CAPABILITIES_KEY not in meta:
+        raise ProtocolError(INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {CAPABILITIES_KEY}")
+    if not isinstance(version, str):
+        raise ProtocolError(INVALID_PARAMS, "the protocol-version envelope value must be a string")
+    if version not in MODERN_VERSIONS:
+        details = {"supported": list(MODERN_VERSIONS), "requested": version}
+        raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version", details)
+
+
+def _parse_int(text: str) -> int | float:
+    return int(text) if len(text) <= MAX_INT_DIGITS else math.inf
+
+
+# NaN and endless integers are let in, so that the request keeps its id and gets an answer: find_unsafe refuses them
+_decoder = json.JSONDecoder(parse_int=_parse_int)
+
+
+def _decode(line: bytes) -> Json:
+    try:
+        return _decoder.decode(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(PARSE_ERROR, f"Parse error: {type(error).__name__}") from None
+
+
+def _encode(message: Json) -> bytes:
+    # a lone surrogate would make the line unreadable to the client: better one wrong character than a lost answer
+    return json.dumps(message, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
+
+
+def _error_line(request_id: str | int | None, error: ProtocolError) -> bytes:
+    body = {"code": error.code, "message": str(error)}
+    if error.details is not None:
+        body["data"] = error.details
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": body})
+
+
+def _describe(error: BaseException) -> str:
+    """The exception for the agent, as "TypeName: message"; an OSError loses the path, which may be the host's."""
+    text = ""
+    with contextlib.suppress(Exception):  # __str__ may be anybody's code
+        text = ((error.strerror or "") if isinstance(error, OSError) else str(error))[:MAX_ERROR]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _print_traceback(error: BaseException) -> None:
+    with contextlib.suppress(Exception):  # a closed stderr must not cost the answer
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _claim_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """The wire on descriptors of its own; tools and their children find an ended stdin, and stderr as stdout."""
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    ended, closing = os.pipe()
+    os.close(closing)
+    os.dup2(ended, 0)
+    os.close(ended)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return os.fdopen(wire_in, "rb"), os.fdopen(wire_out, "wb")

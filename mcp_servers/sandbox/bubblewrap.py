@@ -1,0 +1,182 @@
+"""The default sandbox: a bubblewrap command line, a seccomp filter, limits.
+
+Inside, the server is user 65534 in namespaces of its own, with no capability and no way to more, on the root of `rootfs.py`.
+
+Who it is outside: the user who runs the harness, whatever bwrap's ``--uid`` says, because an unprivileged namespace maps one id.
+Where that is root, the server owns root's files among those that are mounted, and only those. Giving it another id on the host
+(``setpriv --reuid 65534 ... bwrap``, 1.7 ms more) was tried and given up: bwrap could then reach neither sources below /root, where
+pyenv, uv and the caches are, nor scratch folders, nor a workspace that root made. What root's id alone allows without capabilities
+is closed one by one: /proc is read-only and its root-only files are masked, device nodes belong to nobody, set-id bits are
+refused by the seccomp filter, and cgroups or the watchdog count processes, since RLIMIT_NPROC does not apply to root.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path, PurePosixPath
+
+from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
+from gymcp.mcp_servers.sandbox import seccomp
+from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
+from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
+from gymcp.mcp_servers.sandbox.process import Command, Running, run
+from gymcp.mcp_servers.sandbox.proctree import kernel_version
+from gymcp.mcp_servers.sandbox.rootfs import NOBODY, root_arguments
+from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
+
+OLDEST = (0, 8)
+WORKSPACE = PurePosixPath("/workspace")
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+_MEGABYTE = 1_000_000
+_OWN_PROCESSES = 2
+"""bwrap itself, and the process 1 it leaves inside to reap orphans."""
+_INSTALL = (
+    "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora); "
+    "or use --sandbox none for servers you trust"
+)
+_NAMESPACES = (
+    *("--unshare-all", "--unshare-user", "--disable-userns", "--assert-userns-disabled"),
+    *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
+    *("--new-session", "--die-with-parent", "--clearenv"),
+)
+_FENCE = ("/bin/sh", "-c", 'n=$1; shift; ulimit -u "$n" 2>/dev/null || ulimit -p "$n"; exec "$@"', "sh")
+"""Counts only what is inside since Linux 5.14; before that, everything the user runs."""
+
+
+class Bubblewrap:
+    """``use_cgroup=False`` leaves memory and processes to the watchdog even where cgroups could hold them."""
+
+    name = "bwrap"
+    confined = True
+
+    def __init__(self, *, use_cgroup: bool = True, python: Interpreter | None = None) -> None:
+        self._use_cgroup = use_cgroup
+        self._python = python
+
+    @property
+    def uses_cgroup(self) -> bool:
+        """Whether the kernel holds memory and process limits; else the watchdog does."""
+        return self._use_cgroup and usable_hierarchy() is not None
+
+    @functools.cached_property
+    def python(self) -> Interpreter:
+        return self._python or interpreter()
+
+    def check(self) -> None:
+        seccomp.program(network=False, hidden_memory=False)
+        _check_version(_binary())
+        probe = [_binary(), *self._prefix(False), "--remount-ro", "/", "true"]
+        result = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False)
+        if result.returncode != 0:
+            raise SandboxUnavailable(f"bwrap: cannot make a sandbox: {result.stderr.strip()}{_hint()}")
+
+    def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        return self._run(launch)
+
+    @asynccontextmanager
+    async def _run(self, launch: Launch) -> AsyncIterator[Running]:
+        arguments = self._arguments(launch)
+        binary = _binary()
+        info_read, info_write = os.pipe()
+        program = _document(self._filter(launch.network))
+        words = ["--seccomp", str(program), "--info-fd", str(info_write), *arguments]
+        document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
+        command = Command(
+            sandbox=self.name,
+            argv=(binary, "--args", str(document), "--", *self._server(launch)),
+            env={},
+            cwd=Path("/"),
+            limits=launch.limits,
+            workspace=launch.workspace,
+            use_cgroup=self._use_cgroup,
+            spare_processes=_OWN_PROCESSES,
+            fds=(info_write, program, document),
+            info_fd=info_read,
+        )
+        async with run(command) as process:
+            yield process
+
+    def _arguments(self, launch: Launch) -> list[str]:
+        """Passed through a pipe: what is on a command line, any user of the host can read."""
+        size = str(launch.limits.disk_mb * _MEGABYTE)
+        arguments = list(self._prefix(launch.network))
+        arguments += ["--size", size, "--perms", "1777", "--tmpfs", "/tmp"]
+        if launch.workspace is None:
+            arguments += ["--size", size, "--perms", "0755", "--tmpfs", str(WORKSPACE)]
+        else:
+            arguments += _bind(Mount(source=launch.workspace, target=WORKSPACE, writable=True))
+        for mount in launch.mounts:
+            arguments += _bind(mount)
+        for name, value in {**ENVIRONMENT, **launch.env}.items():
+            arguments += ["--setenv", name, value]
+        return [*arguments, "--remount-ro", "/", "--chdir", str(WORKSPACE)]
+
+    def _server(self, launch: Launch) -> tuple[str, ...]:
+        if not launch.argv:
+            raise ConfigError("bwrap: an empty command; have e.g. python3 server.py")
+        argv = (str(self.python.path), *launch.argv[1:]) if launch.argv[0] == "python3" else launch.argv
+        if not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14):
+            return (*_FENCE, str(launch.limits.processes + _OWN_PROCESSES), *argv)
+        return argv
+
+    @functools.cache  # noqa: B019 (a handful of sandboxes live as long as the process)
+    def _prefix(self, network: bool) -> tuple[str, ...]:
+        share = ["--share-net"] if network else []
+        return (*_NAMESPACES, *share, *root_arguments(self.python, network=network))
+
+    @functools.cache  # noqa: B019
+    def _filter(self, network: bool) -> bytes:
+        return seccomp.program(network=network, hidden_memory=self.uses_cgroup)
+
+
+@functools.cache
+def _binary() -> str:
+    if (path := shutil.which("bwrap")) is None:
+        raise SandboxUnavailable(f"bwrap: not found in PATH: {_INSTALL}")
+    return path
+
+
+def _check_version(binary: str) -> None:
+    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    match = re.search(r"(\d+)\.(\d+)", answer)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise SandboxUnavailable(
+            f"bwrap: {answer.strip() or 'no version'} is too old: size limits need {oldest}; {_INSTALL}"
+        )
+
+
+def _hint() -> str:
+    switches = {
+        "kernel/unprivileged_userns_clone": ("0", "1"),
+        "user/max_user_namespaces": ("0", "10000"),
+        "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    }
+    for name, (closed, opened) in switches.items():
+        path = Path("/proc/sys") / name
+        if path.exists() and path.read_text().strip() == closed:
+            return f": user namespaces are off: sysctl -w {name.replace('/', '.')}={opened}; or use --sandbox docker"
+    return "; or use --sandbox docker, or --sandbox none for servers you trust"
+
+
+def _bind(mount: Mount) -> list[str]:
+    if not mount.target.is_absolute() or ".." in mount.target.parts or mount.target == PurePosixPath("/"):
+        raise ConfigError(f"bwrap: mount target {mount.target}: must be an absolute path below / without '..'")
+    if not mount.source.exists():
+        raise EnvInfraError(f"bwrap: mount {mount.target}: {mount.source}: no such file or folder")
+    return ["--bind" if mount.writable else "--ro-bind", str(mount.source.absolute()), str(mount.target)]
+
+
+def _document(content: bytes) -> int:
+    """A file descriptor to read it from, without a file."""
+    fd = os.memfd_create("gymcp")
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,197 @@
+"""One cgroup per server: memory and process limits of the whole tree, held by the kernel.
+
+Version 1 has a folder per controller, version 2 one folder. They are made under the harness's own cgroup, which takes root or
+a delegated subtree. On version 2 a cgroup with processes in it can give its children no controllers, so a harness that is alone
+in its cgroup moves itself one level down; where it is not alone there is no cgroup, and the watchdog holds the limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gymcp.mcp_servers.leftovers import owner
+from gymcp.mcp_servers.sandbox.spec import Limits
+
+_REMOVE_TIMEOUT_S = 5.0
+_CONTROLLERS = frozenset({"memory", "pids"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """Folders below which ours are made; in version 2 all the same."""
+
+    version: int
+    memory: Path
+    pids: Path
+    cpu: Path | None
+    """None where nothing counts CPU time: then the watchdog does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cgroup:
+    version: int
+    memory: Path
+    pids: Path
+    cpu: Path | None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        folders = [self.memory, self.pids] + ([self.cpu] if self.cpu else [])
+        return tuple(dict.fromkeys(folders))
+
+    @property
+    def join_files(self) -> tuple[str, ...]:
+        """A process that writes ``0`` into each is inside, and so is what it starts."""
+        return tuple(str(folder / "cgroup.procs") for folder in self.folders)
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel killed because the tree had used up its memory."""
+        return _counter(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+
+    def refused_forks(self) -> int:
+        return _counter(self.pids / "pids.events", "max")
+
+    def cpu_s(self) -> float | None:
+        if self.cpu is None:
+            return None
+        if self.version == 2:
+            return _counter(self.cpu / "cpu.stat", "usage_usec") / 1e6
+        return int(_read(self.cpu / "cpuacct.usage") or 0) / 1e9
+
+    def processes(self) -> list[int]:
+        return [int(pid) for pid in _read(self.pids / "cgroup.procs").split()]
+
+    def kill(self) -> None:
+        """SIGKILL to everything inside, which can start nothing more."""
+        with contextlib.suppress(OSError):
+            (self.pids / "pids.max").write_text("0")
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def remove(self) -> None:
+        """The folders, once the last process is gone; leaves them to `find_leftovers` where one does not die."""
+        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+        for folder in self.folders:
+            while True:
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:  # EBUSY: a killed process is still on its way out
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(0.0005)
+                else:
+                    break
+
+
+def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: int) -> Cgroup:
+    """A cgroup with these limits. Raises OSError where the machine refuses."""
+    group = Cgroup(
+        version=hierarchy.version,
+        memory=hierarchy.memory / name,
+        pids=hierarchy.pids / name,
+        cpu=hierarchy.cpu / name if hierarchy.cpu else None,
+    )
+    memory = limits.memory_mb * 1_000_000
+    try:
+        for folder in group.folders:
+            folder.mkdir()
+        (group.pids / "pids.max").write_text(str(limits.processes + spare_processes))
+        if hierarchy.version == 2:
+            (group.memory / "memory.max").write_text(str(memory))
+            _write_if_there(group.memory / "memory.swap.max", "0")
+            _write_if_there(group.memory / "memory.oom.group", "1")
+        else:
+            (group.memory / "memory.limit_in_bytes").write_text(str(memory))
+            _write_if_there(group.memory / "memory.memsw.limit_in_bytes", str(memory))
+    except OSError:
+        group.remove()
+        raise
+    return group
+
+
+@functools.cache
+def usable_hierarchy() -> Hierarchy | None:
+    """Where this process can make cgroups with memory and process limits, tried once; None where it cannot."""
+    hierarchy = find_hierarchy(
+        Path("/proc/self/mountinfo").read_text(), _read(Path("/proc/self/cgroup")) if _has_cgroups() else ""
+    )
+    if hierarchy is None:
+        return None
+    try:
+        if hierarchy.version == 2:
+            _delegate(hierarchy.memory)
+        create(hierarchy, f"gymcp-{owner()}-probe", Limits(), spare_processes=0).remove()
+    except OSError:
+        return None
+    return hierarchy
+
+
+def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
+    """From the texts of /proc/self/mountinfo and /proc/self/cgroup: this process's own place, whether or not it can be written.
+
+    A container sees a hierarchy from its own root on, so a place is the mount point plus the path below the mount's root.
+    """
+    places: dict[str, Path] = {}
+    own = dict(line.split(":", 2)[1:] for line in own_cgroups.splitlines())
+    for line in mountinfo.splitlines():
+        fields = line.split()
+        kind, _, options = fields[fields.index("-", 6) + 1 :][:3]
+        root, mountpoint = fields[3], Path(fields[4])
+        if kind == "cgroup2":
+            names = {"": ""}
+        elif kind == "cgroup":
+            names = {option: key for key in own for option in key.split(",") if key and option in options.split(",")}
+        else:
+            continue
+        for name, key in names.items():
+            if key in own and PurePosixPath(own[key]).is_relative_to(root):
+                places.setdefault(name, mountpoint / PurePosixPath(own[key]).relative_to(root))
+    if "memory" in places and "pids" in places:
+        return Hierarchy(version=1, memory=places["memory"], pids=places["pids"], cpu=places.get("cpuacct"))
+    if "" in places and not {"memory", "pids"} & places.keys():
+        return Hierarchy(version=2, memory=places[""], pids=places[""], cpu=places[""])
+    return None
+
+
+def _delegate(own: Path) -> None:
+    switch = own / "cgroup.subtree_control"
+    if set(_read(switch).split()) >= _CONTROLLERS:
+        return
+    if (own / "cgroup.procs").read_text().split() == [str(os.getpid())]:
+        leaf = own / f"gymcp-{owner()}-harness"
+        leaf.mkdir(exist_ok=True)
+        (leaf / "cgroup.procs").write_text("0")
+    switch.write_text(" ".join(f"+{controller}" for controller in sorted(_CONTROLLERS)))
+
+
+def _has_cgroups() -> bool:
+    return Path("/proc/self/cgroup").exists()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _counter(path: Path, name: str) -> int:
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0
+
+
+def _write_if_there(path: Path, value: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.write_text(value)

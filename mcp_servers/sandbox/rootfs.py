@@ -1,0 +1,177 @@
+"""What a confined server sees of the host, as bwrap arguments: an allow-list, everything read-only.
+
+Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Where the harness is root, the server
+is user 65534 inside but still owns root's files outside (see bubblewrap.py), so two places need care that bwrap does not take:
+/proc must be read-only, or the server could write /proc/sys/kernel/core_pattern and run code as root; and /dev must hold nodes of
+another owner, or it could change the mode of the host's /dev/null. Both were tried, and both worked.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from gymcp.mcp_servers.leftovers import scratch_folder
+from gymcp.mcp_servers.sandbox.interpreter import Interpreter, harness_paths, package_folders
+from gymcp.paths import gymcp_home
+
+NOBODY = 65534
+_TOP_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+_ALWAYS = ("/usr/bin", "/usr/lib32", "/usr/lib64", "/usr/libexec/git-core")
+_SHARED = ("zoneinfo", "git-core", "nodejs")
+_LIBRARIES = ("python3.*", "git-core", "locale", "ssl", "nodejs")
+"""Below /usr/lib where shared libraries have a folder per architecture (Debian); elsewhere /usr/lib is shown whole."""
+_FROM_ETC = ("ld.so.cache", "mime.types", "alternatives")
+_FROM_ETC_ONLINE = ("resolv.conf", "ssl", "ca-certificates", "pki")
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")
+
+log = logging.getLogger(__name__)
+
+
+def root_arguments(interpreter: Interpreter, *, network: bool) -> list[str]:
+    """Everything but the workspace, the caller's mounts and the environment, in the order in which bwrap must do it."""
+    shown = _shown()
+    arguments: list[str] = []
+    for path in shown:
+        arguments += ["--ro-bind", str(path), str(path)]
+    for mount in interpreter.mounts:
+        arguments += ["--ro-bind", str(mount.source), str(mount.target)]
+    for link in map(Path, _TOP_LINKS):
+        if link.is_symlink():
+            arguments += ["--symlink", str(link.readlink()), str(link)]
+        elif link.is_dir():
+            arguments += ["--ro-bind", str(link), str(link)]
+    sources = [*shown, *(mount.source for mount in interpreter.mounts)]
+    arguments += _mask([*_packages(shown), *map(Path, interpreter.masks), *_below(harness_paths(), sources)])
+    arguments += ["--ro-bind", str(_etc()), "/etc"]
+    if network:
+        for name in _FROM_ETC_ONLINE:
+            arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        arguments += ["--ro-bind-try", "/usr/share/ca-certificates", "/usr/share/ca-certificates"]
+    return [*arguments, *_proc(), *_dev()]
+
+
+def _shown() -> list[Path]:
+    paths = [Path(name) for name in _ALWAYS] + [Path("/usr/share") / name for name in _SHARED]
+    libraries = Path("/usr/lib")
+    per_architecture = [path for path in sorted(libraries.glob("*-linux-gnu*")) if path.is_dir()]
+    if per_architecture:
+        paths += per_architecture + [path for pattern in _LIBRARIES for path in sorted(libraries.glob(pattern))]
+    else:
+        paths.append(libraries)
+    return [path for path in paths if path.is_dir() and not path.is_symlink()]
+
+
+@functools.cache
+def _all_packages(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(found for path in paths for found in package_folders(path))
+
+
+def _packages(paths: list[Path]) -> tuple[Path, ...]:
+    return _all_packages(tuple(paths))
+
+
+def _below(paths: Iterable[Path], shown: list[Path]) -> list[Path]:
+    return [path for path in paths if any(path.is_relative_to(root) for root in shown)]
+
+
+def _mask(paths: list[Path]) -> list[str]:
+    """An empty folder, or an empty file, over each; one below another is covered already."""
+    arguments: list[str] = []
+    covered: list[Path] = []
+    for path in sorted(set(paths)):
+        if any(path.is_relative_to(other) for other in covered):
+            continue
+        covered.append(path)
+        arguments += ["--ro-bind", str(_empty_folder()) if path.is_dir() else "/dev/null", str(path)]
+    return arguments
+
+
+def _empty_folder() -> Path:
+    folder = scratch_folder() / "empty"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _etc() -> Path:
+    """A folder that names one user and no host, with the loader's cache and the links of /usr/bin."""
+    folder = scratch_folder() / "etc"
+    if not folder.exists():
+        folder.mkdir()
+        files = {
+            "passwd": f"user:x:{NOBODY}:{NOBODY}::/tmp:/bin/sh\n",
+            "group": f"user:x:{NOBODY}:\n",
+            "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+            "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+            "machine-id": "0" * 32 + "\n",
+        }
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        for name in _FROM_ETC_ONLINE:  # mount points: the folder is read-only inside
+            _mount_point(Path("/etc") / name, folder / name)
+        for name in _FROM_ETC:
+            _copy(Path("/etc") / name, folder / name)
+    return folder
+
+
+def _mount_point(like: Path, path: Path) -> None:
+    if like.is_dir():
+        path.mkdir()
+    elif like.exists():
+        path.touch()
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        target.mkdir()
+        for link in source.iterdir():
+            if link.is_symlink():
+                (target / link.name).symlink_to(link.readlink())
+    elif source.exists():
+        target.write_bytes(source.read_bytes())
+
+
+def _proc() -> list[str]:
+    arguments = ["--proc", "/proc"]
+    if os.getuid() == 0:
+        for path in sorted(Path("/proc").iterdir()):
+            mode = path.lstat().st_mode
+            if not path.name.isdigit() and stat.S_ISREG(mode) and not mode & stat.S_IROTH:
+                arguments += ["--ro-bind", "/dev/null", str(path)]
+    return [*arguments, "--remount-ro", "/proc"]
+
+
+def _dev() -> list[str]:
+    arguments = ["--dev", "/dev", "--size", str(64_000_000), "--perms", "1777", "--tmpfs", "/dev/shm"]
+    if os.getuid() == 0 and Path("/dev/null").stat().st_uid == 0:
+        nodes = _private_nodes()
+        if nodes is None:
+            log.warning(
+                "bwrap: no private device nodes can be made: a server can change the mode of the host's /dev/null"
+            )
+        else:
+            for name in _NODES:
+                arguments += ["--dev-bind", str(nodes / name), f"/dev/{name}"]
+    return [*arguments, "--remount-ro", "/dev"]
+
+
+def _private_nodes() -> Path | None:
+    """Copies of the device nodes that belong to nobody; None where the file systems at hand allow none."""
+    for folder in (scratch_folder() / "dev", gymcp_home() / "dev"):
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for name in _NODES:
+                node = folder / name
+                if not node.exists():
+                    os.mknod(node, stat.S_IFCHR | 0o666, Path("/dev", name).stat().st_rdev)
+                os.chown(node, NOBODY, NOBODY)
+                node.chmod(0o666)
+            (folder / "null").write_bytes(b"")  # EACCES on a file system mounted nodev
+        except OSError:
+            continue
+        return folder
+    return None

@@ -1,0 +1,147 @@
+"""Ends servers that use more than their limits: one timer for all live servers of an event loop.
+
+Where a cgroup holds memory and processes, it only reads a counter a second. Where none does, it reads the process trees ten
+times a second: slower than the kernel, and blind to memory that belongs to no process, which is why the seccomp filter then
+refuses memfd and System V segments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from pathlib import Path
+from typing import Protocol
+
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup
+from gymcp.mcp_servers.sandbox.proctree import attribute, proportional_bytes, read_processes, usage
+from gymcp.mcp_servers.sandbox.spec import Limits
+from gymcp.mcp_servers.sandbox.workspace import AddedBytes
+
+_TREE_PERIOD_S = 0.1
+_DISK_PERIOD_S = 0.25
+_COUNTER_PERIOD_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Watched(Protocol):
+    @property
+    def pid(self) -> int: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def cgroup(self) -> Cgroup | None: ...
+    @property
+    def workspace(self) -> Path | None: ...
+    @property
+    def spare_processes(self) -> int:
+        """Of the sandbox itself: not counted."""
+        ...
+
+    def end(self, limit: str) -> None: ...
+
+
+class _Entry:
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.next_counters = 0.0
+        self.needs_tree = watched.cgroup is None or watched.cgroup.cpu is None
+        limits = watched.limits
+        self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
+        self.cpu_s = 0.0
+        """The most seen: a child that nobody waits for takes its time with it."""
+
+
+class Watchdog:
+    def __init__(self) -> None:
+        self._entries: dict[Watched, _Entry] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._known: dict[tuple[int, int], int] = {}
+
+    def add(self, watched: Watched) -> None:
+        self._entries[watched] = _Entry(watched)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(0.0, self._tick)  # now: disk use at the start
+
+    def remove(self, watched: Watched) -> None:
+        self._entries.pop(watched, None)
+        if not self._entries and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def tree(self, pid: int) -> tuple[int, ...]:
+        """The processes that descend from this one now, by what is known of them."""
+        processes = read_processes()
+        of = attribute(processes, {entry.watched.pid for entry in self._entries.values()} | {pid}, self._known)
+        found = usage(processes, of).get(pid)
+        return found.pids if found else ()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        for entry in list(self._entries.values()):
+            try:
+                self._check(entry, loop.time())
+            except Exception:  # one server's odd /proc entry must not leave all the others unwatched
+                log.exception("watchdog: process %d could not be checked", entry.watched.pid)
+        entries = self._entries.values()
+        trees = [entry for entry in entries if entry.needs_tree]
+        if trees:
+            self._check_trees(trees)
+        self._timer = loop.call_later(_TREE_PERIOD_S if trees else _DISK_PERIOD_S, self._tick) if entries else None
+
+    def _check(self, entry: _Entry, now: float) -> None:
+        watched, limits = entry.watched, entry.watched.limits
+        if entry.disk is not None and entry.disk.step():
+            watched.end(disk_limit(limits))
+        if watched.cgroup is None or now < entry.next_counters:
+            return
+        entry.next_counters = now + _COUNTER_PERIOD_S
+        if watched.cgroup.oom_kills():
+            watched.end(memory_limit(limits))
+        elif (watched.cgroup.cpu_s() or 0.0) > limits.cpu_s:
+            watched.end(cpu_limit(limits))
+
+    def _check_trees(self, entries: list[_Entry]) -> None:
+        processes = read_processes()
+        of = attribute(processes, {entry.watched.pid for entry in entries}, self._known)
+        self._known = {(pid, processes[pid].started): root for pid, root in of.items() if pid in processes}
+        trees = usage(processes, of)
+        for entry in entries:
+            watched, limits = entry.watched, entry.watched.limits
+            if (tree := trees.get(watched.pid)) is None:
+                continue
+            entry.cpu_s = max(entry.cpu_s, tree.cpu_s)
+            memory = limits.memory_mb * 1_000_000
+            if entry.cpu_s > limits.cpu_s:
+                watched.end(cpu_limit(limits))
+            elif watched.cgroup is not None:
+                continue
+            elif tree.tasks > limits.processes + watched.spare_processes:
+                watched.end(process_limit(limits))
+            elif tree.rss_bytes > memory and proportional_bytes(tree.pids) > memory:
+                watched.end(memory_limit(limits))
+
+
+_watchdogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = weakref.WeakKeyDictionary()
+
+
+def watchdog() -> Watchdog:
+    """The running loop's."""
+    return _watchdogs.setdefault(asyncio.get_running_loop(), Watchdog())
+
+
+def memory_limit(limits: Limits) -> str:
+    return f"memory: the process tree used more than {limits.memory_mb} MB"
+
+
+def process_limit(limits: Limits) -> str:
+    return f"processes: the tree had more than {limits.processes} processes and threads"
+
+
+def cpu_limit(limits: Limits) -> str:
+    return f"cpu: the process tree used more than {limits.cpu_s:g} s of CPU time"
+
+
+def disk_limit(limits: Limits) -> str:
+    return f"disk: the workspace grew by more than {limits.disk_mb} MB"

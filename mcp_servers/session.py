@@ -1,0 +1,223 @@
+"""A session with one sandboxed MCP server: its tools, its calls, and the state it declares."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+import mcp
+import mcp_types
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel, ValidationError
+
+from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.runtime import canonical_json
+from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transport import Violation, pipe_transport
+from gymcp.types import Json, Tool, ToolCall, ToolResult
+
+STATE_KEY = "gymcp/stateKey"
+"""In the `_meta` of a call's result: the digest of the declared state after the call."""
+PING_TIMEOUT_S = 5.0
+MAX_TOOLS = 10_000
+STATELESS = hashlib.sha256(b"stateless").hexdigest()
+
+
+ResultT = TypeVar("ResultT", bound=BaseModel)
+
+
+class _SetupResult(BaseModel):
+    stateKey: str | None = None
+
+
+class _StateResult(BaseModel):
+    stateKey: str
+    state: Any = None
+
+
+class ToolSession:
+    """A live session. Made by `open_session`; used by the task that opened it."""
+
+    def __init__(self, spec: ServerSpec, client: mcp.Client, process: SandboxProcess, violation: Violation) -> None:
+        self.spec = spec
+        self.tools: tuple[Tool, ...] = ()
+        self._client = client
+        self._process = process
+        self._violation = violation
+        self._declared_key: str | None = None
+        self._log = hashlib.sha256()
+
+    @property
+    def world_key(self) -> str:
+        """Digest of the server's state, as its spec says how the harness knows it."""
+        match self.spec.state:
+            case "declared":
+                return self._declared_key or ""
+            case "opaque":
+                return self._log.hexdigest()
+            case "stateless":
+                return STATELESS
+
+    async def start(self, initial_state: Json, seed: int) -> None:
+        """Hands over the initial state and reads the tool list. Raises EnvInfraError."""
+        async with self._boundary("start", self.spec.start_timeout_s):
+            if self.spec.state == "declared":
+                params = {"initialState": initial_state, "seed": seed}
+                answer = await self._harness_request("gymcp/setup", params, _SetupResult)
+                self._declared_key = answer.stateKey
+            self.tools = await self._list_tools()
+
+    async def _list_tools(self) -> tuple[Tool, ...]:
+        tools: list[Tool] = []
+        cursor: str | None = None
+        while True:
+            page = await self._client.list_tools(cursor=cursor)
+            tools += [_tool(tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(tools)
+            if len(tools) > MAX_TOOLS:
+                raise ProtocolError(f"server '{self.spec.name}': lists more than {MAX_TOOLS} tools")
+
+    async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
+        """The tool's answer. A tool that fails or times out is a result with ``is_error``.
+
+        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost.
+        """
+        started = time.perf_counter()
+        async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
+            content, is_error = await self._call(call.name, arguments, timeout_s)
+        if self.spec.state == "opaque":
+            self._log.update(canonical_json([call.name, arguments]).encode("utf-8", "surrogatepass"))
+        return ToolResult(
+            call_id=call.id,
+            content=content,
+            is_error=is_error,
+            seconds=time.perf_counter() - started,
+            bytes=len(content.encode("utf-8", "surrogatepass")),
+        )
+
+    async def _call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:
+        try:
+            result = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=timeout_s)
+        except MCPError as error:
+            if error.code == mcp_types.CONNECTION_CLOSED:
+                raise
+            if error.code != mcp_types.REQUEST_TIMEOUT:
+                return error.message, True
+            # The tool was slow, which is the tool's failure, provided that the server still answers.
+            await self._client.session.send_request(
+                mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
+            )
+            return f"tool '{name}' did not answer within {timeout_s:g} s", True
+        except (ValidationError, RuntimeError) as error:
+            # The SDK refuses a result that does not match the tool's own output schema: a broken tool, not a dead one.
+            return f"tool '{name}' gave an invalid result: {str(error).splitlines()[0]}", True
+        key = (result.meta or {}).get(STATE_KEY)
+        if isinstance(key, str):
+            self._declared_key = key
+        return _text(result.content), bool(result.is_error)
+
+    async def state(self) -> Json:
+        """The declared state itself; None where the server declares none."""
+        if self.spec.state != "declared":
+            return None
+        async with self._boundary("gymcp/state", self.spec.start_timeout_s):
+            answer = await self._harness_request("gymcp/state", {}, _StateResult)
+        self._declared_key = answer.stateKey
+        return answer.state
+
+    async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
+        request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
+        return await self._client.session.send_request(request, result)
+
+    @contextlib.asynccontextmanager
+    async def _boundary(self, doing: str, timeout_s: float) -> AsyncIterator[None]:
+        """The SDK has many errors for a lost server; to us they are one boundary, with four names."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as error:
+            raise ServerTimeout(self._say(doing, f"no answer within {timeout_s:g} s")) from error
+        except (MCPError, OSError, ValidationError, RuntimeError, BaseExceptionGroup) as error:
+            raise await self._translated(doing, _innermost(error)) from error
+
+    async def _translated(self, doing: str, error: BaseException) -> BaseException:
+        match error:
+            case MCPError(code=mcp_types.REQUEST_TIMEOUT):
+                return ServerTimeout(self._say(doing, "hung: it no longer answers"))
+            case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
+                return await self._lost(doing)
+            case MCPError():
+                return EnvInfraError(self._say(doing, error.message))
+            case ValidationError() | RuntimeError():
+                return ProtocolError(self._say(doing, str(error).splitlines()[0]))
+            case _:
+                return error
+
+    async def _lost(self, doing: str) -> EnvInfraError:
+        if self._violation.text:
+            return ProtocolError(self._say(doing, self._violation.text))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._process.wait()
+        why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
+        return ServerDied(self._say(doing, why))
+
+    def _say(self, doing: str, why: str) -> str:
+        tail = self._process.stderr_tail().strip()
+        return f"server '{self.spec.name}': {doing}: {why}" + (f"; its last words: {tail[-500:]}" if tail else "")
+
+
+@contextlib.asynccontextmanager
+async def open_session(
+    spec: ServerSpec, sandbox: Sandbox, *, initial_state: Json, seed: int
+) -> AsyncIterator[ToolSession]:
+    """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
+
+    Enter and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
+    """
+    launch = Launch(argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits)
+    violation = Violation()
+    failure: BaseException | None = None
+    async with contextlib.AsyncExitStack() as stack:
+        process = await stack.enter_async_context(sandbox.start(launch))
+        client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
+        session = ToolSession(spec, client, process, violation)
+        async with session._boundary("connect", spec.start_timeout_s):
+            await stack.enter_async_context(client)
+        try:
+            await session.start(initial_state, seed)
+            yield session
+        except BaseException as error:
+            failure = error  # kept out of the client's task group, which would wrap it into an ExceptionGroup
+    if failure is not None:
+        raise failure
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _tool(tool: mcp_types.Tool) -> Tool:
+    annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
+    return Tool(
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=tool.input_schema,
+        annotations=annotations,
+    )
+
+
+def _text(content: list[Any]) -> str:
+    """The text of a result; anything else is named, so that the agent knows it was there."""
+    return "\n".join(
+        block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content
+    )

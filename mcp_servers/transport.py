@@ -1,0 +1,95 @@
+"""An MCP SDK transport over the pipes of a sandboxed process.
+
+The SDK's own stdio transport starts the process itself; here the sandbox does, and what the server writes is bounded:
+a line longer than `Limits.line_bytes` or nested deeper than the parser allows closes the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+import anyio
+import mcp_types
+from mcp.shared.message import SessionMessage
+
+from gymcp.mcp_servers.sandbox.spec import SandboxProcess
+
+Received = SessionMessage | Exception
+READ_AHEAD = 64
+"""Messages read before the session took them; a server that floods is held back by its own pipe."""
+
+
+class PipeWriter:
+    """Writes messages straight to the server's standard input (the SDK's WriteStream)."""
+
+    def __init__(self, stdin: asyncio.StreamWriter) -> None:
+        self._stdin = stdin
+
+    async def send(self, item: SessionMessage, /) -> None:
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        try:
+            self._stdin.write(line.encode() + b"\n")
+            await self._stdin.drain()
+        except (ConnectionError, RuntimeError) as error:
+            raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        self._stdin.close()
+
+    async def __aenter__(self) -> PipeWriter:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Violation:
+    """What the server did that no MCP server may, if anything; read when the connection has closed."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+
+@contextlib.asynccontextmanager
+async def pipe_transport(
+    process: SandboxProcess, violation: Violation
+) -> AsyncIterator[tuple[anyio.abc.ObjectReceiveStream[Received], PipeWriter]]:
+    """The (read, write) streams the SDK's Client takes. A breach of the framing is noted in `violation`."""
+    send, receive = anyio.create_memory_object_stream[Received](READ_AHEAD)
+    reader = asyncio.create_task(_read_lines(process.stdout, send, violation))
+    try:
+        yield receive, PipeWriter(process.stdin)
+    finally:
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader
+        send.close()
+        receive.close()
+
+
+async def _read_lines(
+    stdout: asyncio.StreamReader, send: anyio.abc.ObjectSendStream[Received], violation: Violation
+) -> None:
+    async with send:
+        try:
+            while line := await stdout.readline():
+                if line.isspace():
+                    continue
+                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                await send.send(SessionMessage(message))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+            return  # the session or the pipe is gone, which the session reports
+        except ValueError as error:
+            # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
+            # deep. What a server writes after that cannot be trusted to line up with requests any more.
+            violation.text = _say(error)
+
+
+def _say(error: ValueError) -> str:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"a line on standard output is not a JSON-RPC message, or is too long or too deep ({first[:200]})"

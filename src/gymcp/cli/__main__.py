@@ -1,0 +1,5 @@
+"""``python -m gymcp.cli``."""
+
+from gymcp.cli.main import main
+
+main()

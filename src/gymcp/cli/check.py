@@ -1,0 +1,126 @@
+"""``gymcp check``: is this environment fit to be trusted?"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from gymnasium.utils.env_checker import check_env
+
+from gymcp.agents.rollout import Rollout
+from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.cli.eval import INTERRUPTED
+from gymcp.cli.output import console, print_json
+from gymcp.cli.progress import Progress
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.gym import McpEnv
+from gymcp.envs.leaks import find_leaks
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.types import Trajectory
+
+GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
+"""Agent -> the score that every task must get."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    check: str
+    passed: bool
+    detail: str
+
+
+def command(
+    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
+    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
+    limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
+    no server can read the gold. Exit code 1 where something fails."""
+    wall = get_sandbox(sandbox)
+    wall.check()
+    loaded = load_env(load_spec(env))
+    verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
+    if as_json:
+        print_json(
+            {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
+            | {"checks": {verdict.check: {"passed": verdict.passed, "detail": verdict.detail} for verdict in verdicts}}
+        )
+    else:
+        for verdict in verdicts:
+            mark = "[green]pass[/]" if verdict.passed else "[red]FAIL[/]"
+            console.print(f"{mark}  {verdict.check:<12}", end="")
+            console.print(verdict.detail, markup=False, highlight=False)
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
+    env = McpEnv(loaded, sandbox=wall, render_mode="ansi")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check_env(env, skip_render_check=True)
+    except AssertionError as error:
+        return Verdict(check="check_env", passed=False, detail=str(error))
+    finally:
+        env.close()
+    return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
+
+
+def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
+    verdicts = []
+    started_from: dict[str, set[str]] = {}
+    for agent, expected in GATES.items():
+        plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
+        try:
+            ended = _play(loaded, wall, plan, concurrency)
+        except ConfigError as error:
+            verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
+            continue
+        for trajectory in ended:
+            started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
+        wrong = [trajectory for trajectory in ended if trajectory.score != expected]
+        detail = f"{len(ended) - len(wrong)}/{len(ended)} tasks scored {expected:g}, as they must"
+        if wrong:
+            detail += f"; first: {wrong[0].task}: {wrong[0].reason}"
+        verdicts.append(Verdict(check=agent, passed=not wrong, detail=detail))
+    clean = sum(len(keys) == 1 for keys in started_from.values())
+    detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
+    verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
+    return verdicts
+
+
+def _play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
+    """The plan's episodes, kept in memory only."""
+    jobs = list(jobs_of(plan, select_tasks(loaded.suite, plan)))
+    ended: list[Trajectory] = []
+    with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
+        progress.start(len(jobs))
+
+        def note(rollout: Rollout, last: bool) -> None:
+            if last:
+                ended.append(rollout.trajectory)
+                progress.advance(rollout.trajectory)
+
+        schedule = Schedule(concurrency=concurrency)
+        if not run_until_signalled(run_jobs(loaded, wall, SCRIPTED[plan.agent], jobs, schedule, note)):
+            raise typer.Exit(INTERRUPTED)
+    return ended
+
+
+def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
+    leaks = asyncio.run(find_leaks(loaded, wall))
+    if leaks:
+        detail = f"{len(leaks)} pieces of gold are readable; first: {leaks[0].file}: {leaks[0].text[:100]}"
+        return Verdict(check="leaks", passed=False, detail=detail)
+    return Verdict(check="leaks", passed=True, detail="no file that is readable from inside holds gold of any task")

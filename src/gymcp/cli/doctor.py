@@ -1,0 +1,69 @@
+"""``gymcp doctor``: what works on this machine, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from gymcp import __version__
+from gymcp.cli.output import console, print_json
+from gymcp.errors import UsageError
+from gymcp.mcp_servers.leftovers import find_leftovers
+from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.cgroup import describe as describe_limits
+from gymcp.paths import gymcp_home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    what: str
+    works: bool
+    detail: str
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Say what works on this machine, and what to install for the rest. Exit code 1 where something is missing."""
+    findings = [
+        Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
+        _look("bubblewrap", _bubblewrap),
+        _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
+        _look("limits", describe_limits),
+        _look("cache", _cache),
+        _look("leftovers", lambda: f"{len(find_leftovers())} of dead runs (remove with: gymcp clean)"),
+    ]
+    if as_json:
+        print_json({"findings": [{"what": f.what, "works": f.works, "detail": f.detail} for f in findings]})
+    else:
+        for finding in findings:
+            console.print("[green]ok[/]  " if finding.works else "[red]no[/]  ", end="")
+            console.print(f"{finding.what:<12}{finding.detail}", markup=False, highlight=False, soft_wrap=True)
+    if not all(finding.works for finding in findings):
+        sys.exit(1)
+
+
+def _look(what: str, how: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what=what, works=True, detail=how())
+    except (UsageError, OSError) as error:
+        return Finding(what=what, works=False, detail=str(error))
+
+
+def _bubblewrap() -> str:
+    get_sandbox("bwrap").check()
+    return "a sandbox was started"
+
+
+def _cache() -> str:
+    home = gymcp_home()
+    home.mkdir(parents=True, exist_ok=True)
+    if not os.access(home, os.W_OK):
+        raise PermissionError(f"{home} cannot be written; set GYMCP_HOME to a folder that can")
+    return str(home)

@@ -1,0 +1,69 @@
+"""``gymcp eval``: run an agent on the tasks of an environment."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.agents.runs import Plan, run_plan, select_tasks
+from gymcp.agents.scheduler import Schedule
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.cli.output import print_json, print_summary
+from gymcp.cli.progress import Progress
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
+from gymcp.errors import ConfigError
+from gymcp.evaluators.report import write_report
+from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.store import TrajectoryStore, create_run
+
+LOST_TO_INFRA = 3
+INTERRUPTED = 130
+
+
+def command(
+    env: Annotated[str, typer.Argument(help="A catalog name (see `gymcp suites`) or the path of an environment file.")],
+    agent: Annotated[str, typer.Option(help=f"One of {', '.join(SCRIPTED)}.")] = "oracle",
+    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    tasks: Annotated[str, typer.Option(help="Glob over task ids.")] = "*",
+    limit: Annotated[int, typer.Option(min=0, help="At most this many tasks, evenly spread; 0: all.")] = 0,
+    trials: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Run an agent on the tasks of an environment.
+
+    Exit code: 0 when every episode was scored, 3 when some were lost to infrastructure, 2 for a usage error,
+    130 when interrupted (continue with --resume).
+    """
+    if resume and out is None:
+        raise ConfigError("--resume: which run? name its folder with --out")
+    plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed)
+    if agent not in SCRIPTED:
+        raise ConfigError(f"no agent '{agent}'; have {', '.join(SCRIPTED)}")
+    wall = get_sandbox(sandbox)
+    wall.check()
+    loaded = load_env(load_spec(env))
+    select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
+    folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
+    remove_leftovers(find_leftovers())
+    with create_run(folder, plan.config(loaded, env), seeds=[seed], resume=resume):
+        with TrajectoryStore.open(folder, write=True) as store, Progress(f"{loaded.spec.name} · {agent}") as progress:
+            finished = run_plan(
+                loaded, wall, plan, store, Schedule(concurrency=concurrency), progress.start, progress.advance
+            )
+        summary = write_report(folder)
+    print_json(summary) if as_json else print_summary(summary)
+    if not finished:
+        print(f"gymcp: interrupted; to go on, type the same command with: --out {folder} --resume", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if summary["scored"] < summary["episodes"]:
+        raise typer.Exit(LOST_TO_INFRA)

@@ -1,0 +1,45 @@
+"""How results are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from gymcp.types import Json
+
+console = Console()
+
+
+def print_json(value: Json) -> None:
+    """One JSON object on one line of standard output, and nothing else there."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def print_summary(summary: Mapping[str, Json]) -> None:
+    """The headline with its interval and coverage, the breakdown, and where the run lies."""
+    table = Table(title=f"{summary['env']} · {summary['agent']}", title_justify="left", header_style="bold")
+    table.add_column("")
+    for heading in ("success", "95 % interval", "scored"):
+        table.add_column(heading, justify="right")
+    table.add_row("all", *_figures(summary), style="bold")
+    for part in summary.get("breakdown", ()):
+        table.add_row(part["tag"], *_figures(part))
+    console.print(table)
+    outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
+    console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {summary['wall_s']:.0f} s")
+    for name, value in summary.get("components", {}).items():
+        console.print(f"{name}: {value:.3f}")
+    console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
+
+
+def _figures(part: Mapping[str, Json]) -> tuple[str, str, str]:
+    success, interval = part["success"], part["ci95"]
+    return (
+        "-" if success is None else f"{100 * success:.1f} %",
+        "-" if interval is None else f"{100 * interval[0]:.1f} – {100 * interval[1]:.1f}",
+        f"{part['scored']}/{part['episodes']}",
+    )

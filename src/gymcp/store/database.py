@@ -1,0 +1,205 @@
+"""Opening ``trajectories.sqlite``: its tables, its version, and what can be wrong with it, in one line each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gymcp.errors import StoreError
+
+FILE_NAME = "trajectories.sqlite"
+FORMAT = 1
+"""Kept in ``PRAGMA user_version``."""
+
+_APPLICATION_ID = 0x67796D63  # "gymc"
+
+# `seed` has no type: a seed beyond 64 bits is kept as text, which an INTEGER column would turn into a float.
+_SCHEMA = """
+CREATE TABLE trajectories (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    env TEXT NOT NULL,
+    task TEXT NOT NULL,
+    trial INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seed NOT NULL,
+    "group" TEXT NOT NULL,
+    parent TEXT,
+    outcome TEXT NOT NULL,
+    score REAL,
+    components TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    steps INTEGER NOT NULL,
+    usage TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    rest BLOB NOT NULL,
+    UNIQUE (task, trial, attempt)
+);
+CREATE INDEX trajectories_by_group ON trajectories ("group");
+CREATE TABLE steps (
+    trajectory INTEGER NOT NULL REFERENCES trajectories (seq),
+    step INTEGER NOT NULL,
+    payload BLOB NOT NULL,
+    prompt_ids BLOB,
+    ids BLOB,
+    logprobs BLOB,
+    PRIMARY KEY (trajectory, step)
+);
+CREATE TABLE blobs (ref TEXT PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TABLE grades (
+    seq INTEGER PRIMARY KEY,
+    trajectory INTEGER NOT NULL REFERENCES trajectories (seq),
+    outcome TEXT NOT NULL,
+    score REAL,
+    components TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    graded_at TEXT NOT NULL,
+    grader TEXT NOT NULL
+);
+CREATE INDEX grades_by_trajectory ON grades (trajectory);
+CREATE VIEW episodes AS
+SELECT t.seq, t.id, t.env, t.task, t.trial, t.attempt,
+    t.attempt = (SELECT max(attempt) FROM trajectories u WHERE u.task = t.task AND u.trial = t.trial) AS latest,
+    t.seed, t."group", t.parent,
+    CASE WHEN g.seq IS NULL THEN t.outcome ELSE g.outcome END AS outcome,
+    CASE WHEN g.seq IS NULL THEN t.score ELSE g.score END AS score,
+    CASE WHEN g.seq IS NULL THEN t.components ELSE g.components END AS components,
+    CASE WHEN g.seq IS NULL THEN t.reason ELSE g.reason END AS reason,
+    t.steps, t.usage, t.tags, g.grader
+FROM trajectories t
+LEFT JOIN grades g ON g.seq = (SELECT max(seq) FROM grades h WHERE h.trajectory = t.seq);
+"""
+
+_WHY = {
+    "SQLITE_BUSY": "locked by another process for longer than the timeout",
+    "SQLITE_LOCKED": "locked by another process for longer than the timeout",
+    "SQLITE_NOTADB": f"{FILE_NAME} is not a database",
+    "SQLITE_CORRUPT": f"{FILE_NAME} is damaged",
+    "SQLITE_READONLY": "cannot be written",
+    "SQLITE_CANTOPEN": f"{FILE_NAME} cannot be opened",
+    "SQLITE_FULL": "the disk is full",
+}
+
+
+def newer_format(where: str, found: int, known: int) -> StoreError:
+    """The error for a folder from the future."""
+    return StoreError(
+        f"{where}: written by a newer gymcp (format {found}; this one reads up to {known}): upgrade gymcp"
+    )
+
+
+@contextmanager
+def one_line(where: str) -> Iterator[None]:
+    """The boundary to sqlite and the disk: their errors come out as one StoreError that names the run folder."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {error}')}") from error
+    except OSError as error:
+        raise StoreError(f"{where}: {error.strerror or error}") from error
+
+
+def _kind(error: sqlite3.Error) -> str:
+    """The error's primary name: SQLITE_READONLY_DIRECTORY and its like are kinds of SQLITE_READONLY."""
+    return "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, with the write lock from the start: two writers wait for each other instead of failing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Connection:
+    """The database of a run folder, created where `write` and there is none. Raises StoreError."""
+    where = f"run folder {folder}"
+    file = folder / FILE_NAME
+    if not folder.is_dir():
+        raise StoreError(f"{where}: no such folder")
+    if not write and not file.exists():
+        raise StoreError(f"{where}: holds no {FILE_NAME}")
+    with one_line(where):
+        if write and not file.exists():
+            _create(file, busy_timeout_s)
+        connection = _open(file, "mode=rw" if write else "mode=ro", busy_timeout_s)
+        try:
+            if not write:
+                connection = _readable(connection, file, busy_timeout_s)
+            _check(connection, where)
+            if write:
+                # What is committed outlives a kill -9 of the process. After a power cut the last commits may be gone,
+                # though the database stays sound; FULL would keep them, at an fsync per episode.
+                connection.execute("PRAGMA synchronous = NORMAL")
+                with transaction(connection):  # says now, not at the first episode, what will not let us write
+                    pass
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _create(file: Path, busy_timeout_s: float) -> None:
+    """Puts an empty database at `file`, whole or not at all; where somebody else was faster, theirs stays.
+
+    Made elsewhere and linked, because the switch to WAL (where readers never wait for the writer) fails when two
+    processes do it at once, whatever the timeout.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        connection = _open(temporary, "mode=rwc", busy_timeout_s)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        finally:
+            connection.close()
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open(file: Path, options: str, busy_timeout_s: float) -> sqlite3.Connection:
+    # isolation_level None: transactions are ours. One connection is shared by threads under the store's lock.
+    return sqlite3.connect(
+        f"{file.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _readable(connection: sqlite3.Connection, file: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """The connection, or one that needs no -shm file: a run folder on a read-only disk is still a run folder."""
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        wal = file.with_name(f"{FILE_NAME}-wal")
+        unwritable = _kind(error) in ("SQLITE_CANTOPEN", "SQLITE_READONLY")
+        if not unwritable or (wal.exists() and wal.stat().st_size):
+            raise
+        connection.close()
+        return _open(file, "mode=ro&immutable=1", busy_timeout_s)
+    return connection
+
+
+def _check(connection: sqlite3.Connection, where: str) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != _APPLICATION_ID:
+        raise StoreError(f"{where}: {FILE_NAME} is not of gymcp")
+    if version > FORMAT:
+        raise newer_format(where, version, FORMAT)

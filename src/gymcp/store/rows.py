@@ -1,0 +1,66 @@
+"""What the store hands out beside whole trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gymcp.types import Outcome, Trajectory, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRow:
+    """An episode without its steps, as the newest grade sees it."""
+
+    id: str
+    env: str
+    task: str
+    trial: int = 0
+    attempt: int = 0
+    """From 0; attempts of a (task, trial) before the last ended in infrastructure or were cancelled."""
+    latest: bool = True
+    """True for the last attempt of its (task, trial): the one that counts."""
+    seed: int = 0
+    group: str = ""
+    parent: str | None = None
+    outcome: Outcome = Outcome.SCORED
+    score: float | None = None
+    components: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+    tags: tuple[str, ...] = ()
+    """The task's, most important first."""
+    grader: str | None = None
+    """Who graded it again; None where the grade is the recorded one."""
+
+    @property
+    def success(self) -> bool | None:
+        """True for a full score, False for less, None where there is no score."""
+        return None if self.score is None else self.score >= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """A later verdict on a recorded trajectory. The newest one counts."""
+
+    trajectory: str
+    outcome: Outcome
+    score: float | None
+    components: Mapping[str, float]
+    reason: str
+    graded_at: str
+    """UTC, ISO 8601."""
+    grader: str
+    """Name and version of what graded."""
+
+
+def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:
+    """The trajectory as `grade` sees it."""
+    return replace(
+        trajectory,
+        outcome=grade.outcome,
+        score=grade.score,
+        components=grade.components,
+        reason=grade.reason,
+    )

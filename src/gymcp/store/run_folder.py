@@ -1,0 +1,168 @@
+"""The folder of one run: ``run.json`` says how it was started, a lock says that somebody is at work in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gymcp import __version__
+from gymcp.errors import StoreError
+from gymcp.store.atomic import is_leftover, write_atomically
+from gymcp.store.database import newer_format
+from gymcp.types import Json
+
+RUN_FILE = "run.json"
+RUN_FORMAT = 1
+
+_LOCK_FILE = ".lock"
+_ABSENT = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    folder: Path
+    created: str
+    """UTC, ISO 8601."""
+    config: Mapping[str, Json]
+    """Resolved: what the run was started with after every default was filled in."""
+    seeds: tuple[int, ...]
+    versions: Mapping[str, str]
+    git: str | None
+    """Revision of the working directory's repository, ``-dirty`` where it had changes; None outside of one."""
+
+
+@contextmanager
+def create_run(
+    folder: Path,
+    config: Mapping[str, Json],
+    *,
+    seeds: Sequence[int] = (),
+    versions: Mapping[str, str] | None = None,
+    resume: bool = False,
+) -> Iterator[Run]:
+    """The run in `folder`, locked while the context lasts: started, or with `resume` continued where there is one.
+
+    `versions` are added to gymcp's and Python's. Raises StoreError for a folder that holds a run (without `resume`),
+    holds one of another config, holds something else, is in use by another process, or cannot be written.
+    """
+    where = f"run folder {folder}"
+    wanted = _as_json(config, where)
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _refuse(folder, resume=resume)
+            held.enter_context(_locked(folder))
+            _refuse(folder, resume=resume)  # what was true before the lock may not be true under it
+            if not (folder / RUN_FILE).exists():
+                record = {
+                    "format": RUN_FORMAT,
+                    "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "config": wanted,
+                    "seeds": list(seeds),
+                    "versions": {"gymcp": __version__, "python": platform.python_version(), **(versions or {})},
+                    "git": git_revision(Path.cwd()),
+                }
+                write_atomically(folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
+        except OSError as error:
+            raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
+        run = open_run(folder)
+        if different := _differences(run.config, wanted):
+            raise StoreError(f"{where}: was started with another config: {'; '.join(different)}")
+        yield run
+
+
+def open_run(folder: Path) -> Run:
+    """The run in `folder`, to read. Raises StoreError where there is none, or none that this gymcp can read."""
+    where = f"run folder {folder}"
+    try:
+        record = json.loads((folder / RUN_FILE).read_bytes())
+    except FileNotFoundError:
+        raise StoreError(f"{where}: holds no {RUN_FILE}") from None
+    except OSError as error:
+        raise StoreError(f"{where}: {RUN_FILE} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise StoreError(f"{where}: {RUN_FILE} is not JSON: {error}") from error
+    try:
+        if record["format"] > RUN_FORMAT:
+            raise newer_format(where, record["format"], RUN_FORMAT)
+        return Run(
+            folder=folder,
+            created=record["created"],
+            config=record["config"],
+            seeds=tuple(record["seeds"]),
+            versions=record["versions"],
+            git=record["git"],
+        )
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: {error!r}") from error
+
+
+def git_revision(folder: Path) -> str | None:
+    """The commit checked out in `folder`, ``-dirty`` where tracked files differ; None outside of a repository."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _refuse(folder: Path, *, resume: bool) -> None:
+    names = {entry.name for entry in folder.iterdir()}
+    if RUN_FILE in names:
+        if not resume:
+            raise StoreError(f"run folder {folder}: already holds a run; resume it, or choose another folder")
+    elif foreign := sorted(name for name in names if name != _LOCK_FILE and not is_leftover(name)):
+        raise StoreError(f"run folder {folder}: holds no run, but is not empty: {', '.join(foreign[:5])}")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock. The kernel lets go of it when the process ends, however it ends."""
+    with (folder / _LOCK_FILE).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise StoreError(
+                f"run folder {folder}: in use by another gymcp (process {file.read().strip() or 'unknown'})"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _as_json(config: Mapping[str, Json], where: str) -> dict[str, Json]:
+    """The config as run.json gives it back: tuples are lists there."""
+    try:
+        plain: dict[str, Json] = json.loads(json.dumps(dict(config)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"{where}: the config is not JSON: {error}") from error
+    return plain
+
+
+def _differences(recorded: Mapping[str, Json], wanted: Mapping[str, Json]) -> list[str]:
+    old, new = dict(_leaves(recorded)), dict(_leaves(wanted))
+    return [
+        f"{key} was {old.get(key, _ABSENT)}, is now {new.get(key, _ABSENT)}"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _leaves(config: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, value as JSON): 1 and true differ in JSON, though not in Python."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, json.dumps(value, sort_keys=True)

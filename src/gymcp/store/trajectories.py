@@ -1,0 +1,304 @@
+"""The episodes of one run, in one sqlite file: appended once, never rewritten, graded as often as one likes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from gymcp.errors import StoreError
+from gymcp.store.codec import StepRow, decode_steps, dumps, encode_steps, pack, text, unpack, unpack_tools, untext
+from gymcp.store.database import connect, one_line, transaction
+from gymcp.store.rows import EpisodeRow, Grade
+from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
+
+_PAGE = 100
+_ROW = (
+    'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
+    " tags, grader"
+)
+_REST = ("initial_key", "final_key", "final_state", "provenance")
+
+
+class TrajectoryStore:
+    """An open ``trajectories.sqlite``. Safe to share between threads; other processes may read and write beside it.
+
+    What `append` has returned from outlives a ``kill -9``. It may not outlive a power cut (see `database.connect`).
+    """
+
+    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+        self._connection = connection
+        self._where = where
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, folder: Path, *, write: bool = False, busy_timeout_s: float = 30.0) -> Self:
+        """The store of a run folder; `write` creates the file where there is none. Raises StoreError."""
+        return cls(connect(folder, write=write, busy_timeout_s=busy_timeout_s), f"run folder {folder}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the file. May be called twice."""
+        with self._lock:
+            self._connection.close()
+
+    def append(self, trajectory: Trajectory, blobs: Mapping[str, Json], *, tags: Sequence[str] = ()) -> int:
+        """Records a whole episode, with the states it refers to, or nothing; gives its attempt, from 0.
+
+        Another attempt of a (task, trial) is accepted only after one that ended in infrastructure or was cancelled.
+        Raises StoreError for any other, for an id that is taken, and for what cannot be stored.
+        """
+        head, steps, contents = self._encode(trajectory, blobs, tags)
+        with self._transaction() as db:
+            attempt = self._next_attempt(trajectory)
+            cursor = db.execute(
+                'INSERT INTO trajectories (attempt, id, env, task, trial, seed, "group", parent, outcome, score,'
+                " components, reason, steps, usage, tags, rest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (attempt, *head),
+            )
+            db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", contents)
+            db.executemany(
+                "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
+                ((cursor.lastrowid, n, s.payload, s.prompt_ids, s.ids, s.logprobs) for n, s in enumerate(steps)),
+            )
+        return attempt
+
+    def load(self, id: str) -> Trajectory:
+        """The trajectory as it was recorded, whatever grades came later. Raises StoreError where there is none."""
+        with self._reading() as db:
+            row = db.execute(
+                'SELECT seq, id, env, task, trial, seed, "group", parent, outcome, score, components, reason, usage,'
+                " rest FROM trajectories WHERE id = ?",
+                (text(id),),
+            ).fetchone()
+            if row is None:
+                raise StoreError(f"{self._where}: no trajectory {id!r}")
+            steps = db.execute(
+                "SELECT payload, prompt_ids, ids, logprobs FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
+            ).fetchall()
+
+            @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
+            def tools(ref: str) -> tuple[Tool, ...]:
+                if (payload := self._blob(ref)) is None:
+                    raise StoreError(f"{self._where}: trajectory {id!r} names tools that are not there")
+                return unpack_tools(payload)
+
+            return Trajectory(
+                id=untext(row[1]),
+                env=untext(row[2]),
+                task=untext(row[3]),
+                trial=row[4],
+                seed=int(row[5]),
+                group=untext(row[6]),
+                parent=None if row[7] is None else untext(row[7]),
+                outcome=Outcome(row[8]),
+                score=row[9],
+                components=json.loads(untext(row[10])),
+                reason=untext(row[11]),
+                usage=Usage(**json.loads(row[12])),
+                steps=decode_steps(
+                    [StepRow(payload=p, prompt_ids=q, ids=i, logprobs=g) for p, q, i, g in steps], tools
+                ),
+                **unpack(row[13]),
+            )
+
+    def iter_trajectories(self, *, latest: bool = False) -> Iterator[Trajectory]:
+        """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count."""
+        query = f"SELECT seq, id FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE}"
+        after = 0
+        while True:
+            with self._reading() as db:
+                page = db.execute(query, (after,)).fetchall()
+            if not page:
+                return
+            for _, id in page:
+                yield self.load(untext(id))
+            after = page[-1][0]
+
+    def summaries(self, *, latest: bool = True) -> list[EpisodeRow]:
+        """Every episode without its steps, newest grade applied, in the order of recording."""
+        with self._reading() as db:
+            rows = db.execute(f"SELECT {_ROW} FROM episodes WHERE seq > 0 {_only(latest)} ORDER BY seq").fetchall()
+        return [_episode_row(row) for row in rows]
+
+    def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
+        """How each attempt of each (task, trial) ended, newest grade applied: what resuming needs."""
+        ended: dict[tuple[str, int], list[Outcome]] = {}
+        with self._reading() as db:
+            for task, trial, outcome in db.execute("SELECT task, trial, outcome FROM episodes ORDER BY seq"):
+                ended.setdefault((untext(task), trial), []).append(Outcome(outcome))
+        return ended
+
+    def state(self, ref: str) -> Json:
+        """The state recorded under `ref`; a `StateReader`. Raises KeyError where there is none."""
+        if (payload := self._blob(ref)) is None:
+            raise KeyError(ref)
+        return unpack(payload)
+
+    def add_grade(self, graded: Trajectory, *, grader: str) -> Grade:
+        """Records the verdict that `graded` carries as the newest one on the trajectory of that id.
+
+        The trajectory itself stays as recorded. Raises StoreError where it is missing or has nothing to grade.
+        """
+        grade = Grade(
+            trajectory=graded.id,
+            outcome=graded.outcome,
+            score=graded.score,
+            components=graded.components,
+            reason=graded.reason,
+            graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            grader=grader,
+        )
+        self._check_score(graded)
+        with self._transaction() as db:
+            row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (text(graded.id),)).fetchone()
+            if row is None:
+                raise StoreError(f"{self._where}: no trajectory {graded.id!r} to grade")
+            if _may_run_again(Outcome(row[1])):
+                raise StoreError(f"{self._where}: {graded.id!r} ended in {row[1]}: nothing to grade, run it again")
+            db.execute(
+                "INSERT INTO grades (trajectory, outcome, score, components, reason, graded_at, grader)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row[0],
+                    str(grade.outcome),
+                    grade.score,
+                    text(dumps(grade.components)),
+                    text(grade.reason),
+                    grade.graded_at,
+                    text(grade.grader),
+                ),
+            )
+        return grade
+
+    def grades(self, id: str) -> tuple[Grade, ...]:
+        """The later verdicts on a trajectory, newest last; empty where it was never graded again."""
+        with self._reading() as db:
+            rows = db.execute(
+                "SELECT g.outcome, g.score, g.components, g.reason, g.graded_at, g.grader FROM grades g"
+                " JOIN trajectories t ON t.seq = g.trajectory WHERE t.id = ? ORDER BY g.seq",
+                (text(id),),
+            ).fetchall()
+        return tuple(
+            Grade(
+                trajectory=id,
+                outcome=Outcome(row[0]),
+                score=row[1],
+                components=json.loads(untext(row[2])),
+                reason=untext(row[3]),
+                graded_at=row[4],
+                grader=untext(row[5]),
+            )
+            for row in rows
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, one_line(self._where):
+            yield self._connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as db, transaction(db):
+            yield db
+
+    def _encode(
+        self, trajectory: Trajectory, blobs: Mapping[str, Json], tags: Sequence[str]
+    ) -> tuple[tuple[Any, ...], list[StepRow], list[tuple[str | bytes, bytes]]]:
+        """Everything that costs time, done before the write lock is taken."""
+        self._check_score(trajectory)
+        try:
+            steps, tools = encode_steps(trajectory.steps)
+            # most states are those of earlier episodes; what is stored stays, so looking needs no write lock
+            contents = [(text(ref), pack(value)) for ref, value in blobs.items() if self._blob(ref) is None]
+            head = (
+                text(trajectory.id),
+                text(trajectory.env),
+                text(trajectory.task),
+                trajectory.trial,
+                trajectory.seed if abs(trajectory.seed) < 2**63 else str(trajectory.seed),
+                text(trajectory.group),
+                None if trajectory.parent is None else text(trajectory.parent),
+                str(trajectory.outcome),
+                trajectory.score,
+                text(dumps(trajectory.components)),
+                text(trajectory.reason),
+                len(steps),
+                dumps(asdict(trajectory.usage)),
+                text(dumps(list(tags))),
+                pack({name: getattr(trajectory, name) for name in _REST}),
+            )
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise StoreError(f"{self._where}: trajectory {trajectory.id!r} cannot be stored: {error}") from error
+        return head, steps, [*contents, *tools.items()]
+
+    def _check_score(self, trajectory: Trajectory) -> None:
+        # sqlite would keep NaN as NULL, and a broken grader would read as "no score"
+        if trajectory.score is not None and not math.isfinite(trajectory.score):
+            raise StoreError(f"{self._where}: trajectory {trajectory.id!r} has the score {trajectory.score}")
+
+    def _next_attempt(self, trajectory: Trajectory) -> int:
+        db = self._connection
+        if db.execute("SELECT 1 FROM trajectories WHERE id = ?", (text(trajectory.id),)).fetchone():
+            raise StoreError(f"{self._where}: trajectory {trajectory.id!r} is already recorded")
+        last = db.execute(
+            "SELECT attempt, outcome FROM episodes WHERE task = ? AND trial = ? ORDER BY attempt DESC LIMIT 1",
+            (text(trajectory.task), trajectory.trial),
+        ).fetchone()
+        if last is None:
+            return 0
+        attempt, outcome = int(last[0]), Outcome(last[1])
+        if not _may_run_again(outcome):
+            raise StoreError(
+                f"{self._where}: task {trajectory.task!r} trial {trajectory.trial} is already recorded as {outcome};"
+                " another attempt is kept only after one that ended in infrastructure or was cancelled"
+            )
+        return attempt + 1
+
+    def _blob(self, ref: str) -> bytes | None:
+        with self._reading() as db:
+            row = db.execute("SELECT payload FROM blobs WHERE ref = ?", (text(ref),)).fetchone()
+        return None if row is None else row[0]
+
+
+def _only(latest: bool) -> str:
+    return "AND latest" if latest else ""
+
+
+def _may_run_again(outcome: Outcome) -> bool:
+    return outcome.is_infra or outcome is Outcome.CANCELLED
+
+
+def _episode_row(row: tuple[Any, ...]) -> EpisodeRow:
+    return EpisodeRow(
+        id=untext(row[0]),
+        env=untext(row[1]),
+        task=untext(row[2]),
+        trial=row[3],
+        attempt=row[4],
+        latest=bool(row[5]),
+        seed=int(row[6]),
+        group=untext(row[7]),
+        parent=None if row[8] is None else untext(row[8]),
+        outcome=Outcome(row[9]),
+        score=row[10],
+        components=json.loads(untext(row[11])),
+        reason=untext(row[12]),
+        steps=row[13],
+        usage=Usage(**json.loads(row[14])),
+        tags=tuple(json.loads(untext(row[15]))),
+        grader=None if row[16] is None else untext(row[16]),
+    )

@@ -1,0 +1,109 @@
+"""Planning, scheduling, retrying and resuming, with servers in the real sandbox."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gymcp.agents.runs import Plan, jobs_of, run_plan, select_tasks
+from gymcp.agents.scheduler import Schedule
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import Agent
+from gymcp.store import TrajectoryStore
+from gymcp.types import Outcome, Task, Trajectory
+
+BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
+
+
+def run(env: LoadedEnv, plan: Plan, folder: Path, **schedule: float) -> list[Trajectory]:
+    ended: list[Trajectory] = []
+    folder.mkdir(exist_ok=True)
+    with TrajectoryStore.open(folder, write=True) as store:
+        settings = Schedule(**schedule)  # type: ignore[arg-type]
+        assert run_plan(env, get_sandbox("bwrap"), plan, store, settings, on_episode=ended.append)
+    return ended
+
+
+def test_every_trial_of_every_task_is_run_once_whatever_the_concurrency(tmp_path: Path) -> None:
+    plan = Plan(agent="oracle", trials=3)
+    for concurrency in (1, 16):
+        ended = run(BANK, plan, tmp_path / str(concurrency), concurrency=concurrency)
+        keys = Counter((t.task, t.trial) for t in ended)
+        assert set(keys.values()) == {1}
+        assert len(keys) == 9
+        assert {t.score for t in ended} == {1.0}
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    plan = Plan(agent="oracle")
+    assert len(run(BANK, plan, tmp_path)) == 3
+    assert run(BANK, plan, tmp_path) == []
+
+
+def test_more_trials_can_follow(tmp_path: Path) -> None:
+    run(BANK, Plan(agent="oracle"), tmp_path)
+    assert {t.trial for t in run(BANK, Plan(agent="oracle", trials=2), tmp_path)} == {1}
+
+
+def test_an_infrastructure_failure_is_tried_again_up_to_the_cap_and_on_resume(tmp_path: Path) -> None:
+    broken = replace(BANK.servers[0], argv=("python3", "-c", "raise SystemExit(1)"))
+    plan = Plan(agent="oracle", limit=1)
+    ended = run(replace(BANK, servers=(broken,)), plan, tmp_path, max_attempts=2)
+    assert [(t.outcome, t.score) for t in ended] == [(Outcome.ENV_INFRA, None)]
+    with TrajectoryStore.open(tmp_path) as store:
+        assert list(store.attempts().values()) == [[Outcome.ENV_INFRA] * 2]
+    assert [t.score for t in run(BANK, plan, tmp_path)] == [1.0]
+
+
+def test_a_policy_that_cannot_be_reached_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(task: Task, seed: int) -> Agent:
+        raise PolicyInfraError("no policy at 127.0.0.1:1")
+
+    monkeypatch.setitem(SCRIPTED, "oracle", unreachable)
+    ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, max_attempts=1)
+    assert [(t.outcome, t.score) for t in ended] == [(Outcome.POLICY_INFRA, None)]
+
+
+def test_a_slow_episode_ends_as_a_timeout_without_a_score(tmp_path: Path) -> None:
+    ended = run(BANK, Plan(agent="oracle", limit=1), tmp_path, episode_timeout_s=0.001, max_attempts=1)
+    assert [(t.outcome, t.score) for t in ended] == [(Outcome.TIMEOUT, None)]
+
+
+def test_a_limit_spreads_over_the_suite() -> None:
+    tasks = tuple(Task(id=f"t{i}", prompts=()) for i in range(10))
+    chosen = select_tasks(replace(BANK.suite, tasks=tasks), Plan(agent="null", limit=3))
+    assert [task.id for task in chosen] == ["t0", "t3", "t6"]
+
+
+def test_seeds_depend_on_the_plan_alone() -> None:
+    plan = Plan(agent="random", seed=3, trials=2)
+    seeds = [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
+    assert seeds == [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
+    assert len(set(seeds)) == 6
+
+
+def test_the_random_agent_repeats_itself_for_a_seed(tmp_path: Path) -> None:
+    plan = Plan(agent="random", trials=3)
+    first, second = run(BANK, plan, tmp_path / "a"), run(BANK, plan, tmp_path / "b")
+    actions = [{(t.task, t.trial): [s.action for s in t.steps] for t in ended} for ended in (first, second)]
+    assert actions[0] == actions[1]
+    assert sum(t.usage.tool_calls for t in first) > 0
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (Plan(agent="wizard"), "no agent 'wizard'; have oracle, null, mutated, random"),
+        (Plan(agent="oracle", tasks="x*"), r"no task matches 'x\*'; the ids look like pay_back_5"),
+    ],
+)
+def test_what_is_not_there_is_named(plan: Plan, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        select_tasks(BANK.suite, plan)

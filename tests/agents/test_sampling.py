@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import random
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcp.agents.sampling import sample_instance, words_of
+from gymcp.types import Json
+
+SCHEMAS: list[dict[str, Json]] = [
+    {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"]},
+    {"type": "array", "items": {"type": "number", "minimum": -3, "maximum": 2}, "minItems": 2, "maxItems": 4},
+    {"enum": ["x", 3, None]},
+    {"const": {"k": 1}},
+    {"anyOf": [{"type": "boolean"}, {"type": "null"}]},
+    {"type": ["string", "null"], "minLength": 3, "maxLength": 5},
+    {"type": "object", "properties": {"in": {"type": "object", "properties": {"n": {"type": "array"}}}}},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_drawn_is_valid(schema: dict[str, Json], seed: int) -> None:
+    instance = sample_instance(schema, random.Random(seed), ["word", "a"])
+    jsonschema.validate(instance, schema)
+
+
+def test_words_are_what_arguments_are_made_of() -> None:
+    assert words_of("Move 'final report.pdf' to temp_dir, please #now") == [
+        "final report.pdf",
+        "Move",
+        "final",
+        "report.pdf",
+        "to",
+        "temp_dir",
+        "please",
+        "#now",
+    ]

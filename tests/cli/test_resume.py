@@ -1,0 +1,71 @@
+"""A run that is killed or interrupted, then resumed: nothing lost, nothing twice, nothing left on the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+from cli_runner import BANK, GYMCP, gymcp
+
+from gymcp.store import TrajectoryStore
+
+TRIALS = 60
+EPISODES = 3 * TRIALS
+
+
+def start(run: Path) -> subprocess.Popen[str]:
+    command = [str(GYMCP), "eval", str(BANK), "--trials", str(TRIALS), "--out", str(run), "--resume", "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def recorded(run: Path) -> int:
+    """How many episodes are in the store; 0 where there is none yet."""
+    if not (run / "trajectories.sqlite").exists():
+        return 0
+    with TrajectoryStore.open(run) as store:
+        return len(store.summaries())
+
+
+def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signal.Signals) -> str:
+    """Sends the signal once that many episodes are recorded; what was printed on standard error."""
+    while recorded(run) < episodes and process.poll() is None:
+        os.sched_yield()
+    process.send_signal(sign)
+    return process.communicate(timeout=60)[1]
+
+
+def finish(run: Path) -> None:
+    process = start(run)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert json.loads(out)["outcomes"] == {"scored": EPISODES}
+    with TrajectoryStore.open(run) as store:
+        keys = Counter((row.task, row.trial) for row in store.summaries())
+        scores = {row.score for row in store.summaries()}
+    assert len(keys) == EPISODES
+    assert (set(keys.values()), scores) == ({1}, {1.0})
+    assert gymcp("clean").stdout.strip() == "nothing to clean"
+
+
+def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> None:
+    moments = sorted(random.Random(1).sample(range(1, EPISODES - 40), 5))
+    for moment in moments:
+        process = start(tmp_path)
+        end_at(process, tmp_path, moment, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    finish(tmp_path)
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    said = end_at(process, tmp_path, 20, signal.SIGINT)
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    assert recorded(tmp_path) >= 20
+    finish(tmp_path)

@@ -1,0 +1,308 @@
+"""Episodes of small environments, with their servers in the real sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+
+import pytest
+
+from gymcp.agents.rollout import Job, Rollout, rollout
+from gymcp.agents.scripted import SCRIPTED, Replay
+from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.sandbox import Limits, get_sandbox
+from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Outcome, Suite, Task, ToolCall
+
+
+class Shelf:
+    """A shelf of boxes, with every way a tool can misbehave."""
+
+    def __init__(self, boxes: dict[str, int]) -> None:
+        self.boxes = boxes
+
+    def put(self, box: str, count: int) -> str:
+        """Put things into a box."""
+        self.boxes[box] = self.boxes.get(box, 0) + count
+        return f"{box} holds {self.boxes[box]}"
+
+    def look(self) -> dict[str, int]:
+        """What the boxes hold."""
+        return self.boxes
+
+    def fail(self) -> str:
+        """Fails."""
+        raise ToolError("the shelf is stuck")
+
+    def crash(self) -> str:
+        """Ends the process."""
+        os._exit(3)
+
+    def hang(self) -> str:
+        """Never answers."""
+        while True:
+            time.sleep(1)
+
+    def flood(self) -> str:
+        """Answers at great length."""
+        return "x" * 5_000_000
+
+
+def call(name: str, number: int = 1, **arguments: object) -> ToolCall:
+    return ToolCall(id=f"call_{number}", name=name, arguments=arguments)
+
+
+TASK = Task(
+    id="fill",
+    prompts=("Put two into a.", "Now one into b."),
+    initial_state={"boxes": {"a": 1}},
+    target={"boxes": {"a": 3, "b": 1}},
+    gold=(
+        GoldTurn(calls=(call("put", 1, box="a", count=2),), final_text="Done."),
+        GoldTurn(calls=(call("put", 2, box="b", count=1),), final_text="Done, too."),
+    ),
+    last_necessary=(1, 0),
+)
+
+
+def shelf_env(**changes: object) -> LoadedEnv:
+    spec = EnvSpec(
+        name="shelf",
+        servers=(native_server("shelf", Shelf),),
+        suite=Suite(name="shelf", version="1", tasks=(TASK,)),
+        grade=final_state_equals(),
+        limits=EpisodeLimits(call_timeout_s=1.0),
+    )
+    return load_env(replace(spec, **changes))  # type: ignore[arg-type]
+
+
+SHELF = shelf_env()
+
+
+def play(actions: Sequence[Action], env: LoadedEnv = SHELF, task: Task = TASK) -> Rollout:
+    job = Job(task=task, trial=0, seed=1)
+    agent = Replay(iter(actions))
+    return asyncio.run(rollout(env, get_sandbox("bwrap"), lambda task, seed: agent, job, timeout_s=60))
+
+
+def inside(work: Callable[[Episode], Coroutine[None, None, None]], env: LoadedEnv = SHELF, task: Task = TASK) -> None:
+    async def main() -> None:
+        async with open_episode(env, get_sandbox("bwrap"), task, seed=1) as episode:
+            await work(episode)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
+def test_the_gates_hold(agent: str, score: float) -> None:
+    done = asyncio.run(
+        rollout(SHELF, get_sandbox("bwrap"), SCRIPTED[agent], Job(task=TASK, trial=0, seed=0), timeout_s=60)
+    )
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.SCORED, score)
+
+
+def test_every_episode_starts_from_the_same_state() -> None:
+    first = play([Action(tool_calls=(call("put", box="a", count=99),))])
+    second = play([Action()])
+    assert first.trajectory.initial_key == second.trajectory.initial_key
+    assert first.trajectory.final_key != first.trajectory.initial_key
+
+
+def test_a_user_turn_ends_when_the_agent_speaks_and_the_reward_comes_last() -> None:
+    async def work(episode: Episode) -> None:
+        assert [m.content for m in episode.observation.messages] == ["Put two into a."]
+        put = await episode.step(Action(tool_calls=(call("put", box="a", count=2),)))
+        assert [m.content for m in put.observation.messages] == ["a holds 3"]
+        spoke = await episode.step(Action(text="Done."))
+        assert [m.content for m in spoke.observation.messages] == ["Now one into b."]
+        await episode.step(Action(tool_calls=(call("put", box="b", count=1),)))
+        last = await episode.step(Action(text="Done."))
+        assert (put.reward, spoke.reward, last.reward) == (0.0, 0.0, 1.0)
+        assert (spoke.terminated, last.terminated, last.truncated) == (False, True, False)
+
+    inside(work)
+
+
+def test_states_are_recorded_by_content_once() -> None:
+    done = play([Action(tool_calls=(call("look"),)), Action(tool_calls=(call("put", box="a", count=0),)), Action()])
+    refs = {step.state_ref for step in done.trajectory.steps}
+    assert [done.states[ref] for ref in refs if ref] == [{"boxes": {"a": 1}}]
+
+
+def test_a_read_keeps_the_world_but_changes_the_anchor() -> None:
+    done = play([Action(tool_calls=(call("look"),)), Action(tool_calls=(call("look"),)), Action()])
+    first, second, _ = done.trajectory.steps[:3]
+    assert first.world_key == second.world_key
+    assert first.state_key != second.state_key
+
+
+def test_the_anchor_can_be_the_world_alone() -> None:
+    done = play([Action(tool_calls=(call("look"),)), Action(tool_calls=(call("look"),))], shelf_env(anchor="world"))
+    assert done.trajectory.steps[0].state_key == done.trajectory.steps[1].state_key
+
+
+def test_what_a_tool_does_wrong_is_an_observation() -> None:
+    done = play([Action(tool_calls=(call("fail"),)), *([Action()] * 2)])
+    result = done.trajectory.steps[0].results[0]
+    assert (result.is_error, result.content) == (True, "the shelf is stuck")
+    assert done.trajectory.outcome is Outcome.SCORED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("{not json", "not JSON"),
+        ("[1, 2]", "must be a JSON object"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"box": ' + "[" * 900 + "]" * 900 + ', "count": 1}', "nested more than"),
+        ({"box": "a", "count": "many"}, "count"),
+        ({"box": "a"}, "count"),
+        ({"box": "a", "count": 1, "extra": 1}, "extra"),
+        ({"box": "\ud800", "count": 1}, "cannot be written as JSON"),
+        ({"box": "a", "count": float("nan")}, "cannot be written as JSON"),
+        ({"box": "x" * 10_000_000, "count": 1}, "at most"),
+        ('{"box": "' + "x" * 10_000_000 + '", "count": 1}', "at most"),
+    ],
+)
+def test_bad_arguments_are_an_observation(arguments: dict[str, object] | str, said: str) -> None:
+    bad = ToolCall(id="call_1", name="put", arguments=arguments)
+    done = play([Action(tool_calls=(bad,)), Action(), Action()])
+    result = done.trajectory.steps[0].results[0]
+    assert result.is_error
+    assert said in result.content
+    assert done.trajectory.outcome is Outcome.SCORED
+    assert done.trajectory.steps[0].world_key == done.trajectory.initial_key
+
+
+def test_an_unknown_tool_is_an_observation_that_names_the_tools_there_are() -> None:
+    done = play([Action(tool_calls=(call("gymcp/state"),)), Action(), Action()])
+    result = done.trajectory.steps[0].results[0]
+    assert result.is_error
+    assert "no tool 'gymcp/state'; have" in result.content
+    assert "put" in result.content
+
+
+def test_a_long_result_is_cut_for_the_agent_and_kept_for_the_record() -> None:
+    done = play([Action(tool_calls=(call("flood"),)), Action(), Action()])
+    seen = done.trajectory.steps[1].observation.messages[0].content
+    assert len(seen) < 101_000
+    assert seen.endswith("[cut: 4900000 more characters]")
+    assert len(done.trajectory.steps[0].results[0].content) == 5_000_000
+
+
+def test_a_server_that_dies_is_env_infra_without_a_score() -> None:
+    done = play([Action(tool_calls=(call("crash"),))])
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.ENV_INFRA, None)
+    assert "server 'shelf': tool 'crash': the server ended" in done.trajectory.reason
+
+
+def test_a_server_that_hangs_is_a_timeout_without_a_score() -> None:
+    done = play([Action(tool_calls=(call("hang"),))])
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.TIMEOUT, None)
+
+
+@pytest.mark.parametrize("line", ["this is not JSON", "[1, 2]", '{"jsonrpc": "2.0"}', "[" * 5000])
+def test_a_server_that_breaks_the_wire_is_env_infra(line: str) -> None:
+    code = f"import time; print({line!r}, flush=True); time.sleep(60)"
+    broken = replace(SHELF.servers[0], argv=("python3", "-c", code))
+    done = play([], replace(SHELF, servers=(broken,)))
+    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert "not a JSON-RPC message" in done.trajectory.reason
+
+
+def test_a_server_that_does_not_start_is_env_infra() -> None:
+    broken = replace(SHELF.servers[0], argv=("python3", "-c", "import sys; sys.exit('no such luck')"))
+    done = play([], replace(SHELF, servers=(broken,)))
+    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert "no such luck" in done.trajectory.reason
+
+
+def test_a_line_longer_than_the_limit_is_env_infra() -> None:
+    tight = replace(SHELF.servers[0], limits=Limits(line_bytes=100_000))
+    done = play([Action(tool_calls=(call("flood"),))], replace(SHELF, servers=(tight,)))
+    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert "too long" in done.trajectory.reason
+
+
+@pytest.mark.parametrize(
+    ("limits", "actions", "said"),
+    [
+        (EpisodeLimits(steps=2), [Action(tool_calls=(call("look"),))] * 5, "2 steps"),
+        (EpisodeLimits(steps_per_turn=1), [Action(tool_calls=(call("look"),))] * 5, "1 steps in one user turn"),
+    ],
+)
+def test_a_spent_budget_is_graded_as_it_stands(limits: EpisodeLimits, actions: list[Action], said: str) -> None:
+    done = play(actions, shelf_env(limits=limits))
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
+    assert said in done.trajectory.reason
+
+
+def test_the_oracle_fits_its_calls_into_the_step_budget() -> None:
+    many = tuple(call("put", number, box="a", count=1) for number in range(34))
+    task = replace(
+        TASK,
+        prompts=("Fill a.",),
+        gold=(GoldTurn(calls=many),),
+        target={"boxes": {"a": 35}},
+        limits=EpisodeLimits(steps_per_turn=20),
+    )
+    done = asyncio.run(
+        rollout(SHELF, get_sandbox("bwrap"), SCRIPTED["oracle"], Job(task=task, trial=0, seed=0), timeout_s=60)
+    )
+    assert done.trajectory.score == 1.0
+    assert max(len(step.action.tool_calls) for step in done.trajectory.steps) == 2
+
+
+def test_withheld_tools_are_neither_shown_nor_run() -> None:
+    task = replace(TASK, withheld=(frozenset({"put"}), frozenset()))
+
+    async def work(episode: Episode) -> None:
+        assert "put" not in [tool.name for tool in episode.observation.tools]
+        refused = await episode.step(Action(tool_calls=(call("put", box="a", count=2),)))
+        assert refused.observation.messages[0].is_error
+        spoke = await episode.step(Action(text="I cannot."))
+        assert "put" in [tool.name for tool in spoke.observation.tools]
+
+    inside(work, task=task)
+
+
+def test_tools_of_two_servers_are_qualified_where_their_names_collide() -> None:
+    two = (native_server("left", Shelf), native_server("right", Shelf))
+    env = shelf_env(servers=two)
+    task = replace(TASK, initial_state={"left": {"boxes": {}}, "right": {"boxes": {"z": 9}}})
+
+    async def work(episode: Episode) -> None:
+        assert {"left__put", "right__put"} <= {tool.name for tool in episode.observation.tools}
+        seen = await episode.step(Action(tool_calls=(call("right__look"), call("left__look", 2))))
+        assert [json.loads(m.content) for m in seen.observation.messages] == [{"z": 9}, {}]
+        state = episode.states[episode.record(Outcome.SCORED).final_state or ""]
+        assert state == {"left": {"boxes": {}}, "right": {"boxes": {"z": 9}}}
+
+    inside(work, env, task)
+
+
+def test_only_the_class_enters_the_sandbox() -> None:
+    source = SHELF.servers[0].mounts[0].source
+    text = (source / "server_main.py").read_text()
+    assert "class Shelf" in text
+    assert "Put two into a." not in text
+    assert sorted(p.name for p in source.rglob("*.py")) == ["runtime.py", "server_main.py"]
+
+
+def test_an_agent_that_raises_costs_one_episode_without_a_score() -> None:
+    class Broken:
+        async def act(self, observation: Observation) -> Action:
+            raise KeyError("oh")
+
+    job = Job(task=TASK, trial=0, seed=0)
+    done = asyncio.run(rollout(SHELF, get_sandbox("bwrap"), lambda task, seed: Broken(), job, timeout_s=60))
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.POLICY_INFRA, None)
+    assert "KeyError" in done.trajectory.reason

@@ -1,0 +1,80 @@
+"""The synchronous face, with its server in the real sandbox."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from gymcp.envs import McpEnv
+from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.types import Action, ToolCall
+
+BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+PAY = {"text": "", "tool_calls": ({"name": "transfer", "arguments": '{"source":"ann","target":"bob","amount":30}'},)}
+SPEAK = {"text": "Done.", "tool_calls": ()}
+
+
+@pytest.fixture
+def bank() -> Iterator[McpEnv]:
+    env = McpEnv(BANK, render_mode="ansi")
+    yield env
+    env.close()
+
+
+def test_gymnasium_checker_is_content(bank: McpEnv) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # remarks on infinite spaces, not failures
+        check_env(bank, skip_render_check=True)
+
+
+def test_the_last_reward_is_the_score(bank: McpEnv) -> None:
+    observation, info = bank.reset(seed=0, options={"task": "pay_back_30"})
+    assert observation["messages"][0]["content"] == "I am Ann. Pay Bob the 30 euros that I owe him."
+    assert info["task"] == "pay_back_30"
+    _, reward, terminated, truncated, _ = bank.step(PAY)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    _, reward, terminated, truncated, _ = bank.step(SPEAK)
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert bank.trajectory is not None
+    assert bank.trajectory.score == 1.0
+
+
+def test_actions_can_be_records(bank: McpEnv) -> None:
+    bank.reset(seed=0, options={"task": "pay_back_5"})
+    call = ToolCall(id="c", name="balance", arguments={"owner": "bob"})
+    observation, *_ = bank.step(Action(tool_calls=(call,)))
+    assert observation["messages"][0]["content"] == "20"
+    assert bank.observation_space.contains(observation)
+    assert bank.render() == "tool: 20"
+
+
+def test_the_same_seed_draws_the_same_task_and_world(bank: McpEnv) -> None:
+    first, second = bank.reset(seed=7), bank.reset(seed=7)
+    assert first == second
+
+
+def test_gymnasium_make_finds_the_catalog() -> None:
+    assert "gymcp/bfcl-v0" in gymnasium.registry
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="no task matches 'nope"):
+        McpEnv(BANK, tasks="nope*")
+    with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, none"):
+        McpEnv(BANK, sandbox="jail")
+    with pytest.raises(ConfigError, match="no environment 'nope'; have bfcl"):
+        McpEnv("nope")
+
+
+def test_a_step_before_reset_or_after_the_end_is_refused(bank: McpEnv) -> None:
+    with pytest.raises(EnvInfraError, match="before reset"):
+        bank.step(SPEAK)
+    bank.reset(seed=0)
+    bank.step(SPEAK)
+    with pytest.raises(EnvInfraError, match="reset first"):
+        bank.step(SPEAK)

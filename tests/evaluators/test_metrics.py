@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from gymcp.evaluators.metrics import PassK, Rate, summarise
+from gymcp.evaluators.statistics import wilson
+from gymcp.store import EpisodeRow
+from gymcp.types import Json, Outcome, Usage
+
+
+def row(task: str, score: float | None, **fields: Json) -> EpisodeRow:
+    trial = fields.get("trial", 0)
+    return EpisodeRow(**{"id": f"{task}/{trial}", "env": "shop", "task": task, "score": score, **fields})
+
+
+def test_a_run_in_numbers() -> None:
+    usage = Usage(tool_calls=2, tool_errors=1, wall_s=0.5)
+    summary = summarise(
+        [
+            row("a", 1.0, usage=usage, components={"did": 1.0, "rare": 0.5}),
+            row("b", 0.5, usage=usage, components={"did": 0.0}, outcome=Outcome.BUDGET_EXHAUSTED),
+            row("c", 0.0, outcome=Outcome.AGENT_ERROR),
+            row("d", None, usage=usage, components={"did": 9.0}, outcome=Outcome.ENV_INFRA),
+        ]
+    )
+    assert summary.overall == Rate(
+        episodes=4, scored=3, success=1 / 3, ci95=wilson(1, 3), coverage="3/4 scored, 1 infra"
+    )
+    assert summary.mean_score == 0.5
+    assert list(summary.outcomes.items()) == [
+        (Outcome.SCORED, 1),
+        (Outcome.BUDGET_EXHAUSTED, 1),
+        (Outcome.AGENT_ERROR, 1),
+        (Outcome.ENV_INFRA, 1),
+    ]
+    assert (summary.tool_calls, summary.tool_errors, summary.wall_s) == (6, 3, 1.5)
+    assert summary.components == {"did": 0.5, "rare": 0.5}
+    assert summary.breakdown == {}
+    assert summary.pass_k == ()
+
+
+def test_infrastructure_is_in_no_mean() -> None:
+    lost = [row(f"lost{n}", None, outcome=Outcome.ENV_INFRA) for n in range(12)]
+    kept = [row(f"kept{n}", 1.0) for n in range(488)]
+    overall = summarise([*lost, *kept]).overall
+    assert (overall.success, overall.ci95, overall.coverage) == (1.0, wilson(488, 488), "488/500 scored, 12 infra")
+
+
+def test_coverage_tells_apart_what_was_lost() -> None:
+    rows = [
+        row("a", None, outcome=Outcome.TIMEOUT),
+        row("b", None, outcome=Outcome.POLICY_INFRA),
+        row("c", None, outcome=Outcome.GRADER_ERROR),
+        row("d", None, outcome=Outcome.CANCELLED),
+        row("e", None),
+        row("f", 0.0),
+    ]
+    assert summarise(rows).overall.coverage == "1/6 scored, 1 cancelled, 1 grader error, 2 infra, 1 ungraded"
+
+
+@pytest.mark.parametrize("rows", [[], [row("a", None, outcome=Outcome.TIMEOUT)]])
+def test_nothing_scored_is_none_and_not_zero(rows: list[EpisodeRow]) -> None:
+    summary = summarise(rows)
+    assert (summary.overall.success, summary.overall.ci95) == (None, None)
+    assert (summary.mean_score, summary.mean_score_ci95) == (None, None)
+
+
+def test_an_attempt_that_was_tried_again_does_not_count() -> None:
+    rows = [
+        row("a", None, outcome=Outcome.TIMEOUT, latest=False, usage=Usage(tool_calls=5)),
+        row("a", 1.0, attempt=1, usage=Usage(tool_calls=2)),
+    ]
+    summary = summarise(rows)
+    assert (summary.overall.coverage, summary.tool_calls) == ("1/1 scored", 2)
+
+
+def test_each_category_has_its_own_coverage_and_interval() -> None:
+    summary = summarise(
+        [
+            row("a", 1.0, tags=("refund", "long")),
+            row("b", 0.0, tags=("refund",)),
+            row("c", None, tags=("order", "long"), outcome=Outcome.ENV_INFRA),
+        ]
+    )
+    assert list(summary.breakdown.items()) == [
+        ("refund", Rate(episodes=2, scored=2, success=0.5, ci95=wilson(1, 2), coverage="2/2 scored")),
+        ("order", Rate(episodes=1, scored=0, success=None, ci95=None, coverage="0/1 scored, 1 infra")),
+        ("long", Rate(episodes=2, scored=1, success=1.0, ci95=wilson(1, 1), coverage="1/2 scored, 1 infra")),
+    ]
+
+
+def test_pass_k_is_over_tasks_and_leaves_out_what_has_no_score() -> None:
+    trials: dict[str, list[float | None]] = {"always": [1.0, 1.0], "once": [1.0, 0.0], "lost": [1.0, None]}
+    rows = [row(task, score, trial=n) for task, scores in trials.items() for n, score in enumerate(scores)]
+    assert summarise(rows).pass_k == (
+        PassK(k=1, at=(1 + 0.5 + 1) / 3, hat=(1 + 0.5 + 1) / 3, tasks=3),
+        PassK(k=2, at=1.0, hat=0.5, tasks=2),
+    )
+
+
+def test_a_partial_score_is_no_success() -> None:
+    summary = summarise([row("a", 0.99, trial=0), row("a", 1.0, trial=1)])
+    assert summary.overall.success == 0.5
+    assert summary.mean_score == pytest.approx(0.995)
+    assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1)

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.report import write_report
+from gymcp.evaluators.report.html import element, visible
+from gymcp.evaluators.report.numbers import percent, seconds
+from gymcp.evaluators.statistics import wilson
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Json, Outcome, Trajectory, Usage
+
+CONFIG = {"env": "shop", "suite": "shop-2", "agent": "react", "limits": {"steps": 9}}
+
+
+def played(task: str, score: float | None, **fields: Json) -> Trajectory:
+    usage = Usage(tool_calls=2, wall_s=0.25)
+    return Trajectory(**{"id": task, "env": "shop", "task": task, "score": score, "usage": usage, **fields})
+
+
+def record(folder: Path, episodes: list[Trajectory], **config: Json) -> None:
+    with (
+        create_run(folder, {**CONFIG, **config}, seeds=[5]),
+        TrajectoryStore.open(folder, write=True) as store,
+    ):
+        for episode in episodes:
+            store.append(episode, {}, tags=("refund" if episode.task < "c" else "order",))
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and gathers what the page would load and what it says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [name for name, _ in attrs if name in ("src", "href") or name.startswith("on")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(folder: Path) -> Page:
+    return Page((folder / "report.html").read_text())
+
+
+def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
+    record(
+        tmp_path,
+        [
+            played("a", 1.0, components={"did": 1.0}),
+            played("b", 0.0, components={"did": 0.0}),
+            played("c", 1.0),
+            played("d", None, outcome=Outcome.ENV_INFRA),
+        ],
+    )
+    overall, refund, order = wilson(2, 3), wilson(1, 2), wilson(1, 1)
+    assert overall is not None
+    assert refund is not None
+    assert order is not None
+    expected = {
+        "env": "shop",
+        "suite": "shop-2",
+        "agent": "react",
+        "episodes": 4,
+        "scored": 3,
+        "success": 2 / 3,
+        "ci95": [overall.low, overall.high],
+        "outcomes": {"scored": 3, "env_infra": 1},
+        "tool_calls": 8,
+        "wall_s": 1.0,
+        "run": str(tmp_path),
+        "breakdown": [
+            {"tag": "refund", "episodes": 2, "scored": 2, "success": 0.5, "ci95": [refund.low, refund.high]},
+            {"tag": "order", "episodes": 2, "scored": 1, "success": 1.0, "ci95": [order.low, order.high]},
+        ],
+        "components": {"did": 0.5},
+        "coverage": "3/4 scored, 1 infra",
+    }
+    written = write_report(tmp_path)
+    assert written == json.loads((tmp_path / "summary.json").read_text()) == expected
+    assert list(written) == list(expected)
+
+
+def test_the_page_stands_alone_and_says_what_matters(tmp_path: Path) -> None:
+    record(
+        tmp_path,
+        [
+            played("a", 1.0),
+            played("b", 0.25, reason="orders.7 is open"),
+            played("c", None, outcome=Outcome.ENV_INFRA, reason="server died"),
+        ],
+    )
+    write_report(tmp_path)
+    shown = page(tmp_path)
+    assert shown.links == []
+    assert shown.tags.isdisjoint({"script", "link", "img", "iframe"})
+    for text in (
+        "50.0 %",
+        "2/3 scored, 1 infra",
+        "9.5 to 90.5 %",
+        "refund",
+        "orders.7 is open",
+        "server died",
+        "shop-2",
+    ):
+        assert text in shown.text
+    assert "prefers-color-scheme: dark" in shown.text
+
+
+def test_whatever_a_record_says_is_text(tmp_path: Path) -> None:
+    hostile = "</td></table><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\ud800&amp;\"'"
+    record(tmp_path, [played("a" + hostile, 0.0, reason=hostile, components={hostile: 1.0})], agent=hostile)
+    write_report(tmp_path)
+    shown = page(tmp_path)
+    assert shown.links == []
+    assert shown.tags.isdisjoint({"script", "img"})
+    spelt = hostile.replace("\x1b", "\\u001b").replace("\u202e", "\\u202e").replace("\ud800", "\\ud800")
+    assert shown.text.count(spelt) >= 4
+
+
+def test_only_the_worst_are_listed_and_the_rest_is_counted(tmp_path: Path) -> None:
+    record(tmp_path, [played(f"task{n:02}", n / 100, reason="x" * 5000) for n in range(30)])
+    write_report(tmp_path)
+    text = page(tmp_path).text
+    assert "Failed, worst first (20 of 30)" in text
+    assert "task19" in text
+    assert "task20" not in text
+    assert "x" * 600 + " ..." in text
+    assert "x" * 601 not in text
+
+
+@pytest.mark.parametrize(
+    ("agent", "scores", "said"),
+    [
+        ("oracle", [1.0, 1.0], "Gate held: this agent should score 100.0 % in every episode, and did in all 2"),
+        ("oracle", [1.0, 0.5], "Gate broken: this agent should score 100.0 % in every episode, and did not in 1 of 2"),
+        ("null", [0.0], "Gate held: this agent should score 0.0 % in every episode"),
+        ("mutated", [0.0, 1.0], "and did not in 1 of 2"),
+        ("mutated", [None], "but nothing was scored"),
+    ],
+)
+def test_a_gate_says_whether_it_held(tmp_path: Path, agent: str, scores: list[float | None], said: str) -> None:
+    outcomes = [Outcome.TIMEOUT if score is None else Outcome.SCORED for score in scores]
+    episodes = [played(f"t{n}", scores[n], outcome=outcome) for n, outcome in enumerate(outcomes)]
+    record(tmp_path, episodes, agent=agent)
+    write_report(tmp_path)
+    text = page(tmp_path).text
+    assert said in text
+    assert ("Broke the gate" in text) == ("did not" in said)
+    assert "Failed" not in text
+
+
+def test_a_run_without_episodes_has_a_report_without_numbers(tmp_path: Path) -> None:
+    record(tmp_path, [])
+    summary = write_report(tmp_path)
+    assert (summary["episodes"], summary["success"], summary["ci95"]) == (0, None, None)
+    assert "nothing was scored" in page(tmp_path).text
+
+
+def test_the_newest_grade_is_reported(tmp_path: Path) -> None:
+    record(tmp_path, [played("a", 0.0)])
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.add_grade(played("a", 1.0), grader="v2")
+    assert write_report(tmp_path)["success"] == 1.0
+
+
+def test_a_folder_without_a_run_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"holds no run\.json"):
+        write_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_are_written_so_that_rounding_does_not_lie() -> None:
+    assert [percent(share) for share in (None, 0.0, 0.0001, 0.8125, 0.9999, 1.0)] == [
+        "–",
+        "0.0 %",
+        "< 0.1 %",
+        "81.2 %",
+        "> 99.9 %",
+        "100.0 %",
+    ]
+    assert [seconds(value) for value in (0.314, 42, 200, 7500)] == ["0.31 s", "42.0 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_markup_is_escaped_in_texts_and_attributes() -> None:
+    assert element("p", "<b>", title='"x"').text == '<p title="&quot;x&quot;">&lt;b&gt;</p>'
+    assert visible("a\tb\nc\x07\u2066") == "a\tb\nc\\u0007\\u2066"

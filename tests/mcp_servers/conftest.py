@@ -1,0 +1,81 @@
+"""Real sandboxes for the tests: where bubblewrap is missing they are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox import Launch, Sandbox
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A server that ran to its end, by itself or not."""
+
+    out: str
+    err: str
+    status: int
+    limit: str | None
+
+
+def run_to_end(sandbox: Sandbox, code: str, launch: Launch | None = None) -> Ended:
+    """Python code in the sandbox, without packages."""
+    launch = launch or Launch(argv=())
+    launch = replace(launch, argv=("python3", "-I", "-S", "-c", code))
+
+    async def run() -> Ended:
+        async with asyncio.timeout(TIMEOUT_S), sandbox.start(launch) as process:
+            out = await process.stdout.read()
+            status = await process.wait()
+            return Ended(out=out.decode(), err=process.stderr_tail(), status=status, limit=process.limit_hit())
+
+    return asyncio.run(run())
+
+
+def _usable(sandbox: Bubblewrap) -> Bubblewrap:
+    try:
+        sandbox.check()
+    except SandboxUnavailable as error:
+        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    return sandbox
+
+
+@pytest.fixture(scope="session")
+def bwrap() -> Bubblewrap:
+    return _usable(Bubblewrap())
+
+
+@pytest.fixture(scope="session", params=["cgroup", "watchdog"])
+def limited(request: pytest.FixtureRequest) -> Bubblewrap:
+    """Once with limits held by the kernel, once by the watchdog."""
+    sandbox = _usable(Bubblewrap(use_cgroup=request.param == "cgroup"))
+    if request.param == "cgroup" and not sandbox.uses_cgroup:
+        pytest.skip("no writable cgroup with memory and pids")
+    return sandbox
+
+
+@pytest.fixture(scope="session")
+def inside(bwrap: Bubblewrap) -> Callable[..., str]:
+    """What code prints inside; the code must not fail."""
+
+    def run(code: str, launch: Launch | None = None) -> str:
+        ended = run_to_end(bwrap, code, launch)
+        assert ended.status == 0, ended.err
+        return ended.out.strip()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def to_end() -> Callable[..., Ended]:
+    return run_to_end

@@ -1,0 +1,317 @@
+"""What a confined server cannot see, change or reach, tried from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+import gymcp
+from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
+from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
+from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
+
+Inside = Callable[..., str]
+
+TRY = """
+import os
+def attempt(act):
+    try:
+        act()
+    except OSError as error:
+        print(error.strerror)
+    else:
+        print("WORKED")
+"""
+
+
+def attempt(*acts: str) -> str:
+    """A program that tries each expression and prints how it failed."""
+    return TRY + "\n".join(f"attempt(lambda: {act})" for act in acts)
+
+
+def test_sandbox_names() -> None:
+    assert (get_sandbox("bwrap").confined, get_sandbox("none").confined) == (True, False)
+    with pytest.raises(ConfigError, match="no sandbox 'chroot'; have bwrap, none"):
+        get_sandbox("chroot")
+
+
+def test_missing_bwrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _binary.cache_clear()
+    with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
+        Bubblewrap().check()
+
+
+def test_network_is_off(inside: Inside) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
+        code = "import socket\n" + attempt(f"socket.create_connection(('127.0.0.1', {port}), timeout=5)")
+        assert inside(code) == "Address family not supported by protocol"
+        assert inside(code, Launch(argv=(), network=True)) == "WORKED"
+
+
+def test_network_interfaces_are_not_there(inside: Inside) -> None:
+    assert inside("print(*[line.split(':')[0].strip() for line in list(open('/proc/net/dev'))[2:]])") == "lo"
+
+
+def test_sockets_of_the_host_are_unreachable(inside: Inside) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind("\0gymcp-test-abstract")
+        server.listen()
+        code = attempt("socket.socket(socket.AF_UNIX).connect('\\0gymcp-test-abstract')")
+        assert inside(f"import socket\n{code}") == "Connection refused"
+
+
+def test_root_is_read_only(inside: Inside) -> None:
+    places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/dev", "/proc", "/bin", str(Path(os.__file__).parent)]
+    out = inside(
+        "import os\n"
+        f"for place in {places!r}:\n"
+        "    try: open(place + '/x', 'w')\n"
+        "    except OSError as error: continue\n"
+        "    print(place)\n"
+        "print('end')"
+    )
+    assert out == "end"
+
+
+def test_only_these_folders_are_there(inside: Inside) -> None:
+    top = inside("import os; print(*sorted(os.listdir('/')))").split()
+    assert set(top) <= {"bin", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "tmp", "usr", "workspace"}
+    assert "local" not in inside("import os; print(*os.listdir('/usr'))").split()
+
+
+def test_environment_is_cleared(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    everywhere = (
+        "import os\n"
+        "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    try: print(open(f'/proc/{pid}/environ').read())\n"
+        "    except OSError: pass\n"
+    )
+    assert "sk-secret" not in inside(everywhere)
+    names = inside("import os; print(*sorted(os.environ))", Launch(argv=(), env={"GIVEN": "1"}))
+    assert names.split() == ["GIVEN", "HOME", "LANG", "PATH", "PWD", "TMPDIR"]
+
+
+def test_environment_is_not_on_the_hosts_command_line(bwrap: Bubblewrap) -> None:
+    async def command_lines() -> str:
+        launch = Launch(argv=("cat",), env={"TOKEN": "sk-secret"})
+        async with asyncio.timeout(30), bwrap.start(launch) as process:
+            process.stdin.write(b"up\n")
+            await process.stdout.readline()
+            return "".join(path.read_text() for path in Path(f"/proc/{process.pid}").glob("cmdline"))
+
+    line = asyncio.run(command_lines())
+    assert "cat" in line
+    assert "sk-secret" not in line
+
+
+def test_harness_code_is_unreadable_from_inside(inside: Inside) -> None:
+    assert gymcp.__file__ is not None
+    paths = [*map(str, harness_paths()), gymcp.__file__, sys.prefix, __file__, str(Path.home())]
+    out = inside(
+        "import os\n"
+        f"for path in {paths!r}:\n"
+        "    try: found = os.listdir(path) if os.path.isdir(path) else open(path, 'rb').read(1)\n"
+        "    except OSError: continue\n"
+        "    if found: print(path)\n"
+        "print('end')"
+    )
+    assert out == "end"
+
+
+WALK_PACKAGES = """
+import os, sys
+for folder, children, files in os.walk("/", followlinks=False):
+    if folder.startswith("/proc"):
+        children.clear()
+    elif os.path.basename(folder) in ("site-packages", "dist-packages") and (children or files):
+        print(folder)
+print(*sys.version_info[:2])
+"""
+
+
+@pytest.mark.parametrize("which", [interpreter, own_interpreter])
+def test_installed_packages_are_unreadable(which: Callable[[], Interpreter], to_end: Callable[..., Any]) -> None:
+    python = which()
+    ended = to_end(Bubblewrap(python=python), WALK_PACKAGES)
+    assert (ended.out, ended.status) == (f"{python.version[0]} {python.version[1]}\n", 0), ended.err
+
+
+def test_interpreter_imports_its_standard_library(inside: Inside) -> None:
+    assert inside("import asyncio, ctypes, json, sqlite3, ssl, zoneinfo; print(1)") == "1"
+
+
+def test_server_is_an_unprivileged_user(inside: Inside) -> None:
+    code = "import os, pwd; print(os.getuid(), os.getgid(), os.getgroups(), pwd.getpwuid(os.getuid()).pw_name)"
+    assert inside(code) == "65534 65534 [65534] user"
+
+
+def test_capabilities_are_dropped(inside: Inside) -> None:
+    out = inside("print(*[line for line in open('/proc/self/status') if line.startswith(('Cap', 'NoNew', 'Seccomp:'))])")
+    assert out.split() == [
+        *("CapInh:", "0" * 16, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "CapBnd:", "0" * 16, "CapAmb:", "0" * 16),
+        *("NoNewPrivs:", "1", "Seccomp:", "2"),
+    ]
+
+
+def test_nested_user_namespace_is_refused(inside: Inside) -> None:
+    out = inside(
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.unshare(0x10000000), os.strerror(ctypes.get_errno()))\n"
+        "print(open('/proc/sys/user/max_user_namespaces').read())"
+    )
+    assert out.split("\n")[0] == "-1 Operation not permitted"
+
+
+def test_other_processes_are_invisible(inside: Inside) -> None:
+    out = inside("import os; print(*sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))")
+    assert out == "1 2"
+
+
+def test_process_one_shows_nothing_of_the_host(inside: Inside) -> None:
+    out = inside(
+        "import os\n"
+        "for link in ('root', 'cwd'):\n"
+        "    try: print(sorted(os.listdir(f'/proc/1/{link}')) == sorted(os.listdir('/')))\n"
+        "    except OSError: print(True)\n"
+    )
+    assert out == "True\nTrue"
+
+
+def test_only_the_three_standard_files_are_open(inside: Inside) -> None:
+    out = inside(
+        "import os\n"
+        "fds = os.open('/proc/self/fd', os.O_RDONLY)\n"
+        "print(*sorted(int(n) for n in os.listdir(fds) if os.path.exists(f'/proc/self/fd/{n}') and int(n) != fds))"
+    )
+    assert out == "0 1 2"
+
+
+def test_hostname_and_machine_id_are_generic(inside: Inside) -> None:
+    assert inside("import os; print(os.uname().nodename, open('/etc/machine-id').read())") == f"sandbox {'0' * 32}"
+
+
+def test_kernel_settings_cannot_be_written(inside: Inside) -> None:
+    """As root's own id on the host, a server with a writable /proc could name the program that handles core dumps."""
+    out = inside(
+        "import os\n"
+        "for folder, _, files in os.walk('/proc'):\n"
+        "    for name in files:\n"
+        "        path = os.path.join(folder, name)\n"
+        "        if '/fd' not in path and os.path.isfile(path) and os.access(path, os.W_OK): print(path)\n"
+    )
+    assert out == ""
+    assert inside(attempt("open('/proc/sys/kernel/core_pattern', 'w')")) == "Read-only file system"
+
+
+def test_devices_work_and_their_modes_cannot_be_changed(inside: Inside) -> None:
+    before = [Path("/dev", name).stat().st_mode for name in ("null", "zero", "full", "random", "urandom", "tty")]
+    out = inside(
+        attempt(*(f"os.chmod('/dev/{name}', 0o600)" for name in ("null", "zero", "full", "random", "urandom", "tty")))
+    )
+    assert set(out.split("\n")) == {"Operation not permitted"}
+    assert [Path("/dev", name).stat().st_mode for name in ("null", "zero", "full", "random", "urandom", "tty")] == before
+    works = "open('/dev/null', 'w').write('x'); print(len(open('/dev/urandom', 'rb').read(4)), open('/dev/zero', 'rb').read(1))"
+    assert inside(works) == "4 b'\\x00'"
+
+
+def test_set_id_files_cannot_be_made(inside: Inside, tmp_path: Path) -> None:
+    code = attempt(
+        "open('/workspace/a', 'w').close()",
+        "os.chmod('/workspace/a', 0o4755)",
+        "os.chmod('/workspace/a', 0o2755)",
+        "os.chmod('/workspace/a', 0o755)",
+        "os.open('/workspace/b', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "os.mknod('/workspace/c', 0o104755)",
+    )
+    refused = "Operation not permitted"
+    assert inside(code, Launch(argv=(), workspace=tmp_path)).split("\n") == [
+        *("WORKED", refused, refused, "WORKED", refused, refused)
+    ]
+    assert [path.stat().st_mode & 0o7777 for path in tmp_path.iterdir()] == [0o755]
+
+
+def test_terminal_injection_is_refused(inside: Inside) -> None:
+    out = inside(
+        "import fcntl, os, termios\n"
+        + attempt("fcntl.ioctl(os.openpty()[1], termios.TIOCSTI, b'x')", "os.open('/dev/tty', os.O_RDWR)")
+    )
+    assert out == "Operation not permitted\nNo such device or address"
+
+
+def test_workspace_is_where_it_starts_and_is_the_hosts_folder(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "seed.txt").write_text("seed")
+    code = "import os; print(os.getcwd(), open('seed.txt').read()); open('new.txt', 'w').write('made')"
+    assert inside(code, Launch(argv=(), workspace=tmp_path)) == "/workspace seed"
+    assert (tmp_path / "new.txt").read_text() == "made"
+    assert (tmp_path / "new.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_private_workspace_is_empty_and_writable(inside: Inside) -> None:
+    assert inside("import os; print(os.listdir('.')); open('a', 'w').write('x')") == "[]"
+    assert inside("import os; print(os.listdir('.'), os.listdir('/tmp'))") == "[] []"
+
+
+def test_links_and_dots_do_not_leave_the_workspace(inside: Inside, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "absolute").symlink_to(secret)
+    (workspace / "relative").symlink_to("../secret.txt")
+    (workspace / "root").symlink_to("/")
+    code = attempt(
+        *("open('absolute')", "open('relative')", "open('../secret.txt')", f"open('root{secret}')"),
+        "open('/workspace/' + '../' * 50 + 'etc/shadow')",
+        *("open('/proc/self/root/etc/shadow')", "open('/proc/self/cwd/../secret.txt')"),
+        f"open('/proc/1/root{secret}')",
+    )
+    assert "WORKED" not in inside(code, Launch(argv=(), workspace=workspace))
+
+
+def test_mounts_show_what_is_named_and_nothing_beside_it(inside: Inside, tmp_path: Path) -> None:
+    for name in ("shown.py", "hidden.py"):
+        (tmp_path / name).write_text(name)
+    mounts = (Mount(source=tmp_path / "shown.py", target=PurePosixPath("/opt/server/shown.py")),)
+    code = "import os; print(os.listdir('/opt/server'), open('/opt/server/shown.py').read())\n"
+    code += attempt("open('/opt/server/shown.py', 'w')", "open('/opt/server/other', 'w')")
+    out = inside(code, Launch(argv=(), mounts=mounts))
+    assert out.split("\n") == ["['shown.py'] shown.py", "Read-only file system", "Read-only file system"]
+
+
+def test_writable_mount(inside: Inside, tmp_path: Path) -> None:
+    mounts = (Mount(source=tmp_path, target=PurePosixPath("/data"), writable=True),)
+    inside("open('/data/a', 'w').write('x')", Launch(argv=(), mounts=mounts))
+    assert (tmp_path / "a").read_text() == "x"
+
+
+@pytest.mark.parametrize("target", ["relative", "/", "/opt/../etc"])
+def test_mount_target_must_be_a_plain_path(inside: Inside, tmp_path: Path, target: str) -> None:
+    with pytest.raises(ConfigError, match="mount target"):
+        inside("", Launch(argv=(), mounts=(Mount(source=tmp_path, target=PurePosixPath(target)),)))
+
+
+def test_missing_mount_is_an_infrastructure_error(inside: Inside, tmp_path: Path) -> None:
+    with pytest.raises(EnvInfraError, match="no such file"):
+        inside("", Launch(argv=(), workspace=tmp_path / "absent"))
+
+
+def test_none_translates_paths_and_says_so(to_end: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("hello")
+    mounts = (Mount(source=tmp_path / "data.txt", target=PurePosixPath("/opt/data.txt")),)
+    code = "import os; print(open('/opt/data.txt').read(), os.environ['WHERE'] == os.getcwd(), '/x/opt/data.txt')"
+    launch = Launch(argv=(), env={"WHERE": "/workspace"}, mounts=mounts)
+    ended = to_end(get_sandbox("none"), code, launch)
+    assert ended.out == "hello True /x/opt/data.txt\n", ended.err
