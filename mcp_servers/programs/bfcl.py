@@ -44,7 +44,7 @@ RELAXED = {("close_ticket", "ticket_id"): ["integer", "string"]}
 """(tool, parameter) -> types, where upstream's document refuses what its own gold calls pass."""
 UNDECLARED = frozenset({"_api_description", "_current_dir", "_random"})
 """Private attributes that are constant, or told in another form."""
-MAX_VALUES = 200_000
+MAX_VALUES = 50_000
 MAX_CHARS = 8_000_000
 """A world beyond these (copies of copies of folders) is not told; it equals no other."""
 

@@ -35,7 +35,7 @@ WORKSPACE = PurePosixPath("/workspace")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 _MEGABYTE = 1_000_000
 _OWN_PROCESSES = 2
-"""bwrap itself, and the process 1 it leaves inside to reap orphans."""
+"""bwrap itself, and process 1 inside."""
 _INSTALL = (
     "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora); "
     "or use --sandbox none for servers you trust"
@@ -43,9 +43,12 @@ _INSTALL = (
 _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--assert-userns-disabled"),
     *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
-    *("--new-session", "--die-with-parent", "--clearenv"),
+    *("--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"),
 )
-_FENCE = ("/bin/sh", "-c", 'n=$1; shift; ulimit -u "$n" 2>/dev/null || ulimit -p "$n"; exec "$@"', "sh")
+_FIRST_INSIDE = 'exec 3<&0; "$@" <&3 3<&- & exec 0<&- 1>&- 2>&- 3<&-; wait $!'
+"""Process 1: a shell that reaps orphans and ends with the server. bwrap's own would be reachable as /proc/1/exe, a file of the
+host that is mounted writable; a server with root's id could change its mode."""
+_FENCE = 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0"; '
 """Counts only what is inside since Linux 5.14; before that, everything the user runs."""
 
 
@@ -121,9 +124,9 @@ class Bubblewrap:
         if not launch.argv:
             raise ConfigError("bwrap: an empty command; have e.g. python3 server.py")
         argv = (str(self.python.path), *launch.argv[1:]) if launch.argv[0] == "python3" else launch.argv
-        if not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14):
-            return (*_FENCE, str(launch.limits.processes + _OWN_PROCESSES), *argv)
-        return argv
+        fenced = not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14)
+        script = _FENCE + _FIRST_INSIDE if fenced else _FIRST_INSIDE
+        return ("/bin/sh", "-c", script, str(launch.limits.processes + _OWN_PROCESSES), *argv)
 
     @functools.cache  # noqa: B019 (a handful of sandboxes live as long as the process)
     def _prefix(self, network: bool) -> tuple[str, ...]:

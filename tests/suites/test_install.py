@@ -59,7 +59,7 @@ def test_a_wheel_tampered_with_in_the_cache_is_refused(index: Path, tmp_path: Pa
 
 
 def test_a_wheel_that_is_nowhere_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="gymcp-probe==1.0: cannot be downloaded: .*PIP_INDEX_URL") as caught:
+    with pytest.raises(UsageError, match=r"gymcp-probe==1\.0: cannot be downloaded: .*PIP_INDEX_URL") as caught:
         fetch_wheel(Wheel(name="gymcp-probe", version="1.0", sha256="0" * 64), tmp_path / "wheels")
     assert "\n" not in str(caught.value)
 

@@ -16,7 +16,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.leftovers import find_leftovers
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
-from gymcp.mcp_servers.sandbox.cgroup import describe as describe_limits
+from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.paths import gymcp_home
 
 
@@ -35,7 +35,7 @@ def command(
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
         _look("bubblewrap", _bubblewrap),
         _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
-        _look("limits", describe_limits),
+        _look("limits", _limits),
         _look("cache", _cache),
         _look("leftovers", lambda: f"{len(find_leftovers())} of dead runs (remove with: gymcp clean)"),
     ]
@@ -59,6 +59,12 @@ def _look(what: str, how: Callable[[], str]) -> Finding:
 def _bubblewrap() -> str:
     get_sandbox("bwrap").check()
     return "a sandbox was started"
+
+
+def _limits() -> str:
+    if usable_hierarchy() is None:
+        return "memory and processes are held by a watchdog (no control group can be made here)"
+    return "memory and processes are held by control groups"
 
 
 def _cache() -> str:

@@ -24,8 +24,8 @@ class Progress:
         self._total = 0
         self._done = self._scored = self._passed = self._lost = 0
         self._console = Console(file=sys.stderr)
-        self._live = Live(console=self._console, transient=True, refresh_per_second=8, get_renderable=self._line)
         self._started = self._told = time.monotonic()
+        self._live = Live(console=self._console, transient=True, refresh_per_second=8, get_renderable=self._line)
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
