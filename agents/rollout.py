@@ -41,7 +41,7 @@ async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, jo
     A record comes back in any case; who cancels must know itself that it did.
     """
     progress = _Progress()
-    started = time.perf_counter()
+    started_at, started = time.time(), time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s):
             await _play(env, sandbox, make_agent, job, progress)
@@ -63,7 +63,7 @@ async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, jo
         id=uuid.uuid4().hex,
         group=f"{env.spec.name}/{job.task.id}",
         trial=job.trial,
-        usage=replace(trajectory.usage, wall_s=time.perf_counter() - started),
+        usage=replace(trajectory.usage, started_at=started_at, wall_s=time.perf_counter() - started),
     )
     return Rollout(job=job, trajectory=identity, states=progress.episode.states if progress.episode else {})
 

@@ -49,6 +49,8 @@ class Summary:
     tool_calls: int
     tool_errors: int
     wall_s: float
+    """Seconds in which at least one episode was running; pauses between resumed sessions do not count."""
+    episode_s: float
     """Summed over episodes, which may have run side by side."""
     breakdown: Mapping[str, Rate]
     """By tag: first tags first, as they are the most important, in the order of first appearance."""
@@ -71,7 +73,10 @@ def summarise(rows: Iterable[EpisodeRow]) -> Summary:
         outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
         tool_calls=sum(row.usage.tool_calls for row in counted),
         tool_errors=sum(row.usage.tool_errors for row in counted),
-        wall_s=math.fsum(row.usage.wall_s for row in counted),
+        wall_s=_covered(
+            (row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in counted if row.usage.wall_s
+        ),
+        episode_s=math.fsum(row.usage.wall_s for row in counted),
         breakdown=_breakdown(counted),
         components=_components(scored),
         pass_k=_pass_k(scored),
@@ -146,3 +151,12 @@ def _by_task(scores: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, end) spans."""
+    total, reached = 0.0, -math.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

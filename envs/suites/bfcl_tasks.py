@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from gymcp.errors import UsageError
+from gymcp.mcp_servers.programs.bfcl import STATELESS
 from gymcp.types import EpisodeLimits, GoldTurn, Json, Task, ToolCall
 
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
@@ -33,7 +34,11 @@ def read_tasks(private: Path, code: Path) -> list[Json]:
                     "category": category,
                     "setup": {
                         "classes": entry["involved_classes"],
-                        "config": {name: entry["initial_config"].get(name, {}) for name in entry["involved_classes"]},
+                        "config": {
+                            name: entry["initial_config"][name]
+                            for name in entry["involved_classes"]
+                            if name in entry["initial_config"] and name not in STATELESS  # there it repeats gold
+                        },
                         "long_context": category == "long_context",
                     },
                     "prompts": [

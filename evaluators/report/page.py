@@ -101,7 +101,8 @@ def _facts(summary: Summary) -> Html:
         ("Mean score", f"{score} ({interval(summary.mean_score_ci95)})" if summary.mean_score_ci95 else score),
         ("Tool calls", f"{summary.tool_calls:,}"),
         ("Tool errors", f"{summary.tool_errors:,}"),
-        ("Episode time, summed", seconds(summary.wall_s)),
+        ("Elapsed", seconds(summary.wall_s)),
+        ("Episode time, summed", seconds(summary.episode_s)),
         *((name, f"{value:.3f}") for name, value in summary.components.items()),
     ]
     return element(

@@ -99,26 +99,22 @@ def replay() -> None:
 
 
 def _replay_task(task: Json) -> Json:
-    """{"id", "setup", "turns": [[{"name", "arguments"}]]} -> {"id", "responses" and "errors" per turn, "states"}.
+    """{"id", "setup", "turns": [[{"name", "arguments"}]]} -> {"id", "responses" per turn, "states", "distinct"}.
 
-    ``states`` holds what the server would declare after each turn, as an index into ``distinct``.
+    ``states`` has for each turn the index in ``distinct`` of what the server would declare after it.
     """
     world = make_world(task["setup"])
     tools = tools_of(world)
     responses: list[list[str]] = []
-    errors: list[list[bool]] = []
     states: list[int] = []
     distinct: dict[str, Json] = {}
     for turn in task["turns"]:
-        results = [tools[call["name"]].run(call["arguments"]) for call in turn]
-        responses.append([text for text, _ in results])
-        errors.append([is_error for _, is_error in results])
+        responses.append([tools[call["name"]].run(call["arguments"])[0] for call in turn])
         state = declare(world)
         text = json.dumps(state)
         distinct.setdefault(text, state)
         states.append(list(distinct).index(text))
-    told = list(distinct.values())
-    return {"id": task["id"], "responses": responses, "errors": errors, "states": states, "distinct": told}
+    return {"id": task["id"], "responses": responses, "states": states, "distinct": list(distinct.values())}
 
 
 # Worlds and tools

@@ -202,6 +202,8 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    started_at: float = 0.0
+    """Unix time."""
     wall_s: float = 0.0
     reset_s: float = 0.0
     agent_s: float = 0.0

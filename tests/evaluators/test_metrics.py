@@ -33,7 +33,7 @@ def test_a_run_in_numbers() -> None:
         (Outcome.AGENT_ERROR, 1),
         (Outcome.ENV_INFRA, 1),
     ]
-    assert (summary.tool_calls, summary.tool_errors, summary.wall_s) == (6, 3, 1.5)
+    assert (summary.tool_calls, summary.tool_errors, summary.episode_s) == (6, 3, 1.5)
     assert summary.components == {"did": 0.5, "rare": 0.5}
     assert summary.breakdown == {}
     assert summary.pass_k == ()
@@ -103,3 +103,9 @@ def test_a_partial_score_is_no_success() -> None:
     assert summary.overall.success == 0.5
     assert summary.mean_score == pytest.approx(0.995)
     assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1)
+
+
+def test_elapsed_time_is_what_any_episode_covers() -> None:
+    spans = [(100.0, 2.0), (101.0, 3.0), (200.0, 1.0)]  # two side by side, then one after a pause
+    rows = [row(f"t{i}", 1.0, usage=Usage(started_at=at, wall_s=wall)) for i, (at, wall) in enumerate(spans)]
+    assert (summarise(rows).wall_s, summarise(rows).episode_s) == (5.0, 6.0)

@@ -83,7 +83,7 @@ def test_a_call_with_unreadable_arguments_is_no_call() -> None:
     call = ToolCall(id="1", name="add", arguments="{not json")
     steps = (Step(turn=0, observation=SEEN, action=Action(tool_calls=(call,)), results=(_says("no"),), state_ref="s"),)
     task = Task(id="t", prompts=("Add.",), target=make_target([_turn("ok", n=1)]))
-    score = grade(task, Trajectory(id="x", env="e", task="t", steps=steps), {}.__getitem__)
+    score = grade(task, Trajectory(id="x", env="e", task="t", steps=steps), dict[str, Json]().__getitem__)
     assert score.reason == "turn 1 of 1: no tool was called"
 
 
@@ -93,7 +93,7 @@ def test_a_record_without_its_state_is_the_harnesss_failure_and_no_score(ref: st
     steps = (Step(turn=0, observation=SEEN, action=Action(tool_calls=(call,)), results=(_says("ok"),), state_ref=ref),)
     task = Task(id="t", prompts=("Add.",), target=make_target([_turn("ok", n=1)]))
     with pytest.raises(GraderError, match="state"):
-        grade(task, Trajectory(id="x", env="e", task="t", steps=steps), {}.__getitem__)
+        grade(task, Trajectory(id="x", env="e", task="t", steps=steps), dict[str, Json]().__getitem__)
 
 
 def _says(text: str) -> ToolResult:

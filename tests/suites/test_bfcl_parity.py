@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from bfcl_played import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
 from gymcp.envs.suites.bfcl import BfclFiles, grade
 from gymcp.paths import gymcp_home
-from gymcp.types import Suite
+from gymcp.types import Score, Suite
 
 IMPERFECT = 300
 
@@ -23,13 +24,22 @@ def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
     trajectories, states = play(files, cases, tools)
     verdicts = upstream_verdicts(gymcp_home(), files, trajectories)
     ours = [
-        grade(task, trajectory, states.__getitem__).value == 1
+        _error_type(grade(task, trajectory, states.__getitem__))
         for (task, _), trajectory in zip(cases, trajectories, strict=True)
     ]
-    upstream = [verdict["valid"] for verdict in verdicts]
-    differ = [(task.id, calls) for (task, calls), a, b in zip(cases, ours, upstream, strict=True) if a != b]
-    print(f"gold: {sum(ours[:800])}/800 here, {sum(upstream[:800])}/800 upstream")
-    print(f"imperfect: {IMPERFECT - len(differ)}/{IMPERFECT} agree; {sum(upstream[800:])} of them are valid")
-    assert sum(ours[:800]) == 800
+    upstream = [verdict["error_type"].removeprefix("multi_turn:") for verdict in verdicts]
+    differ = [(task.id, calls, a, b) for (task, calls), a, b in zip(cases, ours, upstream, strict=True) if a != b]
+    print(f"gold: {ours[:800].count('')}/800 here, {upstream[:800].count('')}/800 upstream")
+    print(f"imperfect: {IMPERFECT - len(differ)}/{IMPERFECT} agree; upstream: {Counter(upstream[800:])}")
+    assert ours[:800] == [""] * 800
     assert differ == []
-    assert 0 < sum(upstream[800:]) < IMPERFECT
+    assert len(set(upstream[800:])) == 4
+
+
+def _error_type(score: Score) -> str:
+    """In upstream's words; empty for a pass."""
+    if score.value == 1:
+        return ""
+    if score.reason.endswith("no tool was called"):
+        return "empty_turn_model_response"
+    return "execution_response_mismatch" if "no call has answered" in score.reason else "instance_state_mismatch"

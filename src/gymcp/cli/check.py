@@ -89,7 +89,7 @@ def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency
             continue
         for trajectory in ended:
             started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
-        wrong = [trajectory for trajectory in ended if trajectory.score != expected]
+        wrong = sorted((t for t in ended if t.score != expected), key=lambda trajectory: trajectory.task)
         detail = f"{len(ended) - len(wrong)}/{len(ended)} tasks scored {expected:g}, as they must"
         if wrong:
             detail += f"; first: {wrong[0].task}: {wrong[0].reason}"

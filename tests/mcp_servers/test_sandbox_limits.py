@@ -1,0 +1,323 @@
+"""Limits hold for the whole tree, with cgroups and without; and nothing is left of a server, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.leftovers import owner
+from gymcp.mcp_servers.sandbox import Launch, Limits
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.cgroup import Hierarchy, find_hierarchy
+from gymcp.mcp_servers.sandbox.unconfined import Unconfined
+
+ToEnd = Callable[..., Any]
+TIMEOUT_S = 30.0
+
+FOUR_CHILDREN = """
+import os, signal
+for _ in range(4):
+    if os.fork() == 0:
+        kept = bytearray(os.urandom(1)) * 80_000_000
+        signal.pause()
+signal.pause()
+"""
+FORK_BOMB = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+"""
+FORKS_UNTIL_REFUSED = """
+import os, signal
+count = 0
+try:
+    while count < 500:
+        if os.fork() == 0:
+            signal.pause()
+        count += 1
+except OSError:
+    pass
+print(count)
+"""
+SPIN_IN_CHILDREN = """
+import os
+os.fork(); os.fork()
+while True: pass
+"""
+FILL_WORKSPACE = """
+import signal
+for number in range(100):
+    with open(f"/workspace/{number}", "wb") as file:
+        file.write(bytes(1_000_000))
+signal.pause()
+"""
+# Holds the named pipe open in a grandchild of its own session, whose parent is gone.
+DAEMON = """
+import os, signal
+held = os.open("/workspace/alive", os.O_WRONLY)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(held, b"x")
+        signal.pause()
+    os._exit(0)
+os.wait()
+os.write(1, b"ready\\n")
+signal.pause()
+"""
+
+
+def python(code: str, **options: Any) -> Launch:
+    return Launch(argv=("python3", "-I", "-S", "-c", code), **options)
+
+
+def test_memory_limit_holds_for_the_whole_tree(limited: Bubblewrap, to_end: ToEnd) -> None:
+    ended = to_end(limited, FOUR_CHILDREN, Launch(argv=(), limits=Limits(memory_mb=200)))
+    assert (ended.limit, ended.status) == ("memory: the process tree used more than 200 MB", 137)
+
+
+def test_memory_of_no_process_is_bounded(limited: Bubblewrap, to_end: ToEnd) -> None:
+    """A memfd belongs to no resident set: the kernel counts it for a cgroup, the filter refuses it where there is none."""
+    code = (
+        "import os\nfd = os.memfd_create('x')\nwritten = 0\n"
+        "while written < 400_000_000: written += os.write(fd, bytes(1_000_000))\nprint(written)"
+    )
+    ended = to_end(limited, code, Launch(argv=(), limits=Limits(memory_mb=200)))
+    assert ended.out == ""
+    assert ended.limit is not None or "Function not implemented" in ended.err
+
+
+def test_below_its_limits_a_server_lives(limited: Bubblewrap, to_end: ToEnd) -> None:
+    ended = to_end(limited, FOUR_CHILDREN.replace("signal.pause()", "os._exit(0)"), Launch(argv=()))
+    assert (ended.limit, ended.status) == (None, 0), ended.err
+
+
+def test_process_limit_holds(bwrap: Bubblewrap, to_end: ToEnd) -> None:
+    if not bwrap.uses_cgroup:
+        pytest.skip("no writable cgroup with memory and pids")
+    ended = to_end(bwrap, FORKS_UNTIL_REFUSED, Launch(argv=(), limits=Limits(processes=20)))
+    assert ended.out == "19\n"  # and itself
+
+
+def test_fork_bomb_is_bounded(limited: Bubblewrap) -> None:
+    """With a cgroup forks are refused and time runs out; without, the watchdog ends the tree."""
+
+    async def bomb() -> str | None:
+        launch = python(FORK_BOMB, limits=Limits(processes=20, cpu_s=0.5))
+        async with asyncio.timeout(TIMEOUT_S), limited.start(launch) as process:
+            await process.wait()
+            return process.limit_hit()
+
+    limit = asyncio.run(bomb())
+    assert limit is not None
+    assert limit.startswith(("cpu:", "processes:"))
+
+
+def test_cpu_limit_ends_a_spinning_server(limited: Bubblewrap, to_end: ToEnd) -> None:
+    ended = to_end(limited, SPIN_IN_CHILDREN, Launch(argv=(), limits=Limits(cpu_s=0.3)))
+    assert (ended.limit, ended.status) == ("cpu: the process tree used more than 0.3 s of CPU time", 137)
+
+
+def test_disk_limit_holds(limited: Bubblewrap, to_end: ToEnd, tmp_path: Path) -> None:
+    (tmp_path / "seed").write_bytes(bytes(30_000_000))  # what was there before does not count
+    ended = to_end(limited, FILL_WORKSPACE, Launch(argv=(), workspace=tmp_path, limits=Limits(disk_mb=20)))
+    assert (ended.limit, ended.status) == ("disk: the workspace grew by more than 20 MB", 137)
+
+
+def test_one_file_is_no_longer_than_the_disk_limit(bwrap: Bubblewrap, to_end: ToEnd, tmp_path: Path) -> None:
+    code = "import os\nwith open('/workspace/a', 'wb') as file: file.truncate(30_000_000)"
+    ended = to_end(bwrap, code, Launch(argv=(), workspace=tmp_path, limits=Limits(disk_mb=20)))
+    assert "File too large" in ended.err
+
+
+@pytest.mark.parametrize("folder", ["/workspace", "/tmp", "/dev/shm"])
+def test_private_folders_are_limited(bwrap: Bubblewrap, to_end: ToEnd, folder: str) -> None:
+    code = f"for n in range(100):\n    with open(f'{folder}/{{n}}', 'wb') as file: file.write(bytes(1_000_000))"
+    ended = to_end(bwrap, code, Launch(argv=(), limits=Limits(disk_mb=20)))
+    assert "No space left on device" in ended.err
+
+
+def test_stderr_flood_neither_blocks_nor_fills_memory(bwrap: Bubblewrap, to_end: ToEnd) -> None:
+    code = "import os\nfor _ in range(2000): os.write(2, b'x' * 65536)\nos.write(2, b'the end')\nprint('done')"
+    ended = to_end(bwrap, code, Launch(argv=(), limits=Limits(stderr_bytes=1000)))
+    assert (ended.out, ended.err) == ("done\n", "x" * 993 + "the end")
+
+
+def test_stdout_flood_meets_the_line_cap(bwrap: Bubblewrap) -> None:
+    async def flood() -> None:
+        launch = python("import os\nwhile True: os.write(1, b'x' * 65536)", limits=Limits(line_bytes=10_000))
+        async with asyncio.timeout(TIMEOUT_S), bwrap.start(launch) as process:
+            await process.stdout.readline()
+
+    with pytest.raises(ValueError, match="longer than limit"):
+        asyncio.run(flood())
+
+
+def test_no_core_dumps_and_few_open_files(bwrap: Bubblewrap, to_end: ToEnd) -> None:
+    code = "import resource as r; print(r.getrlimit(r.RLIMIT_CORE), r.getrlimit(r.RLIMIT_NOFILE))"
+    assert to_end(bwrap, code, Launch(argv=(), limits=Limits(open_files=99))).out == "(0, 0) (99, 99)\n"
+
+
+@pytest.mark.parametrize("how", ["leave", "raise", "cancel"])
+@pytest.mark.parametrize("use_cgroup", [True, False], ids=["cgroup", "watchdog"])
+@pytest.mark.parametrize("kind", [Bubblewrap, Unconfined])
+def test_nothing_is_left_of_a_server(bwrap: Bubblewrap, kind: Any, use_cgroup: bool, how: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    open_before = len(os.listdir("/proc/self/fd"))
+
+    async def serve() -> None:
+        async with kind(use_cgroup=use_cgroup).start(python(DAEMON, workspace=tmp_path)) as process:
+            assert await process.stdout.readline() == b"ready\n", process.stderr_tail()
+            if how == "raise":
+                raise RuntimeError("of the caller")
+            if how == "cancel":
+                asyncio.current_task().cancel()  # type: ignore[union-attr]
+                await asyncio.sleep(0)
+
+    try:
+        asyncio.run(serve())
+    except (RuntimeError, asyncio.CancelledError) as error:
+        assert how in ("raise", "cancel"), error
+    assert os.read(alive, 10) == b"x"
+    assert os.read(alive, 10) == b""  # end of file: the daemon is gone already, not soon
+    os.close(alive)
+    assert len(os.listdir("/proc/self/fd")) == open_before - 1
+    assert not [path for path in Path("/sys/fs/cgroup").glob(f"*/**/gymcp-{owner()}-*")]
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_cancelled_while_it_starts(bwrap: Bubblewrap, turns: int, tmp_path: Path) -> None:
+    """Wherever in the start the cancellation falls, no process keeps the pipe open."""
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+
+    async def serve() -> None:
+        async with bwrap.start(python(DAEMON, workspace=tmp_path)):
+            await asyncio.sleep(TIMEOUT_S)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(serve())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert os.read(alive, 1) in (b"", b"x")
+    os.close(alive)
+    mine = [entry for entry in Path("/proc").glob("[0-9]*/environ") if entry.parent.name != str(os.getpid())]
+    assert not [path for path in mine if f"GYMCP_OWNER={owner()}".encode() in _read(path)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+HARNESS = """
+import asyncio, sys
+from pathlib import Path
+from gymcp.mcp_servers.sandbox import Launch
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+
+async def serve():
+    launch = Launch(argv=("python3", "-I", "-S", "-c", sys.argv[2]), workspace=Path(sys.argv[1]))
+    async with Bubblewrap().start(launch) as process:
+        print((await process.stdout.readline()).decode(), end="", flush=True)
+        await process.wait()
+
+asyncio.run(serve())
+"""
+
+
+def test_dies_with_parent_even_grandchildren(bwrap: Bubblewrap, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    with subprocess.Popen([sys.executable, "-c", HARNESS, tmp_path, DAEMON], stdout=subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        assert harness.stdout.readline() == b"ready\n"
+        assert os.read(alive, 1) == b"x"
+        harness.send_signal(signal.SIGKILL)
+    readable, _, _ = select.select([alive], [], [], TIMEOUT_S)
+    assert readable
+    assert os.read(alive, 1) == b""
+    os.close(alive)
+
+
+def test_a_program_that_is_not_there(bwrap: Bubblewrap) -> None:
+    async def start() -> tuple[int, str]:
+        async with bwrap.start(Launch(argv=("no-such-program",))) as process:
+            status = await process.wait()
+            await process.stdout.read()
+            return status, process.stderr_tail()
+
+    status, err = asyncio.run(start())
+    assert status == 127
+    assert "no-such-program: not found" in err
+
+
+def test_sandbox_that_cannot_be_made_is_an_infrastructure_error(bwrap: Bubblewrap, tmp_path: Path) -> None:
+    async def start() -> None:
+        class Broken(Bubblewrap):
+            def _prefix(self, network: bool) -> tuple[str, ...]:
+                return ("--no-such-option",)
+
+        async with Broken().start(Launch(argv=("true",))):
+            pass
+
+    with pytest.raises(EnvInfraError, match="no-such-option"):
+        asyncio.run(start())
+
+
+def test_sixty_four_servers_at_once(bwrap: Bubblewrap) -> None:
+    async def echo(number: int) -> bytes:
+        async with bwrap.start(Launch(argv=("cat",))) as process:
+            process.stdin.write(b"%d\n" % number)
+            return await process.stdout.readline()
+
+    async def all_of_them() -> list[bytes]:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await asyncio.gather(*(echo(number) for number in range(64)))
+
+    assert asyncio.run(all_of_them()) == [b"%d\n" % number for number in range(64)]
+
+
+V1_MOUNTS = """
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+33 31 0:30 /docker/ab /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 /docker/ab /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory
+39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+""".strip()
+V1_OWN = "4:memory:/docker/ab/x\n3:cpu,cpuacct:/docker/ab\n2:pids:/\n0::/"
+V2_MOUNTS = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"
+
+
+def test_own_place_in_cgroup_hierarchies() -> None:
+    root = Path("/sys/fs/cgroup")
+    assert find_hierarchy(V1_MOUNTS, V1_OWN) == Hierarchy(
+        version=1, memory=root / "memory/x", pids=root / "pids", cpu=root / "cpu,cpuacct"
+    )
+    scope = root / "user.slice/a.scope"
+    assert find_hierarchy(V2_MOUNTS, "0::/user.slice/a.scope") == Hierarchy(
+        version=2, memory=scope, pids=scope, cpu=scope
+    )
+    assert find_hierarchy(V1_MOUNTS, "") is None
+    assert find_hierarchy("", "0::/") is None

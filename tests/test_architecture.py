@@ -1,0 +1,114 @@
+"""What is installed is what is here: the wheel, the links, the imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers")
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as a release is: from the checkout an sdist, from the sdist the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    checkout = folder / "checkout"
+    names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in names:
+        if (ROOT / name).is_symlink() or (ROOT / name).exists():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, checkout / name, follow_symlinks=False)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The Python of a virtualenv that has the wheel, and its dependencies from ours."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, with_pip=False, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    ours = next(path for path in sys.path if path.endswith("site-packages"))
+    (packages / "dependencies.pth").write_text(ours + "\n")  # as a path: the .pth files in there are not read
+    return folder / "bin" / "python"
+
+
+def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names} == {"gymcp", "gymcp-0.1.0.dist-info"}
+    sources = {f"gymcp/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    core = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "gymcp").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == sources | core
+    assert "gymcp/py.typed" in names
+
+
+def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, gymcp.cli.main, gymcp.trainers.gigpo, gymcp.envs; print(gymcp.__file__);"
+        f"print(sorted(set(sys.modules) & set({FOLDERS!r})))"
+    )
+    where, bare = run(installed, "-c", code, cwd=tmp_path).splitlines()
+    assert where.startswith(str(installed.parents[1]))
+    assert bare == "[]"
+
+
+def test_no_server_can_read_the_gold_with_the_built_wheel_installed(installed: Path, tmp_path: Path) -> None:
+    """Both suites: ours in one file, and BFCL, whose own wheel carries the answers."""
+    shutil.copy2(ROOT / "examples" / "bank.py", tmp_path / "bank.py")
+    code = (
+        "import asyncio, json, sys\n"
+        "from gymcp.envs import load_env, load_spec\n"
+        "from gymcp.envs.leaks import find_leaks, needles\n"
+        "from gymcp.mcp_servers.sandbox import get_sandbox\n"
+        "env = load_env(load_spec(sys.argv[1]))\n"
+        "leaks = asyncio.run(find_leaks(env, get_sandbox('bwrap')))\n"
+        "print(json.dumps([len(needles(env.suite.tasks)), [leak.file + ': ' + leak.text for leak in leaks]]))\n"
+    )
+    for env, least in (("bank.py", 6), ("bfcl", 5000)):
+        count, leaks = json.loads(run(installed, "-c", code, env, cwd=tmp_path))
+        assert (leaks, count >= least) == ([], True)
+
+
+def test_imports_point_one_way() -> None:
+    run(Path(sys.executable).with_name("lint-imports"), "--no-logo", cwd=ROOT)
+
+
+def test_a_checkout_whose_links_became_text_says_what_to_do(tmp_path: Path) -> None:
+    package = tmp_path / "gymcp"
+    package.mkdir()
+    shutil.copy2(ROOT / "src" / "gymcp" / "__init__.py", package)
+    (package / "envs").write_text("../../envs")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import gymcp"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "git config core.symlinks true" in done.stderr
+
+
+def test_importing_prints_nothing_and_reads_no_environment_variable_of_ours() -> None:
+    code = "import os; os.environ['GYMCP_HOME'] = '/proc/nope'; import gymcp.cli.main, gymcp.trainers.gigpo"
+    assert run(sys.executable, "-c", code) == ""
