@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import Task
+from gymcp.types import Json, Task
 
-MIN_NEEDLE = 16
-"""Characters. Shorter answers occur in system files by chance."""
+MIN_NAMED, MIN_NAMELESS = 16, 32
+"""Characters. What is shorter occurs by chance: in system files, or in a tool's own answers that gold passes on."""
 SEARCH_TIMEOUT_S = 300.0
 _GREP = ("grep", "-roaF", "-f", "/dev/stdin", "/", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=dev")
 
@@ -28,33 +28,43 @@ class Leak:
     """The piece of gold that was found."""
 
 
-def needles(tasks: Iterable[Task]) -> set[str]:
-    """The gold as it may be written down: calls as JSON and as Python, and final texts."""
-    return {needle for task in tasks for needle in _needles(task) if len(needle) >= MIN_NEEDLE and "\n" not in needle}
+def needles(task: Task) -> set[str]:
+    """The task's gold as it may be written down: calls as Python and as JSON, arguments alone, final texts."""
+    alone = [form for _, arguments in _gold_calls(task) for form in _as_json(arguments)]
+    texts = [turn.final_text for turn in task.gold]
+    return _named(task) | {text for text in alone + texts if len(text) >= MIN_NAMELESS and "\n" not in text}
 
 
-def _needles(task: Task) -> Iterator[str]:
+def _named(task: Task) -> set[str]:
+    """The gold calls with the tool's name, which no honest state of a world holds."""
+    forms = []
+    for name, arguments in _gold_calls(task):
+        for comma in (", ", ","):
+            forms.append(f"{name}({comma.join(f'{key}={value!r}' for key, value in arguments.items())})")
+        forms += _as_json({"name": name, "arguments": arguments})
+    return {form for form in forms if len(form) >= MIN_NAMED and "\n" not in form}
+
+
+def _gold_calls(task: Task) -> Iterator[tuple[str, dict[str, Json]]]:
     for turn in task.gold:
-        yield turn.final_text
         for call in turn.calls:
-            if isinstance(call.arguments, str) or not call.arguments:
-                continue
-            arguments = dict(call.arguments)
-            for separators in ((", ", ": "), (",", ":")):
-                yield json.dumps(arguments, separators=separators)
-            for comma in (", ", ","):
-                yield f"{call.name}({comma.join(f'{name}={value!r}' for name, value in arguments.items())})"
+            if isinstance(call.arguments, Mapping) and call.arguments:
+                yield call.name, dict(call.arguments)
+
+
+def _as_json(value: Json) -> list[str]:
+    return [json.dumps(value, separators=separators) for separators in ((", ", ": "), (",", ":"))]
 
 
 async def find_leaks(env: LoadedEnv, sandbox: Sandbox) -> list[Leak]:
     """Every piece of gold that a server of the environment could read. Raises EnvInfraError where grep cannot run."""
-    wanted = needles(env.suite.tasks)
-    found = [
-        Leak(server="*", file="initial_state", text=needle)
-        for task in env.suite.tasks
-        for needle in needles([task])
-        if needle in json.dumps(task.initial_state)
-    ]
+    found = []
+    for task in env.suite.tasks:
+        handed_over = json.dumps(task.initial_state)
+        found += [
+            Leak(server="*", file="initial_state", text=needle) for needle in _named(task) if needle in handed_over
+        ]
+    wanted = {needle for task in env.suite.tasks for needle in needles(task)}
     for server in env.servers:
         found += await _search(server, sandbox, wanted)
     return found

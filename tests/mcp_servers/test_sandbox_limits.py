@@ -72,10 +72,9 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.write(held, b"x")
+        os.write(1, b"ready\\n")
         signal.pause()
     os._exit(0)
-os.wait()
-os.write(1, b"ready\\n")
 signal.pause()
 """
 
@@ -252,9 +251,10 @@ def test_dies_with_parent_even_grandchildren(bwrap: Bubblewrap, tmp_path: Path) 
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     with subprocess.Popen([sys.executable, "-c", HARNESS, tmp_path, DAEMON], stdout=subprocess.PIPE) as harness:
         assert harness.stdout is not None
-        assert harness.stdout.readline() == b"ready\n"
-        assert os.read(alive, 1) == b"x"
+        ready = harness.stdout.readline()
         harness.send_signal(signal.SIGKILL)
+    assert ready == b"ready\n"
+    assert os.read(alive, 1) == b"x"
     readable, _, _ = select.select([alive], [], [], TIMEOUT_S)
     assert readable
     assert os.read(alive, 1) == b""
