@@ -138,9 +138,9 @@ def _copy(source: Path, target: Path) -> None:
 def _proc() -> list[str]:
     arguments = ["--proc", "/proc"]
     if os.getuid() == 0:
-        for path in sorted(Path("/proc").iterdir()):
+        for path in sorted(path for path in Path("/proc").iterdir() if not path.name.isdigit()):
             mode = path.lstat().st_mode
-            if not path.name.isdigit() and stat.S_ISREG(mode) and not mode & stat.S_IROTH:
+            if stat.S_ISREG(mode) and not mode & stat.S_IROTH:
                 arguments += ["--ro-bind", "/dev/null", str(path)]
     return [*arguments, "--remount-ro", "/proc"]
 
