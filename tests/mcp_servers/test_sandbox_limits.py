@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_memory_limit_holds_for_the_whole_tree(limited: Bubblewrap, to_end: ToEn
 
 
 def test_memory_of_no_process_is_bounded(limited: Bubblewrap, to_end: ToEnd) -> None:
-    """A memfd belongs to no resident set: the kernel counts it for a cgroup, the filter refuses it where there is none."""
+    """A memfd is in no resident set: the kernel counts it for a cgroup, the filter refuses it where there is none."""
     code = (
         "import os\nfd = os.memfd_create('x')\nwritten = 0\n"
         "while written < 400_000_000: written += os.write(fd, bytes(1_000_000))\nprint(written)"
@@ -161,7 +162,7 @@ def test_stdout_flood_meets_the_line_cap(bwrap: Bubblewrap) -> None:
         async with asyncio.timeout(TIMEOUT_S), bwrap.start(launch) as process:
             await process.stdout.readline()
 
-    with pytest.raises(ValueError, match="longer than limit"):
+    with pytest.raises(ValueError, match="limit"):
         asyncio.run(flood())
 
 
@@ -176,7 +177,7 @@ def test_no_core_dumps_and_few_open_files(bwrap: Bubblewrap, to_end: ToEnd) -> N
 def test_nothing_is_left_of_a_server(bwrap: Bubblewrap, kind: Any, use_cgroup: bool, how: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "alive")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
 
     async def serve() -> None:
         async with kind(use_cgroup=use_cgroup).start(python(DAEMON, workspace=tmp_path)) as process:
@@ -187,15 +188,14 @@ def test_nothing_is_left_of_a_server(bwrap: Bubblewrap, kind: Any, use_cgroup: b
                 asyncio.current_task().cancel()  # type: ignore[union-attr]
                 await asyncio.sleep(0)
 
-    try:
+    expected = {"leave": nullcontext(), "raise": pytest.raises(RuntimeError)}
+    with expected.get(how, pytest.raises(asyncio.CancelledError)):
         asyncio.run(serve())
-    except (RuntimeError, asyncio.CancelledError) as error:
-        assert how in ("raise", "cancel"), error
     assert os.read(alive, 10) == b"x"
     assert os.read(alive, 10) == b""  # end of file: the daemon is gone already, not soon
     os.close(alive)
-    assert len(os.listdir("/proc/self/fd")) == open_before - 1
-    assert not [path for path in Path("/sys/fs/cgroup").glob(f"*/**/gymcp-{owner()}-*")]
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before - 1
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/**/gymcp-{owner()}-*"))
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -273,16 +273,12 @@ def test_a_program_that_is_not_there(bwrap: Bubblewrap) -> None:
     assert "no-such-program: not found" in err
 
 
-def test_sandbox_that_cannot_be_made_is_an_infrastructure_error(bwrap: Bubblewrap, tmp_path: Path) -> None:
+def test_sandbox_that_cannot_be_made_is_an_infrastructure_error(bwrap: Bubblewrap) -> None:
     async def start() -> None:
-        class Broken(Bubblewrap):
-            def _prefix(self, network: bool) -> tuple[str, ...]:
-                return ("--no-such-option",)
-
-        async with Broken().start(Launch(argv=("true",))):
+        async with bwrap.start(Launch(argv=("true",), env={"A=B": "x"})):
             pass
 
-    with pytest.raises(EnvInfraError, match="no-such-option"):
+    with pytest.raises(EnvInfraError, match="the sandbox did not start: bwrap: setenv failed"):
         asyncio.run(start())
 
 
