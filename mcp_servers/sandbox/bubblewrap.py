@@ -134,6 +134,7 @@ class Bubblewrap:
         script = _FENCE + _FIRST_INSIDE if fenced else _FIRST_INSIDE
         return ("/bin/sh", "-c", script, str(launch.limits.processes + 1), *argv)  # 1: the shell
 
+
 @functools.cache
 def _prefix(python: Interpreter, network: bool, scratch: Path) -> tuple[str, ...]:
     """Computed once: it lists folders. ``scratch`` is in it, and is another one after a fork."""

@@ -37,7 +37,7 @@ class ProcessEnd:
 
     def _on_end(self) -> None:
         self.close()
-        _finish(self.gone)
+        finish(self.gone)
 
     def close(self) -> None:
         if self._fd >= 0:

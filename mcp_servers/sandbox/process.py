@@ -1,7 +1,7 @@
 """A running server: its pipes, its end, and the certainty that nothing of it is left.
 
-Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds. asyncio's watcher has
-a thread per child on Python 3.11, and the kernel sends the parent-death signal when the *thread* that spawned ends.
+Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds. asyncio's watcher
+has a thread per child on Python 3.11, and the kernel sends the parent-death signal when the *thread* that spawned ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import resource
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path

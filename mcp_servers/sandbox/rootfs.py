@@ -47,7 +47,8 @@ def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) ->
         elif link.is_dir():
             arguments += ["--ro-bind", str(link), str(link)]
     sources = [*shown, *(mount.source for mount in interpreter.mounts)]
-    arguments += _mask([*_packages(tuple(shown)), *map(Path, interpreter.masks), *_below(harness_paths(), sources)], scratch)
+    masks = [*_packages(tuple(shown)), *map(Path, interpreter.masks), *_below(harness_paths(), sources)]
+    arguments += _mask(masks, scratch)
     arguments += ["--ro-bind", str(_etc(scratch)), "/etc"]
     if network:
         for name in _FROM_ETC_ONLINE:
@@ -142,9 +143,7 @@ def _dev(scratch: Path) -> list[str]:
     if os.getuid() == 0 and Path("/dev/null").stat().st_uid == 0:
         nodes = _private_nodes(scratch)
         if nodes is None:
-            log.warning(
-                "bwrap: no private device nodes can be made: a server can change the mode of the host's /dev/null"
-            )
+            log.warning("bwrap: no private device nodes can be made: a server could change modes in the host's /dev")
         else:
             for name in _NODES:
                 arguments += ["--dev-bind", str(nodes / name), f"/dev/{name}"]

@@ -1,8 +1,9 @@
 """A seccomp filter for ``bwrap --seccomp``: all is allowed except what a tool server has no business calling.
 
 The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of
-``(code, jump if true, jump if false, constant)`` that runs on ``struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}``.
-Both supported architectures are little-endian, so the low word of an argument comes first.
+``(code, jump if true, jump if false, constant)`` that runs on ``struct seccomp_data``: the number, the architecture,
+the instruction pointer, and six arguments of 64 bits. Both supported architectures are little-endian, so the low word
+of an argument comes first.
 
 Source: linux/seccomp.h, linux/filter.h; numbers checked against libseccomp by the tests.
 """

@@ -24,6 +24,7 @@ from gymcp.mcp_servers.leftovers import (
     scratch_folder,
     start_time,
 )
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 HARNESS = """
 import asyncio, signal
@@ -67,6 +68,8 @@ def harness(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]
             yield process, tag, int(pid)
         finally:
             process.kill()
+            process.wait()
+            remove_leftovers([leftover for leftover in find_leftovers() if leftover.owner == tag])
 
 
 def test_owner_is_process_and_start_time() -> None:
@@ -89,7 +92,8 @@ def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subproce
     process.wait()
     handle = os.pidfd_open(pid)
     found = [leftover for leftover in find_leftovers() if leftover.owner == tag]
-    assert {leftover.kind for leftover in found} >= {"process", "folder"}
+    kinds = {"process", "folder", "cgroup"} if Bubblewrap().uses_cgroup else {"process", "folder"}
+    assert {leftover.kind for leftover in found} == kinds
     assert str(pid) in [leftover.name for leftover in found if leftover.kind == "process"]
     assert len([leftover for leftover in found if leftover.kind == "process"]) == 2
     remove_leftovers(found)
@@ -101,7 +105,10 @@ def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subproce
 
 
 def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
-    code = "from gymcp.mcp_servers.leftovers import scratch_folder as s; (s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
+    code = (
+        "from gymcp.mcp_servers.leftovers import scratch_folder as s\n"
+        "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
+    )
     env = {**os.environ, "TMPDIR": str(temporary)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
     path, mode = out.split()
@@ -137,10 +144,14 @@ def test_a_folder_whose_lock_is_held_is_alive_elsewhere(temporary: Path) -> None
     """A harness in another container has a process id that means nothing here."""
     root = runtime_folder()
     (root / "1-1").mkdir(parents=True)
-    code = f"import fcntl, os; fcntl.flock(os.open({str(root / '1-1')!r}, os.O_RDONLY), fcntl.LOCK_SH); print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+    code = f"""
+import fcntl, os
+fcntl.flock(os.open({str(root / "1-1")!r}, os.O_RDONLY), fcntl.LOCK_SH)
+print("held", flush=True)
+input()
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         assert [found for found in find_leftovers() if found.kind == "folder"] == []
