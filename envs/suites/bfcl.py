@@ -15,13 +15,14 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.envs.suites.bfcl_targets import compute_targets, run_to_end
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
-from gymcp.envs.suites.install import Wheel, fetch_wheel, make_once, precompile, unpack, write_once
+from gymcp.envs.suites.install import Wheel, fetch_wheel, precompile, unpack, write_once
 from gymcp.errors import SandboxUnavailable
 from gymcp.evaluators.graders.bfcl import grade
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
+from gymcp.store.atomic import make_once
 from gymcp.types import Suite
 
 __all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "load_suite", "servers"]

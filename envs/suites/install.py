@@ -63,25 +63,6 @@ def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None
             path.write_bytes(members.read(member))
 
 
-def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        make(made)
-        made.chmod(0o755)
-        try:
-            made.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster, with the same content
-                raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return folder
-
-
 def write_once(path: Path, text: str) -> None:
     """All of the text or nothing: a reader never sees half a file."""
     handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
