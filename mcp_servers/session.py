@@ -165,7 +165,10 @@ class ToolSession:
                 return await self._lost(doing)
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
-            case ValidationError() | RuntimeError():
+            case ValidationError():
+                first = error.errors()[0]
+                return ProtocolError(self._say(doing, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+            case RuntimeError():
                 return ProtocolError(self._say(doing, str(error).splitlines()[0]))
             case _:
                 return error
