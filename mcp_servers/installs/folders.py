@@ -18,6 +18,7 @@ INSIDE = PurePosixPath("/srv/server")
 """Where an installed folder appears in the sandbox."""
 MANIFEST = "installed.json"
 TIMEOUT_S = 900.0
+_NOISE = ("npm warn", "npm notice", "warning:", "A complete log of this run")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
 
 
@@ -89,8 +90,8 @@ def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: s
 
 def last_words(text: str, lines: int = 6) -> str:
     """The last lines of what an installer printed, as one line without its decoration."""
-    kept = [line.strip(" \t×╰─▶│├") for line in text.splitlines()]
-    kept = [line for line in kept if line and not line.startswith(("npm warn", "npm notice", "warning:"))]
+    kept = [line.strip(" \t×╰─▶│├").removeprefix("npm error").strip() for line in text.splitlines()]
+    kept = [line for line in kept if line and not line.startswith(_NOISE)]
     return " ".join(" ".join(kept[-lines:]).split())[-600:] or "it failed and said nothing"
 
 
