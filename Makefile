@@ -21,10 +21,17 @@ bwrap:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; \
 	  else echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; fi; }
 
+# Servers from npm run on the system's node; without it their tests fail.
+.PHONY: node
+node:
+	@{ [ -x /usr/bin/node ] && command -v npm >/dev/null; } || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; \
+	  else echo "servers from npm need node: sudo apt-get install nodejs npm (Debian, Ubuntu), sudo dnf install nodejs (Fedora)"; exit 2; fi; }
+
 demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
-test: setup bwrap
+test: setup bwrap node
 	GYMCP_REQUIRE_ALL=1 $(PY) -m pytest -n 2
 
 lint: setup
