@@ -17,7 +17,8 @@ def calls_made(
 
     The target is a list of ``{"name": ..., "arguments": {...}}``. Other calls between them do no harm. `in_order`: the
     wanted calls must come in the target's order. `must_succeed`: a call that the tool answered with an error counts as
-    not made. `more_arguments`: arguments that the target does not name may have any value. Raises GraderError, when grading, where the target is no such list or is empty.
+    not made. `more_arguments`: arguments that the target does not name may have any value. Raises GraderError, when
+    grading, where the target is no such list or is empty.
     """
 
     same = _includes if more_arguments else _same
