@@ -71,8 +71,9 @@ class LockedServer:
 
 
 def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]:
-    """The servers by name. Raises ConfigError for a file that is missing, malformed, or of a newer format, and, unless it
-    is read to be mended, IntegrityError where its hash of the tools is not that of the tools it lists.
+    """The servers by name. Raises ConfigError for a file that is missing, malformed, or of a newer format.
+
+    `consistent`: raises IntegrityError, too, where the hash of a server's tools is not that of the tools listed.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -156,8 +157,7 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
     if server.trees:
         row["trees"] = dict(server.trees)
     row["packages"] = {
-        package.name: {"version": package.version}
-        | ({"marker": package.marker} if package.marker else {})
+        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
         | ({"needs": list(package.needs)} if package.needs else {})
         | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
         for package in server.packages
@@ -170,10 +170,11 @@ def _from_row(row: Mapping[str, Any]) -> LockedServer:
     if row["runtime"] not in ("python", "node"):
         raise ValueError(f"runtime {row['runtime']!r}; have python, node")
     packages = []
-    for name, package in row["packages"].items():
+    for key, package in row["packages"].items():
+        name, _, version = key.rpartition("==")
         files = dict(line.split(" ", 1) for line in package["files"])
         marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        packages.append(LockedPackage(name=name, version=package["version"], files=files, marker=marker, needs=needs))
+        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs))
     return LockedServer(
         name=checked_name(row["name"]),
         runtime=row["runtime"],

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from packaging.markers import Marker
+from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
@@ -52,9 +54,10 @@ def resolve(wanted: Wanted) -> LockedServer:
             hint = f"; {_NO_BUILD}" if _NO_WHEEL.search(str(error)) else ""
             raise ConfigError(f"{error}{hint}") from error
         content = tomllib.loads(answer.read_text(encoding="utf-8"))
-    packages = tuple(_locked_package(who, row) for row in content["packages"])
-    own = next(p for p in packages if canonicalize_name(p.name) == canonicalize_name(wanted.package))
-    sdk = next((p for p in packages if p.name == "mcp"), None)
+    found = (_locked_package(who, row) for row in content["packages"])
+    packages = tuple(package for package in found if package is not None)
+    own = next(p for p in packages if p.name == canonicalize_name(wanted.package) and _applies(p.marker))
+    sdk = next((p for p in packages if p.name == "mcp" and _applies(p.marker)), None)
     return LockedServer(
         name=wanted.name,
         runtime="python",
@@ -75,8 +78,14 @@ def platform_name() -> str:
 
 
 def install(server: LockedServer, folder: Path) -> None:
-    """Fills an empty folder. Raises UsageError, or IntegrityError where a file does not have its hash."""
+    """Fills an empty folder. Raises UsageError; IntegrityError where a file does not have its hash."""
     who = f"server '{server.name}': install"
+    version = ".".join(map(str, interpreter().version))
+    if not SpecifierSet(server.python).contains(version):
+        raise ConfigError(
+            f"{who}: locked for Python {server.python}, but the sandbox has {version}; run: "
+            f"gymcp servers lock {server.name}"
+        )
     uv, python = find_uv_bin(), str(interpreter().path)
     venv = folder / "venv"
     run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", python, str(venv)], who)
@@ -130,7 +139,8 @@ def _script(server: LockedServer, folder: Path, program: str | None) -> str:
     )
 
 
-def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage:
+def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
+    """None for what is there for other systems only."""
     files = {}
     for wheel in row.get("wheels", ()):
         place = wheel.get("name") or wheel.get("url") or wheel.get("path")
@@ -138,11 +148,20 @@ def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage:
         if _for_linux(name):
             files[name] = f"sha256:{wheel['hashes']['sha256']}"
     marker = row.get("marker", "")
-    if not files and "win32" not in marker:
+    if not files and not _applies(marker):
+        return None
+    if not files:
         raise ConfigError(
             f"{who}: package '{row['name']}' {row.get('version', '')} has no wheel for Linux; {_NO_BUILD}"
         )
-    return LockedPackage(name=row["name"], version=row["version"], files=files, marker=marker)
+    return LockedPackage(name=canonicalize_name(row["name"]), version=row["version"], files=files, marker=marker)
+
+
+def _applies(marker: str) -> bool:
+    """On this machine, with the sandbox's Python."""
+    version = ".".join(map(str, interpreter().version))
+    here = {"python_version": version, "python_full_version": f"{version}.0", "implementation_version": f"{version}.0"}
+    return not marker or Marker(marker).evaluate(here)
 
 
 def _for_linux(filename: str) -> bool:
@@ -161,8 +180,7 @@ def _for_linux(filename: str) -> bool:
 def _requirement(package: LockedPackage) -> str:
     marker = f" ; {package.marker}" if package.marker else ""
     hashes = "".join(f" --hash={found}" for found in package.files.values())
-    # without a hash uv would refuse the line even where its marker says that it is not for this machine
-    return f"{package.name}=={package.version}{marker}{hashes or ' --hash=sha256:' + '0' * 64}\n"
+    return f"{package.name}=={package.version}{marker}{hashes}\n"
 
 
 def _compile(who: str, venv: Path) -> None:

@@ -17,7 +17,7 @@ from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, servers_folder
 from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, resolve, verify_installed
 from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
-from gymcp.mcp_servers.lockfile import LockedServer, read_lock
+from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
@@ -182,6 +182,23 @@ def test_drift_of_the_tools_names_the_tool_and_the_parameter(time: LockedServer,
         "tool 'get_current_time' is new; tool 'convert_time': parameter 'source_timezone' has changed, "
         "parameter 'time' is new; to accept that run: gymcp servers lock time"
     ) in str(caught.value)
+
+
+def test_a_lock_for_another_python_says_so(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"locked for Python >=3\.99, but the sandbox has .*; run: gymcp servers lock time"
+    ):
+        ensure_installed(replace(time, python=">=3.99"))
+
+
+def test_two_versions_of_a_package_for_two_versions_of_python_are_both_locked(tmp_path: Path) -> None:
+    """As numpy has them; a lock made with one Python serves the others."""
+    server = resolve(parse_command("uvx --from pandas==2.3.3 none"))
+    write_lock(tmp_path / "servers.lock", {"pandas": server})
+    assert read_lock(tmp_path / "servers.lock")["pandas"] == server
+    keys = [(package.name, package.version) for package in server.packages]
+    assert len(keys) == len(set(keys)) > len({name for name, _ in keys})
 
 
 @pytest.mark.parametrize(
