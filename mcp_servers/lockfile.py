@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import tomli_w
 
+from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
-from gymcp.store.atomic import write_atomically
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+from gymcp.atomic import make_once
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs import node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
 from gymcp.mcp_servers.lockfile import LockedServer
-from gymcp.store.atomic import make_once
 
 __all__ = [
     "INSIDE",

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gymcp.atomic import make_once
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.errors import IntegrityError, UsageError
-from gymcp.store.atomic import make_once
 
 
 def _wheel(folder: Path) -> Wheel:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.sampling import sample_instance
+from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.installs.commands import parse_command
@@ -20,7 +21,6 @@ from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.session import open_session
-from gymcp.store.atomic import write_atomically
 from gymcp.types import Json, Tool, ToolCall
 
 TRIES = 6

@@ -27,6 +27,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def is_leftover(name: str) -> bool:
+    """True for the file that a crash inside `write_atomically` leaves."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
     if folder.is_dir():
@@ -44,8 +49,3 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
-
-
-def is_leftover(name: str) -> bool:
-    """True for the file that a crash inside `write_atomically` leaves."""
-    return name.startswith(".") and name.endswith(".tmp")
