@@ -26,10 +26,17 @@ bwrap:
 image: setup
 	$(VENV)/bin/gymcp sandbox build
 
+# Servers from npm run on the system's node; without it their tests fail.
+.PHONY: node
+node:
+	@{ [ -x /usr/bin/node ] && command -v npm >/dev/null; } || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; \
+	  else echo "servers from npm need node: sudo apt-get install nodejs npm (Debian, Ubuntu), sudo dnf install nodejs (Fedora)"; exit 2; fi; }
+
 demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
-test: setup bwrap
+test: setup bwrap node
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2
 
 lint: setup

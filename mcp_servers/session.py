@@ -14,10 +14,12 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.runtime import canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.tool_checks import fault_of_tools
+from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
 from gymcp.mcp_servers.transport import Violation, pipe_transport
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
@@ -64,13 +66,21 @@ class ToolSession:
                 return STATELESS
 
     async def start(self, initial_state: Json, seed: int) -> None:
-        """Hands over the initial state and reads the tool list. Raises EnvInfraError."""
-        async with self._boundary("start", self.spec.start_timeout_s):
-            if self.spec.state == "declared":
+        """Hands over the initial state and reads the tool list. Raises EnvInfraError, IntegrityError."""
+        if self.spec.state == "declared":
+            async with self._boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
                 self._declared_key = answer.stateKey
+        async with self._boundary("list", self.spec.start_timeout_s):
             self.tools = await self._list_tools()
+            if fault := fault_of_tools(self.tools):
+                raise ProtocolError(self._say("list", fault))
+        wanted = self.spec.tools_sha256
+        if wanted is not None and hash_of_tools(hash_tools(self.tools)) != wanted:
+            raise IntegrityError(
+                self._say("list", "its tools are not the locked ones; for what has changed run: gymcp servers check")
+            )
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -155,7 +165,10 @@ class ToolSession:
                 return await self._lost(doing)
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
-            case ValidationError() | RuntimeError():
+            case ValidationError():
+                first = error.errors()[0]
+                return ProtocolError(self._say(doing, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+            case RuntimeError():
                 return ProtocolError(self._say(doing, str(error).splitlines()[0]))
             case _:
                 return error
@@ -166,6 +179,8 @@ class ToolSession:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._process.wait()
+        if doing == "handshake" and self._process.returncode is not None:
+            doing = "start"
         why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
         return ServerDied(self._say(doing, why))
 
@@ -189,7 +204,7 @@ async def open_session(
         process = await stack.enter_async_context(sandbox.start(launch))
         client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
-        async with session._boundary("connect", spec.start_timeout_s):
+        async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)
         try:
             await session.start(initial_state, seed)

@@ -30,6 +30,8 @@ class ServerSpec:
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""
+    tools_sha256: str | None = None
+    """What the tools must hash to (`tool_hashes.hash_of_tools`); None: whatever the server lists."""
 
     def launch(self) -> Launch:
         """The server's process, in a sandbox that is yet to be chosen."""

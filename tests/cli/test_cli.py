@@ -94,7 +94,11 @@ def test_check_finds_gold_that_a_server_can_read(tmp_path: Path) -> None:
 
 def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
     assert "bfcl" in gymcp("suites").stdout
-    assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == ["bfcl"]
+    assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == [
+        "bfcl",
+        "sequential_thinking",
+        "time",
+    ]
     doctor = gymcp("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout
     assert gymcp("clean").returncode == 0

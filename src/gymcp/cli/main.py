@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, report, sandbox, suites
+from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, servers, suites
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 app.command("eval")(eval.command)
 app.add_typer(suites.app, name="suites")
+app.add_typer(servers.app, name="servers")
+app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("report")(report.command)
 app.command("check")(check.command)

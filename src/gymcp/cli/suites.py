@@ -50,4 +50,5 @@ def install(name: Annotated[str, typer.Argument(help="A catalog name.")]) -> Non
 
 
 def _installed(name: str) -> bool:
-    return (gymcp_home() / "suites" / name).is_dir()
+    """A suite of its own, or the server of the same name."""
+    return (gymcp_home() / "suites" / name).is_dir() or any((gymcp_home() / "servers").glob(f"{name}-*"))

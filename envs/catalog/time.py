@@ -1,0 +1,113 @@
+"""Clock arithmetic over a third-party server: mcp-server-time, of which only convert_time is deterministic.
+
+Zones without daylight saving time only: the server converts as of today, and an answer must be right for ever.
+"""
+
+import random
+from pathlib import Path
+
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import all_of, answer_equals, as_target, calls_made
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
+
+LOCK = Path(__file__).with_name("servers.lock")
+DAY = 24 * 60
+ZONES = {
+    "America/Bogota": -300,
+    "America/Phoenix": -420,
+    "Africa/Lagos": 60,
+    "Africa/Nairobi": 180,
+    "Asia/Dubai": 240,
+    "Asia/Kathmandu": 345,
+    "Asia/Kolkata": 330,
+    "Asia/Singapore": 480,
+    "Asia/Tokyo": 540,
+    "Australia/Brisbane": 600,
+    "Pacific/Honolulu": -600,
+}
+"""Minutes ahead of UTC."""
+
+
+def convert(number: int, rng: random.Random) -> Task:
+    """One conversion."""
+    source, target = rng.sample(sorted(ZONES), 2)
+    now = _some_time(rng)
+    there = _shift(now, ZONES[target] - ZONES[source])
+    prompt = f"A call is planned for {_clock(now)} in {source}. Ask the time server what time that is in {target}."
+    return _task(f"convert_{number}", prompt, [(source, now, target)], _clock(there))
+
+
+def arrive(number: int, rng: random.Random) -> Task:
+    """A conversion of what the first one gave: the arguments of the second call hang on the first answer."""
+    source, target, home = rng.sample(sorted(ZONES), 3)
+    start, minutes = _some_time(rng), rng.randrange(65, 14 * 60, 5)
+    start_there = _shift(start, ZONES[target] - ZONES[source])
+    arrival = _shift(start_there, minutes)
+    at_home = _shift(arrival, ZONES[home] - ZONES[target])
+    prompt = (
+        f"A flight leaves {source} at {_clock(start)} local time and takes {minutes // 60} h {minutes % 60} min to "
+        f"{target}. First ask the time server what time it is in {target} when it leaves. Add the duration of the "
+        f"flight. Then ask the server what time that arrival is for somebody in {home}, and answer with that."
+    )
+    return _task(f"arrive_{number}", prompt, [(source, start, target), (target, arrival, home)], _clock(at_home))
+
+
+def meet(number: int, rng: random.Random) -> Task:
+    """One time for three other places, in their order."""
+    source, *others = rng.sample(sorted(ZONES), 4)
+    now = _some_time(rng)
+    there = [_clock(_shift(now, ZONES[other] - ZONES[source])) for other in others]
+    prompt = (
+        f"A meeting begins at {_clock(now)} in {source}. Ask the time server, in this order, when that is in "
+        f"{', '.join(others)}. Answer with the three times in that order, with commas between them"
+    )
+    return _task(f"meet_{number}", prompt + ".", [(source, now, other) for other in others], ", ".join(there))
+
+
+def make_suite() -> Suite:
+    """18 tasks, the same ones always."""
+    rng = random.Random(20261019)
+    tasks = [make(number, rng) for make in (convert, arrive, meet) for number in range(6)]
+    return Suite(name="time", version="1", tasks=tuple(tasks), source="generated")
+
+
+def _task(task_id: str, prompt: str, conversions: list[tuple[str, int, str]], answer: str) -> Task:
+    calls = tuple(
+        ToolCall(
+            id=f"call_{number}",
+            name="convert_time",
+            arguments={"source_timezone": source, "time": _clock(time), "target_timezone": target},
+        )
+        for number, (source, time, target) in enumerate(conversions, 1)
+    )
+    return Task(
+        id=task_id,
+        prompts=(f"{prompt} Answer as HH:MM on a 24-hour clock, and say nothing else.",),
+        target={"calls": as_target(calls), "answer": answer},
+        gold=(GoldTurn(calls=calls, final_text=answer),),
+        last_necessary=(0, len(calls) - 1),
+        tags=(task_id.rpartition("_")[0],),
+    )
+
+
+def _some_time(rng: random.Random) -> int:
+    return rng.randrange(0, DAY, 5)
+
+
+def _shift(time: int, minutes: int) -> int:
+    return (time + minutes) % DAY
+
+
+def _clock(time: int) -> str:
+    return f"{time // 60:02d}:{time % 60:02d}"
+
+
+ENV = EnvSpec(
+    name="time",
+    description="Clock arithmetic with mcp-server-time (PyPI): 18 tasks.",
+    servers=lambda: (locked_server("time", lock=LOCK, state="stateless"),),
+    suite=make_suite,
+    grade=all_of({"answer": answer_equals(target_key="answer"), "calls": calls_made(target_key="calls")}),
+    tools=frozenset({"convert_time"}),
+)

@@ -1,0 +1,55 @@
+"""A grader for worlds of files: is every file as it should be?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders.difference import first_difference
+from gymcp.protocols import Grader, StateReader
+from gymcp.types import Json, Score, Task, Trajectory
+
+
+def final_files_equal(*, target_key: str | None = None) -> Grader:
+    """1 where the last recorded files are the task's target (or what it has under `target_key`), else 0.
+
+    The target maps paths to texts, as ``initial_state["files"]`` does, None for an empty folder; folders with something
+    in them go without saying, and modes do not count. Raises GraderError, when grading, where no files were recorded,
+    or the target is no such mapping.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        wanted = task.target
+        if target_key is not None:
+            wanted = wanted.get(target_key) if isinstance(wanted, Mapping) else None
+        if not isinstance(wanted, Mapping):
+            raise GraderError(f"task '{task.id}': the target is not a mapping of files")
+        difference = first_difference(final_files(trajectory, states), dict(wanted))
+        if difference is None:
+            return Score(value=1.0, reason="every file is as wanted")
+        return Score(value=0.0, reason=f"at the end {difference}")
+
+    return grade
+
+
+def final_files(trajectory: Trajectory, states: StateReader) -> dict[str, Json]:
+    """The last recorded files: texts by path, None for an empty folder; of what is no text, its record.
+
+    Raises GraderError where none were recorded.
+    """
+    state = states(trajectory.final_state) if trajectory.final_state is not None else None
+    if not isinstance(state, Mapping) or not isinstance(state.get("files"), Mapping):
+        raise GraderError("no files were recorded: the server's state is not read from files")
+    entries: Mapping[str, Mapping[str, Json]] = state["files"]
+    parents = {str(parent) for path in entries for parent in PurePosixPath(path).parents}
+    found: dict[str, Json] = {}
+    for path, entry in entries.items():
+        if entry["type"] == "folder":
+            if path not in parents:
+                found[path] = None
+        elif "text" in entry:
+            found[path] = entry["text"]
+        else:
+            found[path] = {name: value for name, value in entry.items() if name != "mode"}
+    return found

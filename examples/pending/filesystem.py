@@ -1,0 +1,105 @@
+"""Tidying, editing and adding up files, over a third-party server: @modelcontextprotocol/server-filesystem."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import final_files_equal
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.spec import FileState
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
+
+LOCK = Path(__file__).with_name("servers.lock")
+ROOT = "/workspace"
+NOUNS = ("apples", "bolts", "candles", "drums", "envelopes", "flags", "gloves", "hinges")
+Files = dict[str, str | None]
+Call = tuple[str, dict[str, Any]]
+
+
+def tidy(number: int, rng: random.Random) -> Task:
+    """What is done goes into a folder of its own; which is done stands in the files."""
+    names = rng.sample(NOUNS, 5)
+    done = set(rng.sample(names, 2))
+    files: Files = {f"{name}.md": f"# {name}\nstatus: {'done' if name in done else 'open'}\n" for name in names}
+    wanted: Files = {
+        f"archive/{path}" if path.removesuffix(".md") in done else path: text for path, text in files.items()
+    }
+    moves: list[Call] = [
+        ("move_file", {"source": f"{ROOT}/{name}.md", "destination": f"{ROOT}/archive/{name}.md"})
+        for name in names
+        if name in done
+    ]
+    calls: list[Call] = [
+        ("read_multiple_files", {"paths": [f"{ROOT}/{name}.md" for name in names]}),
+        ("create_directory", {"path": f"{ROOT}/archive"}),
+        *moves,
+    ]
+    prompt = f"Move the notes in {ROOT} whose status is done into a new folder named archive. Leave the others."
+    return _task(f"tidy_{number}", prompt, files, calls, wanted)
+
+
+def edit(number: int, rng: random.Random) -> Task:
+    """One setting of several that look alike."""
+    sections = rng.sample(NOUNS, 3)
+    ports = rng.sample(range(8000, 9000), 4)
+    text = "".join(f"[{name}]\nport = {port}\n\n" for name, port in zip(sections, ports, strict=False))
+    which = rng.randrange(3)
+    old = f"[{sections[which]}]\nport = {ports[which]}"
+    new = f"[{sections[which]}]\nport = {ports[3]}"
+    wanted: Files = {"settings.ini": text.replace(old, new), "README": "Ports are in settings.ini.\n"}
+    calls: list[Call] = [
+        ("read_text_file", {"path": f"{ROOT}/settings.ini"}),
+        ("edit_file", {"path": f"{ROOT}/settings.ini", "edits": [{"oldText": old, "newText": new}]}),
+    ]
+    prompt = f"In {ROOT}/settings.ini set the port of {sections[which]} to {ports[3]}. Change nothing else."
+    return _task(f"edit_{number}", prompt, {**wanted, "settings.ini": text}, calls, wanted)
+
+
+def add_up(number: int, rng: random.Random) -> Task:
+    """Numbers of several files, and their sum in a new one."""
+    noun = rng.choice(NOUNS)
+    counts = {f"shelf_{shelf}.txt": rng.randrange(3, 60) for shelf in range(1, 4)}
+    files: Files = {path: f"{count} {noun}\n" for path, count in counts.items()}
+    total = f"{sum(counts.values())} {noun}"
+    calls: list[Call] = [
+        ("read_multiple_files", {"paths": [f"{ROOT}/{path}" for path in files]}),
+        ("write_file", {"path": f"{ROOT}/total.txt", "content": total}),
+    ]
+    prompt = (
+        f"Add up the {noun} on the shelves in {ROOT} and write the total to {ROOT}/total.txt in the same form as on "
+        "the shelves, as one line without a line end."
+    )
+    return _task(f"add_up_{number}", prompt, files, calls, {**files, "total.txt": total})
+
+
+def make_suite() -> Suite:
+    """15 tasks, the same ones always."""
+    rng = random.Random(20260831)
+    tasks = [make(number, rng) for make in (tidy, edit, add_up) for number in range(5)]
+    return Suite(name="filesystem", version="1", tasks=tuple(tasks), source="generated")
+
+
+def _task(task_id: str, prompt: str, files: Files, calls: list[Call], wanted: Files) -> Task:
+    gold = tuple(
+        ToolCall(id=f"call_{number}", name=name, arguments=arguments)
+        for number, (name, arguments) in enumerate(calls, 1)
+    )
+    return Task(
+        id=task_id,
+        prompts=(prompt,),
+        initial_state={"files": files},
+        target=wanted,
+        gold=(GoldTurn(calls=gold, final_text="Done."),),
+        last_necessary=(0, len(gold) - 1),
+        tags=(task_id.rpartition("_")[0],),
+    )
+
+
+ENV = EnvSpec(
+    name="filesystem",
+    description="Tidying and editing with server-filesystem (npm): 15 tasks.",
+    servers=lambda: (locked_server("filesystem", lock=LOCK, state=FileState(kind="workspace")),),
+    suite=make_suite,
+    grade=final_files_equal(),
+)

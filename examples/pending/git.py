@@ -1,0 +1,146 @@
+"""Staging, committing and branching, over a third-party server: mcp-server-git.
+
+Times and names are fixed, so the names of objects are known in advance: targets are computed here, without git.
+"""
+
+import hashlib
+import random
+from pathlib import Path
+from typing import Any
+
+from gymcp.envs import EnvSpec
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders import final_files
+from gymcp.evaluators.graders.difference import first_difference
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.spec import FileState
+from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
+from gymcp.protocols import StateReader
+from gymcp.types import GoldTurn, Score, Suite, Task, ToolCall, Trajectory
+
+LOCK = Path(__file__).with_name("servers.lock")
+ROOT = "/workspace"
+WHEN = "1767225600 +0000"
+WHO = f"{FIXED_ENVIRONMENT['GIT_AUTHOR_NAME']} <{FIXED_ENVIRONMENT['GIT_AUTHOR_EMAIL']}> {WHEN}"
+NAMES = ("anchor", "bridge", "cellar", "dock", "engine", "ferry", "gate", "harbour")
+START = [["git", "init", "-q", "-b", "main"], ["git", "add", "-A"], ["git", "commit", "-q", "-m", "Start"]]
+Files = dict[str, str]
+Call = tuple[str, dict[str, Any]]
+
+
+def stage(number: int, rng: random.Random) -> Task:
+    """One of three changed files is staged."""
+    before, changed = _changes(rng)
+    only = rng.choice(sorted(changed))
+    staged = {**before, only: changed[only]}
+    calls: list[Call] = [("git_status", {}), ("git_add", {"files": [only]})]
+    prompt = f"In the repository {ROOT} stage the changes to {only}, and only those. Do not commit."
+    return _task(f"stage_{number}", prompt, before, changed, calls, _state(before, staged, changed))
+
+
+def commit(number: int, rng: random.Random) -> Task:
+    """Two of three changed files are committed."""
+    before, changed = _changes(rng)
+    chosen = sorted(rng.sample(sorted(changed), 2))
+    message = f"Change {chosen[0]} and {chosen[1]}"
+    staged = {**before, **{path: changed[path] for path in chosen}}
+    made = _commit(staged, message, parent=_commit(before, "Start\n"))
+    calls: list[Call] = [("git_add", {"files": chosen}), ("git_commit", {"message": message})]
+    prompt = f"In the repository {ROOT} commit the changes to {chosen[0]} and {chosen[1]} with the message '{message}'."
+    wanted = {**_state(before, staged, changed), "refs": {"refs/heads/main": made}}
+    return _task(f"commit_{number}", prompt, before, changed, calls, wanted)
+
+
+def branch(number: int, rng: random.Random) -> Task:
+    """A new branch, checked out; what is changed stays changed."""
+    before, changed = _changes(rng)
+    name = f"topic/{rng.choice(NAMES)}"
+    start = _commit(before, "Start\n")
+    calls: list[Call] = [("git_create_branch", {"branch_name": name}), ("git_checkout", {"branch_name": name})]
+    prompt = f"In the repository {ROOT} make a branch named {name} from the current commit, and switch to it."
+    wanted = {
+        **_state(before, before, changed),
+        "head": f"ref: refs/heads/{name}",
+        "refs": {"refs/heads/main": start, f"refs/heads/{name}": start},
+    }
+    return _task(f"branch_{number}", prompt, before, changed, calls, wanted)
+
+
+def make_suite() -> Suite:
+    """15 tasks, the same ones always."""
+    rng = random.Random(20261019)
+    tasks = [make(number, rng) for make in (stage, commit, branch) for number in range(5)]
+    return Suite(name="git", version="1", tasks=tuple(tasks), source="generated")
+
+
+def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """1 where HEAD, branches, index and work tree are the target's."""
+    files = final_files(trajectory, states)
+    state = states(trajectory.final_state) if trajectory.final_state is not None else None
+    if not isinstance(state, dict) or "refs" not in state:
+        raise GraderError("no repository was recorded")
+    refs = {name: found for name, found in state["refs"].items() if name.startswith("refs/heads/")}
+    found = {"head": (state["head"] or "").strip(), "refs": refs, "index": state["index"], "files": files}
+    difference = first_difference(found, task.target)
+    return Score(value=float(difference is None), reason=f"in the repository {difference or 'all is right'}")
+
+
+def _changes(rng: random.Random) -> tuple[Files, Files]:
+    """Four committed files, and three of them as they are changed since."""
+    names = rng.sample(NAMES, 4)
+    before = {f"{name}.txt": f"{name} {rng.randrange(100)}\n" for name in names}
+    changed = {f"{name}.txt": f"{name} {rng.randrange(100, 200)}\n" for name in names[:3]}
+    return before, changed
+
+
+def _state(before: Files, staged: Files, changed: Files) -> dict[str, Any]:
+    index = [[path, "100644", _object("blob", text.encode()), 0] for path, text in sorted(staged.items())]
+    refs = {"refs/heads/main": _commit(before, "Start\n")}
+    return {"head": "ref: refs/heads/main", "refs": refs, "index": index, "files": {**before, **changed}}
+
+
+def _commit(files: Files, message: str, parent: str | None = None) -> str:
+    tree = b"".join(
+        f"100644 {path}".encode() + b"\0" + bytes.fromhex(_object("blob", text.encode()))
+        for path, text in sorted(files.items())
+    )
+    lines = [f"tree {_object('tree', tree)}", *([f"parent {parent}"] if parent else [])]
+    lines += [f"author {WHO}", f"committer {WHO}", "", message]
+    return _object("commit", "\n".join(lines).encode())
+
+
+def _object(kind: str, content: bytes) -> str:
+    return hashlib.sha1(f"{kind} {len(content)}".encode() + b"\0" + content).hexdigest()
+
+
+def _task(task_id: str, prompt: str, before: Files, changed: Files, calls: list[Call], wanted: dict[str, Any]) -> Task:
+    gold = tuple(
+        ToolCall(id=f"call_{number}", name=name, arguments={"repo_path": ROOT, **arguments})
+        for number, (name, arguments) in enumerate(calls, 1)
+    )
+    change = [["sh", "-c", 'printf %s "$2" > "$1"', "change", path, text] for path, text in changed.items()]
+    return Task(
+        id=task_id,
+        prompts=(prompt,),
+        initial_state={"files": before, "commands": [*START, *change]},
+        target=wanted,
+        gold=(GoldTurn(calls=gold, final_text="Done."),),
+        last_necessary=(0, len(gold) - 1),
+        tags=(task_id.rpartition("_")[0],),
+    )
+
+
+ENV = EnvSpec(
+    name="git",
+    description="Staging, committing and branching with mcp-server-git (PyPI): 15 tasks.",
+    servers=lambda: (
+        locked_server(
+            "git",
+            lock=LOCK,
+            env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
+            state=FileState(kind="git"),
+        ),
+    ),
+    suite=make_suite,
+    grade=grade,
+)

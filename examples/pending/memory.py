@@ -1,0 +1,151 @@
+"""A graph of people and places kept right, over a third-party server: @modelcontextprotocol/server-memory."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from gymcp.envs import EnvSpec
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders import final_files
+from gymcp.evaluators.graders.difference import first_difference
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.spec import FileState
+from gymcp.protocols import StateReader
+from gymcp.types import GoldTurn, Score, Suite, Task, ToolCall, Trajectory
+
+LOCK = Path(__file__).with_name("servers.lock")
+FILE = "memory.jsonl"
+PEOPLE = ("Ann", "Bob", "Chen", "Dora", "Emil", "Fatma", "Goro", "Hana")
+FIRMS = ("Acme", "Globex", "Initech", "Umbrella")
+TASTES = ("likes tea", "plays chess", "speaks Dutch", "rides a bicycle", "collects stamps", "sings bass")
+Graph = dict[str, Any]
+Call = tuple[str, dict[str, Any]]
+
+
+def remember(number: int, rng: random.Random) -> Task:
+    """Somebody new, and where that person works."""
+    graph = _graph(rng)
+    name = next(person for person in PEOPLE if person not in graph["entities"])
+    taste, firm = rng.choice(TASTES), rng.choice(FIRMS)
+    entity = {"name": name, "entityType": "person", "observations": [taste]}
+    relation = {"from": name, "to": firm, "relationType": "works at"}
+    wanted = _copy(graph)
+    wanted["entities"][name] = ["person", [taste]]
+    wanted["relations"] = sorted([*wanted["relations"], [name, "works at", firm]])
+    calls: list[Call] = [("create_entities", {"entities": [entity]}), ("create_relations", {"relations": [relation]})]
+    prompt = (
+        f"Remember the person {name} with the observation '{taste}', and the relation 'works at' from {name} to {firm}."
+    )
+    return _task(f"remember_{number}", prompt, graph, calls, wanted)
+
+
+def correct(number: int, rng: random.Random) -> Task:
+    """An observation that was wrong."""
+    graph = _graph(rng)
+    name = rng.choice([name for name, (kind, _) in graph["entities"].items() if kind == "person"])
+    wrong = graph["entities"][name][1][0]
+    right = rng.choice([taste for taste in TASTES if taste not in graph["entities"][name][1]])
+    wanted = _copy(graph)
+    wanted["entities"][name][1] = sorted({*wanted["entities"][name][1], right} - {wrong})
+    calls: list[Call] = [
+        ("delete_observations", {"deletions": [{"entityName": name, "observations": [wrong]}]}),
+        ("add_observations", {"observations": [{"entityName": name, "contents": [right]}]}),
+    ]
+    prompt = f"It is not true of {name} that '{wrong}'. Replace that observation by '{right}'."
+    return _task(f"correct_{number}", prompt, graph, calls, wanted)
+
+
+def change_job(number: int, rng: random.Random) -> Task:
+    """One relation goes, another comes; the prompt does not say which firm it was."""
+    graph = _graph(rng)
+    name, _, old = rng.choice(graph["relations"])
+    new = rng.choice([firm for firm in FIRMS if firm != old])
+    wanted = _copy(graph)
+    wanted["relations"] = sorted([row for row in graph["relations"] if row[0] != name] + [[name, "works at", new]])
+    calls: list[Call] = [
+        ("open_nodes", {"names": [name]}),
+        ("delete_relations", {"relations": [{"from": name, "to": old, "relationType": "works at"}]}),
+        ("create_relations", {"relations": [{"from": name, "to": new, "relationType": "works at"}]}),
+    ]
+    prompt = f"{name} has left for {new}. Look where {name} works now, and correct the relation."
+    return _task(f"change_job_{number}", prompt, graph, calls, wanted)
+
+
+def make_suite() -> Suite:
+    """15 tasks, the same ones always."""
+    rng = random.Random(20260831)
+    tasks = [make(number, rng) for make in (remember, correct, change_job) for number in range(5)]
+    return Suite(name="memory", version="1", tasks=tuple(tasks), source="generated")
+
+
+def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """1 where the graph in the server's file is the target, whatever the order of its lines and observations."""
+    text = final_files(trajectory, states).get(FILE)
+    if not isinstance(text, str):
+        raise GraderError(f"{FILE} was not recorded as a text")
+    difference = first_difference(_read(text), task.target)
+    return Score(value=float(difference is None), reason=f"in the graph {difference or 'all is right'}")
+
+
+def _graph(rng: random.Random) -> Graph:
+    """Four people with two tastes each, four firms, and where the people work."""
+    people = rng.sample(PEOPLE, 4)
+    entities = {name: ["person", sorted(rng.sample(TASTES, 2))] for name in people}
+    entities |= {firm: ["firm", []] for firm in FIRMS}
+    return {"entities": entities, "relations": sorted([name, "works at", rng.choice(FIRMS)] for name in people)}
+
+
+def _copy(graph: Graph) -> Graph:
+    copied: Graph = json.loads(json.dumps(graph))
+    return copied
+
+
+def _write(graph: Graph) -> str:
+    """As the server writes it."""
+    rows = [
+        {"type": "entity", "name": name, "entityType": kind, "observations": observations}
+        for name, (kind, observations) in graph["entities"].items()
+    ]
+    rows += [
+        {"type": "relation", "from": source, "to": target, "relationType": kind}
+        for source, kind, target in graph["relations"]
+    ]
+    return "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+
+
+def _read(text: str) -> Graph:
+    graph: Graph = {"entities": {}, "relations": []}
+    for line in text.splitlines():
+        row = json.loads(line)
+        if row["type"] == "entity":
+            graph["entities"][row["name"]] = [row["entityType"], sorted(row["observations"])]
+        else:
+            graph["relations"].append([row["from"], row["relationType"], row["to"]])
+    graph["relations"].sort()
+    return graph
+
+
+def _task(task_id: str, prompt: str, graph: Graph, calls: list[Call], wanted: Graph) -> Task:
+    gold = tuple(
+        ToolCall(id=f"call_{number}", name=name, arguments=arguments)
+        for number, (name, arguments) in enumerate(calls, 1)
+    )
+    return Task(
+        id=task_id,
+        prompts=(prompt,),
+        initial_state={"files": {FILE: _write(graph)}},
+        target=wanted,
+        gold=(GoldTurn(calls=gold, final_text="Done."),),
+        last_necessary=(0, len(gold) - 1),
+        tags=(task_id.rpartition("_")[0],),
+    )
+
+
+ENV = EnvSpec(
+    name="memory",
+    description="A knowledge graph kept right with server-memory (npm): 15 tasks.",
+    servers=lambda: (locked_server("memory", lock=LOCK, state=FileState(kind="workspace")),),
+    suite=make_suite,
+    grade=grade,
+)

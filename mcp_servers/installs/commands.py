@@ -1,0 +1,209 @@
+"""What people write to start a server, as what to install: ``npx`` and ``uvx`` lines, Claude's configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.lockfile import Runtime, checked_name
+from gymcp.types import Json
+
+_NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
+_VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_WORDLESS = ("mcp-server-", "server-", "mcp-")
+_HAVE = "have 'npx -y PACKAGE@VERSION' and 'uvx PACKAGE==VERSION'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A server to lock."""
+
+    name: str
+    runtime: Runtime
+    package: str
+    version: str | None
+    """None: the newest, which the lock then pins."""
+    extras: tuple[str, ...] = ()
+    program: str | None = None
+    """Which of the package's programs to start; None: the one of the package's own name, or the only one."""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, version: str) -> tuple[str, ...]:
+        """As a person would start it, with that version."""
+        if self.runtime == "node":
+            pinned = f"{self.package}@{version}"
+            start = ["npx", "-y", pinned] if self.program is None else ["npx", "-y", "-p", pinned, self.program]
+        else:
+            pinned = f"{self.package}{'[' + ','.join(self.extras) + ']' if self.extras else ''}=={version}"
+            start = ["uvx", pinned] if self.program is None else ["uvx", "--from", pinned, self.program]
+        return (*start, *self.args)
+
+
+def parse_command(
+    words: str | Sequence[str], *, name: str | None = None, env: Mapping[str, str] | None = None
+) -> Wanted:
+    """From an ``npx`` or ``uvx`` line. Raises ConfigError, naming what is not understood."""
+    try:
+        line = tuple(shlex.split(words) if isinstance(words, str) else words)
+    except ValueError as error:
+        raise ConfigError(f"server command {words!r}: {error}") from error
+    who = f"server '{name}'" if name else "server"
+    if not line:
+        raise ConfigError(f"{who}: an empty command; {_HAVE}")
+    parse = {"npx": _parse_npx, "uvx": _parse_uvx}.get(Path(line[0]).name)
+    if parse is None:
+        raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_HAVE}")
+    wanted = parse(who, line[1:])
+    values = dict(env or {})
+    _refuse_secrets(who, values)
+    return Wanted(
+        name=checked_name(name or default_name(wanted.package)),
+        runtime=wanted.runtime,
+        package=wanted.package,
+        version=wanted.version,
+        extras=wanted.extras,
+        program=wanted.program,
+        args=wanted.args,
+        env=values,
+    )
+
+
+def read_config(path: Path, only: Iterable[str] = ()) -> list[Wanted]:
+    """The servers of a ``claude_desktop_config.json``, or only some. Raises ConfigError, one for all that is unset."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"config '{path}': cannot be read: {error}") from error
+    rows = content.get("mcpServers") if isinstance(content, dict) else None
+    if not isinstance(rows, dict) or not rows:
+        raise ConfigError(f'config \'{path}\': has no servers; expected {{"mcpServers": {{NAME: {{"command": ...}}}}}}')
+    if unknown := sorted(set(only) - set(rows)):
+        raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
+    chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
+    found = [_from_entry(path, name, row) for name, row in chosen.items()]
+    unset = [f"server '{wanted.name}': {', '.join(names)}" for wanted in found if (names := unset_in(wanted))]
+    if unset:
+        raise ConfigError(f"config '{path}': environment variables that it refers to are not set: {'; '.join(unset)}")
+    return found
+
+
+def filled_in(text: str, environment: Mapping[str, str]) -> str:
+    """With ``${NAME}`` and ``${NAME:-default}`` replaced. Raises KeyError for a name that is not set."""
+    return _VARIABLE.sub(lambda match: _value(match["name"], environment), text)
+
+
+def unset_in(wanted: Wanted) -> list[str]:
+    """The environment variables that arguments and environment refer to and that are not set."""
+    names = []
+    for text in (*wanted.args, *wanted.env.values()):
+        for match in _VARIABLE.finditer(text):
+            name, _, default = match["name"].partition(":-")
+            if name not in os.environ and not default and name not in names:
+                names.append(name)
+    return names
+
+
+def default_name(package: str) -> str:
+    """What people call it: ``@modelcontextprotocol/server-memory`` is ``memory``."""
+    name = package.rsplit("/", 1)[-1]
+    for start in _WORDLESS:
+        name = name.removeprefix(start)
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name.removesuffix("-mcp").removesuffix("-server")) or name
+
+
+def _from_entry(path: Path, name: str, row: Json) -> Wanted:
+    who = f"config '{path}': server '{name}'"
+    if not isinstance(row, dict) or not isinstance(row.get("command"), str):
+        why = "is reached at a url; only servers that are started can be locked" if "url" in (row or {}) else ""
+        raise ConfigError(f"{who}: {why or 'has no command'}; {_HAVE}")
+    args, env = row.get("args", []), row.get("env", {})
+    if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
+        raise ConfigError(f"{who}: args must be a list of texts")
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise ConfigError(f"{who}: env must map names to texts")
+    return parse_command((row["command"], *args), name=name, env=env)
+
+
+def _parse_npx(who: str, words: Sequence[str]) -> Wanted:
+    rest, package = list(words), None
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in ("-p", "--package") and rest:
+            package = rest.pop(0)
+        elif option.startswith("--package="):
+            package = option.partition("=")[2]
+        elif option not in ("-y", "--yes", "--"):
+            raise ConfigError(f"{who}: npx option '{option}' is not understood; have -y, -p PACKAGE")
+    if not rest:
+        raise ConfigError(f"{who}: npx of no package; {_HAVE}")
+    program = rest.pop(0) if package else None
+    package = package or rest.pop(0)
+    match = _NPM.fullmatch(package)
+    if match is None:
+        raise ConfigError(f"{who}: '{package}' is not PACKAGE@VERSION of a package registry; {_HAVE}")
+    version = match["version"]
+    return Wanted(
+        name="",
+        runtime="node",
+        package=match["name"],
+        version=None if version in (None, "latest") else version,
+        program=program,
+        args=tuple(rest),
+    )
+
+
+def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
+    rest, source = list(words), None
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option == "--from" and rest:
+            source = rest.pop(0)
+        elif option.startswith("--from="):
+            source = option.partition("=")[2]
+        else:
+            raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from PACKAGE")
+    if not rest:
+        raise ConfigError(f"{who}: uvx of no package; {_HAVE}")
+    program = rest.pop(0) if source else None
+    text = re.sub(r"@(latest)?$", "", source or rest.pop(0))
+    try:
+        requirement = Requirement(re.sub(r"@(?=[\w.+!-]+$)", "==", text))
+    except InvalidRequirement as error:
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {str(error).splitlines()[0]}") from error
+    pins = list(requirement.specifier)
+    if requirement.url or len(pins) > 1 or any(pin.operator != "==" or "*" in pin.version for pin in pins):
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION of a package index; {_HAVE}")
+    return Wanted(
+        name="",
+        runtime="python",
+        package=requirement.name,
+        version=pins[0].version if pins else None,
+        extras=tuple(sorted(requirement.extras)),
+        program=program,
+        args=tuple(rest),
+    )
+
+
+def _refuse_secrets(who: str, env: Mapping[str, str]) -> None:
+    """A lock is committed: what looks like a secret may be in it only by name."""
+    for name, value in env.items():
+        if value and _SECRET.search(name) and not _VARIABLE.search(value):
+            raise ConfigError(
+                f"{who}: env '{name}' looks like a secret, which must not be written into a lock; write '${{{name}}}' "
+                "in its place and set that environment variable"
+            )
+
+
+def _value(name: str, environment: Mapping[str, str]) -> str:
+    name, _, default = name.partition(":-")
+    return environment.get(name) or default or environment[name]

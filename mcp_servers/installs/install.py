@@ -1,0 +1,83 @@
+"""One face for both runtimes: resolve, install once, say how to start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from gymcp.atomic import make_once
+from gymcp.errors import IntegrityError
+from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.installs import node, python
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command
+from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
+from gymcp.mcp_servers.lockfile import LockedServer
+
+__all__ = [
+    "INSIDE",
+    "ensure_installed",
+    "folder_of",
+    "resolve",
+    "start_words",
+    "verify_installed",
+    "with_tree",
+]
+
+REVISION = 1
+"""Of how folders are made: bumped when the same lock gives another folder."""
+
+
+def resolve(wanted: Wanted) -> LockedServer:
+    """What to lock, still without installed files and tools. Raises ConfigError."""
+    return _runtime(wanted.runtime).resolve(wanted)  # type: ignore[no-any-return]
+
+
+def folder_of(server: LockedServer) -> Path:
+    """Where this machine has it, or would have it: another closure is another folder."""
+    closure = [
+        [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
+        for package in server.packages
+    ]
+    key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(), closure])
+    return servers_folder() / f"{server.name}-{key[:16]}"
+
+
+def ensure_installed(server: LockedServer) -> Path:
+    """The server's folder, made where it is not there yet; what is there is used without network.
+
+    Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
+    """
+    return make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+
+
+def with_tree(server: LockedServer) -> LockedServer:
+    """The locked server with the digest of what is installed here, which is installed where it is not yet."""
+    files = check_files(ensure_installed(server), server.name)
+    return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(): tree_digest(files)})
+
+
+def verify_installed(server: LockedServer) -> None:
+    """Every installed file, the version and the locked digest. Raises IntegrityError, naming what differs."""
+    folder = ensure_installed(server)
+    files = check_files(folder, server.name)
+    found = _runtime(server.runtime).installed_version(server, folder)
+    if found != server.version:
+        raise IntegrityError(f"server '{server.name}': locked is version {server.version}, installed is {found}")
+    wanted = server.trees.get(_runtime(server.runtime).platform_name())
+    if wanted is not None and tree_digest(files) != wanted:
+        raise IntegrityError(
+            f"server '{server.name}': the files in {folder} are not the locked ones; remove it and run: "
+            "gymcp servers sync"
+        )
+
+
+def start_words(server: LockedServer) -> tuple[str, ...]:
+    """The command inside the sandbox, without arguments. Raises ConfigError where the package has no such program."""
+    program = parse_command(server.command, name=server.name).program
+    argv = _runtime(server.runtime).argv_inside(server, ensure_installed(server), program)
+    return tuple(argv)
+
+
+def _runtime(name: str) -> ModuleType:
+    return {"node": node, "python": python}[name]

@@ -1,0 +1,113 @@
+"""Servers of a lock as `ServerSpec`s, and what they list when they are started in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
+from gymcp.mcp_servers.installs.install import (
+    INSIDE,
+    ensure_installed,
+    resolve,
+    start_words,
+    verify_installed,
+    with_tree,
+)
+from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, locked
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
+from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.spec import ServerSpec, StateSource
+from gymcp.mcp_servers.tool_hashes import differences, hash_tools
+from gymcp.types import Tool
+
+START_TIMEOUT_S = 60.0
+"""Of a server with the slow import of a full SDK, on a machine that starts many at a time."""
+_SETTINGS = {
+    "python": {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+    "node": {"NODE_ENV": "production", "NO_UPDATE_NOTIFIER": "1"},
+}
+
+
+def locked_server(
+    name: str,
+    *,
+    lock: Path | str = DEFAULT,
+    args: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    mounts: Sequence[Mount] = (),
+    state: StateSource = "opaque",
+    limits: Limits | None = None,
+) -> ServerSpec:
+    """A server of a lock, installed where it is not yet; a session with it refuses other tools than the locked ones.
+
+    `args` replaces the locked arguments (tools are then not compared: what a server lists may depend on them), `env`
+    adds to its environment. Raises ConfigError for a name that the lock does not have or an environment variable that
+    is not set, UsageError where it cannot be installed, IntegrityError where what is fetched is not what was locked.
+    """
+    return spec_of(locked(Path(lock), name), args=args, env=env, mounts=mounts, state=state, limits=limits)
+
+
+def spec_of(
+    server: LockedServer,
+    *,
+    args: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    mounts: Sequence[Mount] = (),
+    state: StateSource = "opaque",
+    limits: Limits | None = None,
+) -> ServerSpec:
+    """`locked_server` of an entry at hand."""
+    own_args = parse_command(server.command, name=server.name).args
+    texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
+    try:
+        filled = {part: tuple(filled_in(text, os.environ) for text in of_part) for part, of_part in texts.items()}
+    except KeyError as error:
+        raise ConfigError(
+            f"server '{server.name}': start: environment variable {error} is not set; its lock entry refers to it"
+        ) from error
+    names = ({**server.env, **(env or {})}).keys()
+    same = args is None or tuple(args) == own_args
+    return ServerSpec(
+        name=server.name,
+        argv=(*start_words(server), *filled["args"]),
+        env={**_SETTINGS[server.runtime], **dict(zip(names, filled["env"], strict=True))},
+        mounts=(Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)), *mounts),
+        limits=limits or Limits(),
+        state=state,
+        wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
+        start_timeout_s=START_TIMEOUT_S,
+        tools_sha256=server.tools_sha256 if server.tools and same else None,
+    )
+
+
+def lock_server(wanted: Wanted, sandbox: Sandbox) -> LockedServer:
+    """Resolves, installs, starts and lists: the whole entry. Raises what each does, naming server and stage."""
+    server = with_tree(resolve(wanted))
+    return replace(server, tools=hash_tools(list_tools(spec_of(server), sandbox)))
+
+
+def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
+    """The tools, where files, version and tools are as locked. Raises IntegrityError, naming the difference."""
+    verify_installed(server)
+    tools = list_tools(replace(spec_of(server), tools_sha256=None), sandbox)
+    if found := list(differences(server.tools, hash_tools(tools))):
+        raise IntegrityError(
+            f"server '{server.name}': list: its tools are not the locked ones: {'; '.join(found)}; to accept that run: "
+            f"gymcp servers lock {server.name}"
+        )
+    return tools
+
+
+def list_tools(spec: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
+    """Starts the server once. Raises EnvInfraError, naming the stage that failed."""
+
+    async def listed() -> tuple[Tool, ...]:
+        async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
+            return session.tools
+
+    return asyncio.run(listed())

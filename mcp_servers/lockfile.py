@@ -1,0 +1,190 @@
+"""`servers.lock`: which servers there are, to the byte, and what tools they had when they were locked.
+
+TOML, made for review: no addresses, one line per file with its hash, secrets only as ``${NAME}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from gymcp.atomic import write_atomically
+from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
+
+FORMAT = 1
+DEFAULT = Path("servers.lock")
+Runtime = Literal["python", "node"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_HEADING = (
+    "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPackage:
+    """One package of a server's closure, the server's own among them."""
+
+    name: str
+    """For node the folder below the root, such as ``node_modules/a/node_modules/b``."""
+    version: str
+    files: Mapping[str, str]
+    """Node: ``integrity``. Python: every wheel for Linux by file name. Value: the hash, with its algorithm."""
+    marker: str = ""
+    """Python: on which machines it is needed; empty: all."""
+    needs: tuple[str, ...] = ()
+    """Node: the names of packages that it requires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedServer:
+    name: str
+    runtime: Runtime
+    package: str
+    version: str
+    command: tuple[str, ...]
+    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
+    sdk_major: int | None = None
+    """Of the MCP library in its closure; None where there is none."""
+    python: str = ""
+    """Which Python versions the closure was resolved for."""
+    packages: tuple[LockedPackage, ...] = ()
+    trees: Mapping[str, str] = field(default_factory=dict)
+    """Platform -> digest of all installed files there; only where it was locked."""
+    tools: Mapping[str, ToolHashes] = field(default_factory=dict)
+
+    @property
+    def tools_sha256(self) -> str:
+        """One hash over all tools, whatever their order or the order of their keys."""
+        return hash_of_tools(self.tools)
+
+
+def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]:
+    """The servers by name. Raises ConfigError for a file that is missing, malformed, or of a newer format.
+
+    `consistent`: raises IntegrityError, too, where the hash of a server's tools is not that of the tools listed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"lock '{path}': not found; make it with: gymcp servers add COMMAND --lock {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"lock '{path}': cannot be read: {error}") from error
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"lock '{path}': not TOML: {error}") from error
+    if content.get("format") != FORMAT:
+        raise ConfigError(f"lock '{path}': format {content.get('format')!r}; this gymcp reads format {FORMAT}")
+    servers: dict[str, LockedServer] = {}
+    for number, row in enumerate(content.get("server", []), 1):
+        try:
+            server = _from_row(row)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
+        if server.name in servers:
+            raise ConfigError(f"lock '{path}': two servers are named '{server.name}'")
+        if consistent and server.tools_sha256 != row.get("tools_sha256"):
+            raise IntegrityError(
+                f"lock '{path}': server '{server.name}': tools_sha256 does not belong to its tools: edited by hand, or "
+                "merged badly; run: gymcp servers lock"
+            )
+        servers[server.name] = server
+    return servers
+
+
+def write_lock(path: Path, servers: Mapping[str, LockedServer]) -> None:
+    """Replaces the file, or leaves it as it is."""
+    rows = [_to_row(servers[name]) for name in sorted(servers)]
+    text = _HEADING + tomli_w.dumps({"format": FORMAT, "server": rows})
+    write_atomically(path, text.encode())
+
+
+@contextlib.contextmanager
+def editing(path: Path) -> Iterator[dict[str, LockedServer]]:
+    """The servers of a lock to change in place; written on the way out. Others who edit the file wait."""
+    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        servers = read_lock(path, consistent=False) if path.exists() else {}
+        yield servers
+        write_lock(path, servers)
+    finally:
+        os.close(folder)
+
+
+def locked(path: Path, name: str) -> LockedServer:
+    """One server of a lock. Raises ConfigError, saying what there is instead."""
+    servers = read_lock(path)
+    if name not in servers:
+        raise ConfigError(f"lock '{path}': no server '{name}'; have {', '.join(servers) or 'none'}")
+    return servers[name]
+
+
+def checked_name(name: str) -> str:
+    """The name, where it can be one: it becomes part of a path. Raises ConfigError."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"server name {name!r}: letters, digits, - and _ only, at most 64; give one with --name")
+    return name
+
+
+def _to_row(server: LockedServer) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": server.name,
+        "runtime": server.runtime,
+        "package": server.package,
+        "version": server.version,
+        "command": list(server.command),
+    }
+    if server.python:
+        row["python"] = server.python
+    if server.sdk_major is not None:
+        row["sdk_major"] = server.sdk_major
+    row["tools_sha256"] = server.tools_sha256
+    if server.env:
+        row["env"] = dict(server.env)
+    if server.trees:
+        row["trees"] = dict(server.trees)
+    row["packages"] = {
+        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
+        | ({"needs": list(package.needs)} if package.needs else {})
+        | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
+        for package in server.packages
+    }
+    row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
+    return row
+
+
+def _from_row(row: Mapping[str, Any]) -> LockedServer:
+    if row["runtime"] not in ("python", "node"):
+        raise ValueError(f"runtime {row['runtime']!r}; have python, node")
+    packages = []
+    for key, package in row["packages"].items():
+        name, _, version = key.rpartition("==")
+        files = dict(line.split(" ", 1) for line in package["files"])
+        marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
+        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs))
+    return LockedServer(
+        name=checked_name(row["name"]),
+        runtime=row["runtime"],
+        package=row["package"],
+        version=row["version"],
+        command=tuple(row["command"]),
+        env=dict(row.get("env", {})),
+        sdk_major=row.get("sdk_major"),
+        python=row.get("python", ""),
+        packages=tuple(packages),
+        trees=dict(row.get("trees", {})),
+        tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
+    )

@@ -1,0 +1,123 @@
+"""`gymcp servers` and `gymcp new`, as a newcomer uses them, on real packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_runner import GYMCP, gymcp
+
+DOC = Path(__file__).parents[2] / "docs" / "adding-a-server.md"
+LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
+CLOCK = "uvx mcp-server-time==2026.10.19"
+
+
+def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
+    """Every shell block is run and every Python block with a file name is written, in order, in one folder."""
+    env = {**os.environ, "PATH": f"{GYMCP.parent}:{os.environ['PATH']}"}
+    blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 7
+    for language, text in blocks:
+        if language == "python":
+            (tmp_path / text.splitlines()[0].removeprefix("# file: ")).write_text(text)
+            continue
+        done = subprocess.run(
+            ["bash", "-eu", "-c", text], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, text + done.stdout + done.stderr
+
+
+def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:
+    made = gymcp("new", "clock", "--server", CLOCK, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    text = (tmp_path / "clock.py").read_text()
+    assert "# convert_time(source_timezone: string, time: string, target_timezone: string)" in text
+    done = gymcp("eval", "clock.py", "--out", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["success"] == 1.0
+
+
+def test_new_destroys_nothing(tmp_path: Path) -> None:
+    (tmp_path / "clock.py").write_text("mine")
+    done = gymcp("new", "clock", "--server", CLOCK, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "gymcp: new: clock.py is there already; choose another name, or remove it\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["clock.py"]
+
+
+def test_a_lock_is_made_listed_checked_and_its_drift_is_told(tmp_path: Path) -> None:
+    lock = tmp_path / "servers.lock"
+    added = gymcp("servers", "add", CLOCK, "--name", "clock", "--lock", lock)
+    assert added.returncode == 0, added.stderr
+    listed = json.loads(gymcp("servers", "list", "--lock", lock, "--json").stdout)["servers"]
+    assert [(row["name"], row["version"], row["sdk_major"], row["installed"]) for row in listed] == [
+        ("clock", "2026.10.19", 2, True)
+    ]
+    checked = gymcp("servers", "check", "--lock", lock, "--json")
+    assert checked.returncode == 0, checked.stdout
+    synced = gymcp("servers", "sync", "--lock", lock)
+    assert "clock: already in" in synced.stdout
+
+    text = lock.read_text()
+    was = re.search(r'^target_timezone = "(\w+)"$', text, re.MULTILINE)
+    assert was is not None
+    lock.write_text(text.replace(was[1], "0" * 16))
+    edited = gymcp("servers", "check", "--lock", lock)
+    assert edited.returncode == 2
+    assert "tools_sha256 does not belong to its tools" in edited.stderr
+    relocked = gymcp("servers", "lock", "--lock", lock)
+    assert relocked.returncode == 0, relocked.stderr
+    assert lock.read_text() == text
+
+
+def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
+    lock = tmp_path / "servers.lock"
+    lock.write_text(
+        LOCK.read_text().replace(
+            'version = "2026.10.19"\ncommand = [\n    "uvx",\n    "mcp-server-time',
+            'version = "1.0"\ncommand = [\n    "uvx",\n    "mcp-server-time',
+        )
+    )
+    done = gymcp("servers", "check", "time", "--lock", lock)
+    assert done.returncode == 1
+    assert "FAIL  time" in done.stdout
+    assert "locked is version 1.0, installed is 2026.10.19" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["servers", "add", "docker run x"], "command 'docker' is not one that can be locked"),
+        (["servers", "add", "npx -y x@1", "--name", "a/b"], "server name 'a/b'"),
+        (["servers", "add", "npx -y x@1", "--env", "TOKEN=abc"], "env 'TOKEN' looks like a secret"),
+        (["servers", "add", "npx -y x@1", "--config", "c.json"], "give either a command or --config FILE"),
+        (["servers", "add", "--config", "c.json"], "config 'c.json': cannot be read"),
+        (["servers", "add", "uvx gymcp-no-such-package==1"], "server 'gymcp-no-such-package': resolve: "),
+        (["servers", "list"], "lock 'servers.lock': not found; make it with: gymcp servers add"),
+        (["servers", "check", "nope", "--lock", LOCK], "no server 'nope'; have filesystem, git"),
+        (["servers", "lock", "nope", "--lock", LOCK], "no server 'nope'; have filesystem, git"),
+        (["new", "clock", "--server", "python server.py"], "command 'python' is not one that can be locked"),
+        (["new", "clock", "--server", CLOCK, "--dir", "nope"], "folder nope is not there"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: str, tmp_path: Path) -> None:
+    done = gymcp(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
+    entry = {"command": "npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${GYMCP_TEST_UNSET}"}}
+    (tmp_path / "config.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
+    done = gymcp("servers", "add", "--config", "config.json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "server 'notes': GYMCP_TEST_UNSET" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,18 @@
+"""What the machine may lack: tests that need it are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def node() -> None:
+    """node where the sandbox shows it, and npm."""
+    if not Path("/usr/bin/node").exists() or shutil.which("npm") is None:
+        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+            pytest.fail("no /usr/bin/node, or no npm: apt-get install nodejs npm")
+        pytest.skip("no /usr/bin/node, or no npm")

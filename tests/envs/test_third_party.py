@@ -1,0 +1,57 @@
+"""The environments over third-party servers, on the real servers: their tasks, gates and leaks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gymcp.agents.rollout import Rollout
+from gymcp.agents.runs import Plan, jobs_of, select_tasks
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs import LoadedEnv, load_env, load_spec
+from gymcp.envs.leaks import find_leaks
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+
+ENVS = ("time", "sequential_thinking")
+
+
+@pytest.fixture(scope="session", params=ENVS)
+def env(request: pytest.FixtureRequest, node: None) -> LoadedEnv:
+    return load_env(load_spec(request.param))
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    found = get_sandbox("bwrap")
+    found.check()
+    return found
+
+
+def test_the_tasks_are_many_and_the_same_every_time(env: LoadedEnv) -> None:
+    tasks = env.suite.tasks
+    assert len(tasks) >= 12
+    assert len({task.id for task in tasks}) == len(tasks)
+    assert load_env(env.spec).suite == env.suite
+    assert all(task.gold and task.last_necessary and task.tags for task in tasks)
+
+
+@pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
+def test_scripted_agents_score_what_they_must(agent: str, score: float, env: LoadedEnv, sandbox: Sandbox) -> None:
+    """On every second task here; `gymcp check` plays them all."""
+    plan = Plan(agent=agent, sandbox=sandbox.name, tasks="*", limit=len(env.suite.tasks) // 2)
+    ended: dict[str, float | None] = {}
+
+    def note(rollout: Rollout, last: bool) -> None:
+        if last:
+            ended[rollout.trajectory.task] = rollout.trajectory.score
+
+    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    asyncio.run(run_jobs(env, sandbox, SCRIPTED[agent], jobs, Schedule(concurrency=4), note))
+    assert ended == dict.fromkeys(ended, score)
+    assert len(ended) == len(jobs)
+
+
+def test_no_server_can_read_the_gold(env: LoadedEnv, sandbox: Sandbox) -> None:
+    assert asyncio.run(find_leaks(env, sandbox)) == []

@@ -1,0 +1,112 @@
+"""Servers that no agent can work with: one error, which names the server, the stage and its last words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gymcp.errors import GymcpError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
+from gymcp.types import Tool
+
+SERVER = """
+import json, sys
+print("I am starting", file=sys.stderr)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        info = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        answer = info | {"serverInfo": {"name": "bad", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        answer = {"tools": json.loads(sys.argv[1])}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+OBJECT = {"type": "object"}
+
+
+def tool(name: str, **schema: object) -> dict[str, object]:
+    return {"name": name, "inputSchema": OBJECT | schema}
+
+
+def spec(code: str, *words: str, timeout_s: float = 20.0, tools_sha256: str | None = None) -> ServerSpec:
+    return ServerSpec(
+        name="bad",
+        argv=("python3", "-I", "-S", "-c", code, *words),
+        wire="legacy",
+        start_timeout_s=timeout_s,
+        tools_sha256=tools_sha256,
+    )
+
+
+def started(server: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
+    async def run() -> tuple[Tool, ...]:
+        async with open_session(server, sandbox, initial_state=None, seed=0) as session:
+            return session.tools
+
+    return asyncio.run(run())
+
+
+def test_a_proper_list_is_taken(bwrap: Sandbox) -> None:
+    listed = started(spec(SERVER, json.dumps([tool("add", properties={"a": {"type": "integer"}})])), bwrap)
+    assert [found.name for found in listed] == ["add"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ([], "server 'bad': list: it lists no tools; its last words: I am starting"),
+        ([tool("add"), tool("add")], "server 'bad': list: it lists two tools named 'add'"),
+        ([tool("")], "server 'bad': list: it lists a tool with the name ''"),
+        (
+            [tool("add", properties={"a": {"type": "wholenumber"}})],
+            "server 'bad': list: tool 'add': its input schema is not valid JSON Schema: at properties/a/type",
+        ),
+        ([tool("add", type="array")], "server 'bad': list: tools.0.inputSchema.type: Input should be 'object'"),
+        ([{"name": "add"}], "server 'bad': list: tools.0.inputSchema: Field required"),
+    ],
+)
+def test_a_bad_list_is_one_error(tools: list[object], said: str, bwrap: Sandbox) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        started(spec(SERVER, json.dumps(tools)), bwrap)
+    assert said in str(caught.value)
+
+
+def test_a_server_that_prints_before_its_handshake_is_named(bwrap: Sandbox) -> None:
+    with pytest.raises(ProtocolError, match=r"server 'bad': handshake: a line on standard output is not a JSON-RPC"):
+        started(spec("print('Welcome!')\n" + SERVER, "[]"), bwrap)
+
+
+def test_a_server_that_dies_at_start_is_quoted(bwrap: Sandbox) -> None:
+    with pytest.raises(ServerDied) as caught:
+        started(spec("import sys; sys.exit('no API key was given')"), bwrap)
+    assert str(caught.value) == (
+        "server 'bad': start: the server ended (exit status 1); its last words: no API key was given"
+    )
+
+
+def test_a_server_that_never_answers_is_given_up(bwrap: Sandbox) -> None:
+    code = "import sys\nprint('still loading', file=sys.stderr)\nfor line in sys.stdin: pass"
+    with pytest.raises(ServerTimeout) as caught:
+        started(spec(code, timeout_s=1.5), bwrap)
+    assert str(caught.value) == "server 'bad': handshake: no answer within 1.5 s; its last words: still loading"
+
+
+def test_a_command_that_is_not_there_is_named(bwrap: Sandbox) -> None:
+    with pytest.raises(GymcpError, match=r"server 'bad': start: .*no-such-program"):
+        started(ServerSpec(name="bad", argv=("/usr/bin/no-such-program",), wire="legacy"), bwrap)
+
+
+def test_a_session_refuses_other_tools_than_the_locked_ones(bwrap: Sandbox) -> None:
+    listed = json.dumps([tool("add", properties={"a": {"type": "integer"}})])
+    locked = hash_of_tools(hash_tools(started(spec(SERVER, listed), bwrap)))
+    started(spec(SERVER, listed, tools_sha256=locked), bwrap)
+    drifted = listed.replace("integer", "number")
+    with pytest.raises(IntegrityError, match=r"server 'bad': list: its tools are not the locked ones.*servers check"):
+        started(spec(SERVER, drifted, tools_sha256=locked), bwrap)

@@ -1,0 +1,251 @@
+"""Real servers from the registries, installed apart, checked to the byte, run in the real sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.installs.commands import parse_command
+from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, servers_folder
+from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, resolve, verify_installed
+from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
+from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import Json, ToolCall
+
+LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
+NEEDS_MCP_1 = "uvx mcp-server-calculator==0.2.1"
+
+
+@pytest.fixture(scope="session")
+def time() -> LockedServer:
+    return read_lock(LOCK)["time"]
+
+
+@pytest.fixture(scope="session")
+def memory(node: None) -> LockedServer:
+    return read_lock(LOCK)["memory"]
+
+
+@pytest.fixture(scope="session")
+def calculator(bwrap: Sandbox) -> LockedServer:
+    return lock_server(parse_command(NEEDS_MCP_1), bwrap)
+
+
+@pytest.fixture
+def time_copy(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The installed folder of `time` in a cache of the test's own."""
+    installed = ensure_installed(time)
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "home"))
+    shutil.copytree(installed, folder_of(time), symlinks=True)
+    return folder_of(time)
+
+
+def called(spec: ServerSpec, sandbox: Sandbox, tool: str, arguments: Mapping[str, Json]) -> str:
+    async def run() -> str:
+        async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
+            call = ToolCall(id="call_1", name=tool, arguments=arguments)
+            result = await session.call(call, arguments, timeout_s=20)
+            assert not result.is_error, result.content
+            return result.content
+
+    return asyncio.run(run())
+
+
+def test_servers_that_need_different_major_versions_of_the_sdk_run_side_by_side(
+    time: LockedServer, calculator: LockedServer, bwrap: Sandbox
+) -> None:
+    assert (time.sdk_major, calculator.sdk_major) == (2, 1)
+    noon = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Asia/Kathmandu"}
+    answer = json.loads(called(spec_of(time), bwrap, "convert_time", noon))
+    assert answer["target"]["datetime"][11:16] == "08:45"
+    assert called(spec_of(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
+
+
+def test_a_node_server_runs_in_the_sandbox(memory: LockedServer, bwrap: Sandbox) -> None:
+    ann = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
+    assert "likes tea" in called(spec_of(memory), bwrap, "create_entities", {"entities": [ann]})
+
+
+def test_what_is_resolved_today_is_locked_to_the_byte(calculator: LockedServer, node: None) -> None:
+    """Every package of both closures has hashes; names of files, never where they came from."""
+    sequential = resolve(parse_command("npx -y @modelcontextprotocol/server-sequential-thinking@2026.8.31"))
+    assert sequential.sdk_major == 1
+    assert all(package.files["integrity"].startswith("sha512-") for package in sequential.packages)
+    for package in calculator.packages:
+        assert all(name.endswith(".whl") and "/" not in name for name in package.files)
+        assert all(len(digest) == len("sha256:") + 64 for digest in package.files.values())
+    assert len([package for package in calculator.packages if package.files]) > 10
+
+
+def test_what_is_installed_is_used_without_a_network_and_without_installers(
+    time: LockedServer, memory: LockedServer, bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for server in (time, memory):
+        ensure_installed(server)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("npm_config_offline", "true")
+    for server in (time, memory):
+        assert len(check_server(server, bwrap)) == len(server.tools)
+
+
+def test_two_who_install_at_once_get_the_same_folder(
+    time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    with ThreadPoolExecutor(2) as pool:
+        folders = list(pool.map(ensure_installed, [time, time]))
+    assert folders[0] == folders[1]
+    assert [path.name for path in servers_folder().iterdir()] == [folders[0].name]
+    verify_installed(time)  # and it is the folder that was locked elsewhere, file by file
+
+
+def test_a_changed_file_is_named(time: LockedServer, time_copy: Path) -> None:
+    module = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py"))
+    module.write_text(module.read_text() + "\n# harmless?\n")
+    with pytest.raises(
+        IntegrityError, match=r"server 'time': installed file '.*/mcp_server_time/server\.py' has changed"
+    ):
+        verify_installed(time)
+
+
+def test_changed_byte_code_is_named(time: LockedServer, time_copy: Path) -> None:
+    """It is what runs: nothing checks it against its source."""
+    code = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/__pycache__/server.*.pyc"))
+    code.write_bytes(code.read_bytes() + b"\0")
+    with pytest.raises(IntegrityError, match=r"__pycache__/server\..*\.pyc' has changed"):
+        verify_installed(time)
+
+
+def test_a_file_too_many_or_too_few_is_named(time: LockedServer, time_copy: Path) -> None:
+    extra = next(time_copy.glob("venv/lib/*/site-packages")) / "sitecustomize.py"
+    extra.write_text("")
+    with pytest.raises(IntegrityError, match=r"sitecustomize\.py' was not installed"):
+        verify_installed(time)
+    extra.unlink()
+    next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py")).unlink()
+    with pytest.raises(IntegrityError, match=r"mcp_server_time/server\.py' is gone"):
+        verify_installed(time)
+
+
+def test_changing_the_list_of_files_as_well_does_not_help(time: LockedServer, time_copy: Path) -> None:
+    module = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py"))
+    module.write_text(module.read_text() + "\n# harmless?\n")
+    (time_copy / MANIFEST).write_text(json.dumps(hash_files(time_copy)))
+    with pytest.raises(IntegrityError, match="are not the locked ones"):
+        verify_installed(time)
+
+
+def test_another_version_than_the_locked_one_is_named(time: LockedServer, time_copy: Path) -> None:
+    info = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time-*.dist-info"))
+    info.rename(info.with_name("mcp_server_time-9.9.9.dist-info"))
+    (time_copy / MANIFEST).write_text(json.dumps(hash_files(time_copy)))
+    with pytest.raises(IntegrityError, match=r"locked is version 2026\.10\.19, installed is 9\.9\.9"):
+        verify_installed(time)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "digest"),
+    [("time", "mcp-server-time", "sha256:" + "0" * 64), ("memory", "node_modules/ajv", "sha512-" + "A" * 86 + "==")],
+)
+def test_a_package_with_another_hash_is_refused_and_nothing_is_kept(
+    name: str, package: str, digest: str, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    server = read_lock(LOCK)[name]
+    packages = tuple(
+        replace(found, files=dict.fromkeys(found.files, digest)) if found.name == package else found
+        for found in server.packages
+    )
+    with pytest.raises(IntegrityError, match=f"server '{name}': install: .*other files than the lock"):
+        ensure_installed(replace(server, packages=packages))
+    assert list(servers_folder().iterdir()) == []
+
+
+def test_drift_of_the_tools_names_the_tool_and_the_parameter(time: LockedServer, bwrap: Sandbox) -> None:
+    tool = time.tools["convert_time"]
+    params = {name: digest for name, digest in tool.params.items() if name != "time"} | {"source_timezone": "0" * 16}
+    drifted = replace(time, tools={"convert_time": replace(tool, sha256="0" * 64, params=params)})
+    with pytest.raises(IntegrityError) as caught:
+        check_server(drifted, bwrap)
+    assert (
+        "tool 'get_current_time' is new; tool 'convert_time': parameter 'source_timezone' has changed, "
+        "parameter 'time' is new; to accept that run: gymcp servers lock time"
+    ) in str(caught.value)
+
+
+def test_a_lock_for_another_python_says_so(time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"locked for Python >=3\.99, but the sandbox has .*; run: gymcp servers lock time"
+    ):
+        ensure_installed(replace(time, python=">=3.99"))
+
+
+def test_two_versions_of_a_package_for_two_versions_of_python_are_both_locked(tmp_path: Path) -> None:
+    """As numpy has them; a lock made with one Python serves the others."""
+    server = resolve(parse_command("uvx --from pandas==2.3.3 none"))
+    write_lock(tmp_path / "servers.lock", {"pandas": server})
+    assert read_lock(tmp_path / "servers.lock")["pandas"] == server
+    keys = [(package.name, package.version) for package in server.packages]
+    assert len(keys) == len(set(keys)) > len({name for name, _ in keys})
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("uvx gymcp-no-such-package==1.0", "resolve: .*gymcp-no-such-package was not found"),
+        ("uvx mcp-server-time==1.2.3.4", r"resolve: .*mcp-server-time==1\.2\.3\.4"),
+        ("npx -y @gymcp-none/no-such-package@1.0.0", "resolve: .*could not be found"),
+        ("uvx docopt==0.6.2", "resolve: .*no usable wheels.*building in a sandbox is not there yet"),
+        ("npx -y bufferutil@4.0.8", "resolve: package 'bufferutil' 4.0.8 builds something.*not there yet"),
+    ],
+)
+def test_what_cannot_be_had_is_one_error(line: str, said: str, node: None) -> None:
+    wanted = parse_command(line, name="nope")
+    with pytest.raises(ConfigError, match=f"server 'nope': {said}") as caught:
+        resolve(wanted)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_program_that_the_package_lacks_says_what_it_has(time: LockedServer, memory: LockedServer) -> None:
+    wrong = replace(time, command=("uvx", "--from", "mcp-server-time==2026.10.19", "clock"))
+    with pytest.raises(
+        ConfigError, match=r"install: package 'mcp-server-time' has no program 'clock'; have mcp-server-"
+    ):
+        spec_of(wrong)
+    wrong = replace(memory, command=("npx", "-y", "-p", "@modelcontextprotocol/server-memory@2026.8.31", "clock"))
+    with pytest.raises(ConfigError, match=r"has no program 'clock'; have mcp-server-memory"):
+        spec_of(wrong)
+
+
+def test_a_reference_that_is_not_set_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLOCK_ZONE", raising=False)
+    with pytest.raises(ConfigError, match="server 'time': start: environment variable 'CLOCK_ZONE' is not set"):
+        locked_server("time", lock=LOCK, env={"TZ": "${CLOCK_ZONE}"})
+
+
+def test_other_arguments_are_free_to_change_the_tools(time: LockedServer, bwrap: Sandbox) -> None:
+    """What a server lists may hang on its arguments, so only the locked ones are held to the locked tools."""
+    spec = locked_server("time", lock=LOCK, args=["--local-timezone", "Asia/Tokyo"])
+    assert (spec.tools_sha256, locked_server("time", lock=LOCK).tools_sha256) == (None, time.tools_sha256)
+    assert "Asia/Tokyo" in called(spec, bwrap, "get_current_time", {"timezone": "Asia/Tokyo"})
+
+
+def test_nothing_is_imported_from_the_folder_that_the_agent_writes_to(time: LockedServer) -> None:
+    assert spec_of(time).argv[:4] == (
+        "/srv/server/venv/bin/python",
+        "-s",
+        "-B",
+        "/srv/server/venv/bin/mcp-server-time",
+    )

@@ -1,0 +1,107 @@
+"""`servers.lock`: what is written is what is read, and what is edited by hand is noticed."""
+
+from __future__ import annotations
+
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import ConfigError, GymcpError, IntegrityError
+from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer, editing, locked, read_lock, write_lock
+from gymcp.mcp_servers.tool_hashes import hash_tools
+from gymcp.types import Tool
+
+ADD = Tool(name="add", description="Adds.", input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})
+SERVER = LockedServer(
+    name="calc",
+    runtime="python",
+    package="mcp-calc",
+    version="1.2.0",
+    command=("uvx", "mcp-calc==1.2.0", "--key", "${CALC_KEY}"),
+    env={"CALC_TOKEN": "${CALC_TOKEN}"},
+    sdk_major=1,
+    python=">=3.11",
+    packages=(
+        LockedPackage(
+            name="mcp-calc", version="1.2.0", files={"mcp_calc-1.2.0-py3-none-any.whl": "sha256:" + "0" * 64}
+        ),
+        LockedPackage(name="x", version="2", files={"x-2-py3-none-any.whl": "sha256:" + "1" * 64}, marker="a < '1'"),
+    ),
+    trees={"linux-x86_64-cp311": "2" * 64},
+    tools=hash_tools([ADD]),
+)
+NODE = replace(
+    SERVER,
+    name="notes",
+    runtime="node",
+    python="",
+    packages=(LockedPackage(name="node_modules/a", version="1", files={"integrity": "sha512-aa=="}, needs=("b",)),),
+)
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "servers.lock"
+    write_lock(path, {"calc": SERVER, "notes": NODE})
+    assert read_lock(path) == {"calc": SERVER, "notes": NODE}
+    assert locked(path, "notes") == NODE
+
+
+def test_the_same_servers_are_the_same_bytes(tmp_path: Path) -> None:
+    write_lock(tmp_path / "one", {"calc": SERVER, "notes": NODE})
+    write_lock(tmp_path / "two", {"notes": NODE, "calc": SERVER})
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (("format = 1", "format = 2"), ConfigError, "format 2; this gymcp reads format 1"),
+        (("format = 1", "format = "), ConfigError, "not TOML"),
+        (('runtime = "python"', 'runtime = "ruby"'), ConfigError, "server 1: ValueError: runtime 'ruby'"),
+        (('version = "1.2.0"\n', ""), ConfigError, "server 1: KeyError: 'version'"),
+        (('name = "notes"', 'name = "calc"'), ConfigError, "two servers are named 'calc'"),
+        (('name = "notes"', 'name = "../notes"'), ConfigError, "server name '../notes'"),
+        ((SERVER.tools["add"].params["a"], "0" * 16), IntegrityError, "tools_sha256 does not belong to its tools"),
+    ],
+)
+def test_a_lock_that_was_edited_badly_is_one_error(
+    change: tuple[str, str], error: type[GymcpError], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "servers.lock"
+    write_lock(path, {"calc": SERVER, "notes": NODE})
+    text = path.read_text()
+    assert change[0] in text
+    path.write_text(text.replace(change[0], change[1], 1))
+    with pytest.raises(error) as caught:
+        read_lock(path)
+    assert said in str(caught.value)
+
+
+def test_a_lock_or_a_server_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not found; make it with: gymcp servers add"):
+        read_lock(tmp_path / "servers.lock")
+    write_lock(tmp_path / "servers.lock", {"calc": SERVER})
+    with pytest.raises(ConfigError, match="no server 'nope'; have calc"):
+        locked(tmp_path / "servers.lock", "nope")
+
+
+def test_many_who_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "servers.lock"
+
+    def add(number: int) -> None:
+        with editing(path) as servers:
+            servers[f"calc{number}"] = replace(SERVER, name=f"calc{number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(16)))
+    assert len(read_lock(path)) == 16
+
+
+def test_the_catalog_s_lock_names_no_address() -> None:
+    path = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
+    assert "://" not in path.read_text()
+    assert tomllib.loads(path.read_text())["format"] == 1
+    assert {"time", "git", "memory", "filesystem", "sequential_thinking"} <= set(read_lock(path))

@@ -1,0 +1,139 @@
+"""What people write to start a server, read as what to install."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command, read_config
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (
+            "npx -y @modelcontextprotocol/server-memory@2026.8.31",
+            Wanted(name="memory", runtime="node", package="@modelcontextprotocol/server-memory", version="2026.8.31"),
+        ),
+        (
+            "npx -y -p some-tools@1.0.0 serve --root '/work space'",
+            Wanted(
+                name="some-tools",
+                runtime="node",
+                package="some-tools",
+                version="1.0.0",
+                program="serve",
+                args=("--root", "/work space"),
+            ),
+        ),
+        ("npx weather-mcp", Wanted(name="weather", runtime="node", package="weather-mcp", version=None)),
+        ("npx weather@latest", Wanted(name="weather", runtime="node", package="weather", version=None)),
+        (
+            "uvx mcp-server-time==2026.10.19 --local-timezone UTC",
+            Wanted(
+                name="time",
+                runtime="python",
+                package="mcp-server-time",
+                version="2026.10.19",
+                args=("--local-timezone", "UTC"),
+            ),
+        ),
+        ("uvx calc@1.2.0", Wanted(name="calc", runtime="python", package="calc", version="1.2.0")),
+        (
+            "uvx --from 'calc[all]==1.2.0' calc-serve",
+            Wanted(
+                name="calc", runtime="python", package="calc", version="1.2.0", extras=("all",), program="calc-serve"
+            ),
+        ),
+    ],
+)
+def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
+    assert parse_command(line) == wanted
+    if wanted.version is not None:
+        assert parse_command(wanted.command(wanted.version)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "an empty command"),
+        ("docker run -i some/server", "command 'docker' is not one that can be locked; have 'npx -y"),
+        ("npx -y", "npx of no package"),
+        ("npx --node-options=x pkg", "npx option '--node-options=x' is not understood"),
+        ("npx -y git+ssh://git@example.invalid/x", "is not PACKAGE@VERSION"),
+        ("npx -y ../folder", "is not PACKAGE@VERSION"),
+        ("uvx --with x y", "uvx option '--with' is not understood"),
+        ("uvx calc>=1", "is not PACKAGE==VERSION"),
+        ("uvx 'calc @ https://example.invalid/calc.whl'", "is not PACKAGE==VERSION"),
+        ("uvx 'calc", "No closing quotation"),
+    ],
+)
+def test_a_command_that_cannot_be_locked_says_what_can(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_command(line)
+    assert said in str(caught.value)
+
+
+def test_a_secret_never_enters_a_lock() -> None:
+    with pytest.raises(ConfigError, match=r"env 'API_KEY' looks like a secret.*write '\$\{API_KEY\}'") as caught:
+        parse_command("uvx calc==1", name="calc", env={"API_KEY": "sk-12345"})
+    assert "sk-12345" not in str(caught.value)
+    assert parse_command("uvx calc==1", env={"API_KEY": "${API_KEY}"}).env == {"API_KEY": "${API_KEY}"}
+
+
+def config(folder: Path, servers: object) -> Path:
+    path = folder / "claude_desktop_config.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_a_configuration_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTES_TOKEN", "t0p")
+    path = config(
+        tmp_path,
+        {
+            "clock": {"command": "uvx", "args": ["mcp-server-time==2026.10.19"]},
+            "my notes": {"command": "npx", "args": ["-y", "x@1"]},
+            "notes": {"command": "/usr/bin/npx", "args": ["-y", "x@1"], "env": {"TOKEN": "${NOTES_TOKEN}"}},
+        },
+    )
+    clock, notes = read_config(path, only=["clock", "notes"])
+    assert (clock.name, clock.package) == ("clock", "mcp-server-time")
+    assert (notes.name, dict(notes.env)) == ("notes", {"TOKEN": "${NOTES_TOKEN}"})
+    with pytest.raises(ConfigError, match="server name 'my notes'"):
+        read_config(path)
+
+
+def test_every_unset_reference_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTES_TOKEN", raising=False)
+    entry = {"command": "npx", "args": ["x@1", "${NOTES_DIR}"], "env": {"TOKEN": "${NOTES_TOKEN}", "A": "${B:-b}"}}
+    path = config(tmp_path, {"notes": entry, "more": {"command": "uvx", "args": ["y==1"], "env": {"C": "${MORE}"}}})
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert "not set: server 'notes': NOTES_DIR, NOTES_TOKEN; server 'more': MORE" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ({}, "has no servers"),
+        ({"a": {"url": "https://example.invalid/mcp"}}, "server 'a': is reached at a url"),
+        ({"a": {}}, "server 'a': has no command"),
+        ({"a": {"command": "npx", "args": "x"}}, "server 'a': args must be a list of texts"),
+        ({"a": {"command": "npx", "args": ["x"], "env": {"A": 1}}}, "server 'a': env must map names to texts"),
+        ({"a": {"command": "node", "args": ["server.js"]}}, "server 'a': command 'node' is not one that can be locked"),
+    ],
+)
+def test_a_malformed_configuration_names_the_server(servers: object, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(config(tmp_path, servers))
+    assert said in str(caught.value)
+
+
+def test_references_are_filled_in() -> None:
+    assert filled_in("a ${B} ${C:-c} $D", {"B": "b"}) == "a b c $D"
+    with pytest.raises(KeyError):
+        filled_in("${E}", {})
