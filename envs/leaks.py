@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Limits, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
@@ -74,7 +74,7 @@ async def _search(server: ServerSpec, sandbox: Sandbox, wanted: set[str]) -> lis
     if not wanted:
         return []
     limits = replace(server.limits, memory_mb=max(1024, server.limits.memory_mb), line_bytes=Limits().line_bytes)
-    launch = Launch(argv=_GREP, env=server.env, mounts=server.mounts, limits=limits)
+    launch = replace(server.launch(), argv=_GREP, network=False, limits=limits)
     async with asyncio.timeout(SEARCH_TIMEOUT_S), sandbox.start(launch) as process:
         process.stdin.write("\n".join(sorted(wanted)).encode() + b"\n")
         process.stdin.close()

@@ -4,6 +4,7 @@ An owner is ``PID-STARTTIME``, the start in clock ticks since boot: a reused pro
 
 * the folder ``TMP/gymcp-UID/OWNER``: everything temporary, removed at exit;
 * cgroups named ``gymcp-OWNER-N``: removed with their server;
+* containers labelled ``gymcp.owner=OWNER``: removed with their server, or by `docker_reaper` of a killed harness;
 * host processes with ``GYMCP_OWNER=OWNER`` in their environment: bwrap itself, and the servers of the ``none`` sandbox.
 """
 
@@ -26,6 +27,15 @@ from pathlib import Path
 from typing import Literal
 
 from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.docker_engine import (
+    OWNER_LABEL,
+    PIDS_LABEL,
+    USER_LABEL,
+    EngineError,
+    labelled,
+    remove,
+    socket_path,
+)
 
 OWNER_VARIABLE = "GYMCP_OWNER"
 _OWNER = r"(\d+)-(\d+)"
@@ -34,9 +44,9 @@ _REMOVE_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    kind: Literal["folder", "cgroup", "process"]
+    kind: Literal["folder", "cgroup", "process", "container"]
     name: str
-    """A path, or a process id."""
+    """A path, a process id, or a container's id."""
     owner: str
 
 
@@ -106,8 +116,8 @@ def _remove_own_scratch(pid: int, folder: Path) -> None:
 
 
 def find_leftovers() -> list[Leftover]:
-    """What dead owners of this user left: processes, then cgroups, then folders."""
-    return [*_processes(), *_cgroups(), *_folders()]
+    """What dead owners of this user left: processes first, folders last."""
+    return [*_processes(), *_containers(), *_cgroups(), *_folders()]
 
 
 def remove_leftovers(leftovers: list[Leftover]) -> None:
@@ -117,6 +127,9 @@ def remove_leftovers(leftovers: list[Leftover]) -> None:
             continue
         if leftover.kind == "process":
             _kill_process(int(leftover.name), leftover.owner)
+        elif leftover.kind == "container":
+            with contextlib.suppress(EngineError):
+                remove(leftover.name)
         elif leftover.kind == "cgroup":
             _remove_cgroup(Path(leftover.name))
         elif _is_dead_folder(Path(leftover.name)):
@@ -150,6 +163,21 @@ def _kill_process(pid: int, tag: str) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
+
+
+def pid_namespace() -> str:
+    """Which one this process is in: process ids of another mean nothing here."""
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _containers() -> Iterator[Leftover]:
+    """None where no engine answers."""
+    with contextlib.suppress(EngineError, SandboxUnavailable):
+        for found in labelled(OWNER_LABEL, timeout_s=_REMOVE_TIMEOUT_S) if socket_path().exists() else ():
+            labels = found["Labels"]
+            ours = (labels.get(USER_LABEL), labels.get(PIDS_LABEL)) == (str(os.getuid()), pid_namespace())
+            if ours and not is_alive(labels[OWNER_LABEL]):
+                yield Leftover(kind="container", name=found["Id"], owner=labels[OWNER_LABEL])
 
 
 def _cgroups() -> Iterator[Leftover]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.runtime import canonical_json
-from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import Violation, pipe_transport
 from gymcp.types import Json, Tool, ToolCall, ToolResult
@@ -182,7 +182,7 @@ async def open_session(
 
     Enter and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
     """
-    launch = Launch(argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits)
+    launch = spec.launch()
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:

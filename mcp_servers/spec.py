@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gymcp.mcp_servers.sandbox.spec import Limits, Mount
+from gymcp.mcp_servers.sandbox.spec import Image, Launch, Limits, Mount
 
 StateSource = Literal["declared", "opaque", "stateless"]
 
@@ -17,7 +17,9 @@ class ServerSpec:
 
     name: str
     argv: tuple[str, ...]
-    """As seen from inside the sandbox; ``python3`` is the sandbox's own interpreter."""
+    """As seen from inside the sandbox; ``python3`` is the sandbox's own interpreter. Empty: the image's command."""
+    image: Image = None
+    """Runs under the docker sandbox only. A name, or the path of a Dockerfile; None: any sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     network: bool = False
@@ -28,3 +30,14 @@ class ServerSpec:
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""
+
+    def launch(self) -> Launch:
+        """The server's process, in a sandbox that is yet to be chosen."""
+        return Launch(
+            argv=self.argv,
+            image=self.image,
+            env=self.env,
+            mounts=self.mounts,
+            network=self.network,
+            limits=self.limits,
+        )

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
-from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox.spec import Image, Launch, Limits, Mount, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 __all__ = [
+    "Image",
     "Interpreter",
     "Launch",
     "Limits",
     "Mount",
     "Sandbox",
     "SandboxProcess",
+    "check_images",
     "get_sandbox",
     "interpreter",
 ]
 
-_SANDBOXES: dict[str, Callable[[], Sandbox]] = {"bwrap": Bubblewrap, "none": Unconfined}
+_SANDBOXES: dict[str, Callable[[], Sandbox]] = {"bwrap": Bubblewrap, "docker": Docker, "none": Unconfined}
 
 
 def get_sandbox(name: str) -> Sandbox:
@@ -29,3 +32,14 @@ def get_sandbox(name: str) -> Sandbox:
     if name not in _SANDBOXES:
         raise ConfigError(f"no sandbox {name!r}; have {', '.join(_SANDBOXES)}")
     return _SANDBOXES[name]()
+
+
+def check_images(sandbox: Sandbox, images: Iterable[Image]) -> None:
+    """Said before an episode fails for it.
+
+    Raises SandboxUnavailable for an image that is missing, ConfigError for a sandbox that can use none.
+    """
+    if isinstance(sandbox, Docker):
+        sandbox.require(images)
+    elif named := [str(image) for image in images if image is not None]:
+        raise ConfigError(f"{sandbox.name}: servers from images ({', '.join(named)}) need --sandbox docker")

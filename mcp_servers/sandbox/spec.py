@@ -35,12 +35,17 @@ class Mount:
     writable: bool = False
 
 
+Image = str | Path | None
+"""Docker only. A name; the path of a Dockerfile, built in its folder; None: the base image of `gymcp sandbox build`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One server process."""
 
     argv: tuple[str, ...]
-    """As seen from inside. The first word ``python3`` means the sandbox's own interpreter."""
+    """As seen from inside. ``python3`` in front means the sandbox's own interpreter; empty: the image's own command."""
+    image: Image = None
     env: Mapping[str, str] = field(default_factory=dict)
     """All of it: nothing is inherited."""
     mounts: tuple[Mount, ...] = ()

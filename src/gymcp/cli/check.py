@@ -38,7 +38,7 @@ class Verdict:
 
 def command(
     env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
-    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
     tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
     limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,

@@ -13,10 +13,11 @@ import typer
 
 from gymcp import __version__
 from gymcp.cli.output import console, print_json
-from gymcp.errors import UsageError
+from gymcp.errors import EnvInfraError, UsageError
 from gymcp.mcp_servers.leftovers import find_leftovers
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
+from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
 from gymcp.paths import gymcp_home
 
 
@@ -34,6 +35,7 @@ def command(
     findings = [
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
         _look("bubblewrap", _bubblewrap),
+        Finding(what="docker", works=True, detail=_docker()),
         _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
         _look("limits", _limits),
         _look("cache", _cache),
@@ -59,6 +61,18 @@ def _look(what: str, how: Callable[[], str]) -> Finding:
 def _bubblewrap() -> str:
     get_sandbox("bwrap").check()
     return "a sandbox was started"
+
+
+def _docker() -> str:
+    """Never a failure: bubblewrap is enough for every server that is not an image."""
+    try:
+        get_sandbox("docker").check()
+        ready = exists(base_image())
+    except (UsageError, EnvInfraError) as error:
+        return f"optional, not usable here: {error}"
+    if not ready:
+        return "optional: an engine answers; before --sandbox docker, make its base image with: gymcp sandbox build"
+    return f"an engine answers, and has {base_image()}"
 
 
 def _limits() -> str:

@@ -20,7 +20,7 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
-from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox import check_images, get_sandbox, interpreter
 from gymcp.store import TrajectoryStore, create_run
 
 LOST_TO_INFRA = 3
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 def command(
     env: Annotated[str, typer.Argument(help="A catalog name (see `gymcp suites`) or the path of an environment file.")],
     agent: Annotated[str, typer.Option(help=f"One of {', '.join(SCRIPTED)}.")] = "oracle",
-    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
     tasks: Annotated[str, typer.Option(help="Glob over task ids.")] = "*",
     limit: Annotated[int, typer.Option(min=0, help="At most this many tasks, evenly spread; 0: all.")] = 0,
     trials: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
@@ -53,6 +53,7 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
+    check_images(wall, [server.image for server in loaded.servers])
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
     remove_leftovers(find_leftovers())

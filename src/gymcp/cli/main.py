@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, report, suites
+from gymcp.cli import check, clean, doctor, eval, grade, report, sandbox, suites
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -23,6 +23,7 @@ app.add_typer(suites.app, name="suites")
 app.command("grade")(grade.command)
 app.command("report")(report.command)
 app.command("check")(check.command)
+app.add_typer(sandbox.app, name="sandbox")
 app.command("doctor")(doctor.command)
 app.command("clean")(clean.command)
 

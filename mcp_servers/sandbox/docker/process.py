@@ -1,0 +1,220 @@
+"""A server in a container, as the `SandboxProcess` that everything else knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from gymcp.mcp_servers.docker_engine import EngineError, kill
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup
+from gymcp.mcp_servers.sandbox.docker.container import Container, State, cgroup_of, look
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.sandbox.spec import Launch, Limits
+from gymcp.mcp_servers.sandbox.watchdog import memory_limit, watchdog
+
+KILLED = 137
+_STDOUT, _STDERR = 1, 2
+_HEADER = struct.Struct(">BxxxL")
+"""Before each frame: which stream, three zeros, how many bytes."""
+_SHORTEST_LOOK_S = 0.005
+_LONGEST_LOOK_S = 1.0
+
+log = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT")
+
+
+class Streams(asyncio.StreamReaderProtocol):
+    """Takes the engine's frames apart: standard output to the reader, the end of standard error into ``tail``."""
+
+    def __init__(self, stdout: asyncio.StreamReader, tail_bytes: int) -> None:
+        super().__init__(stdout)
+        self.tail = bytearray()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tail_bytes = tail_bytes
+        self._header = bytearray()
+        self._stream = 0
+        self._left = 0
+        """Of the frame under way: frames arrive in pieces, and one may be larger than memory."""
+
+    def data_received(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            if self._left == 0:
+                missing = _HEADER.size - len(self._header)
+                self._header += view[:missing]
+                view = view[missing:]
+                if len(self._header) == _HEADER.size:
+                    self._stream, self._left = _HEADER.unpack(self._header)
+                    self._header.clear()
+                continue
+            piece, view = view[: self._left], view[self._left :]
+            self._left -= len(piece)
+            if self._stream == _STDOUT:
+                super().data_received(bytes(piece))
+            elif self._stream == _STDERR:
+                self.tail += piece
+                del self.tail[: -self._tail_bytes]
+
+    def eof_received(self) -> bool | None:
+        self._end()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        super().connection_lost(exc)
+
+    def _end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class Stdin(asyncio.WriteTransport):
+    """The writing half of a connection: closing it is the end of standard input, and leaves the other half open."""
+
+    def __init__(self, connection: asyncio.WriteTransport) -> None:
+        super().__init__()
+        self._connection = connection
+        self._closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._connection.write(data)
+
+    def write_eof(self) -> None:
+        if not self._closed and not self._connection.is_closing():
+            self._connection.write_eof()
+        self._closed = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.write_eof()
+
+    def abort(self) -> None:
+        self._connection.abort()
+
+    def is_closing(self) -> bool:
+        return self._closed or self._connection.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._connection.get_write_buffer_size()
+
+
+class ContainerProcess:
+    """Made once the container runs; `open` connects it to the loop, `close` ends it."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    spare_processes = 1
+    """The engine's own first process."""
+
+    def __init__(self, pool: Pool, launch: Launch, container: Container, state: State) -> None:
+        self.launch = launch
+        self._pool = pool
+        self._container = container
+        self._cgroup = cgroup_of(container.id, state.pid)
+        self._pid = state.pid if self._cgroup is not None else -1  # of another machine: here it is a stranger's
+        self._loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[int] = self._loop.create_future()
+        self._limit: str | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connection: asyncio.WriteTransport | None = None
+        self._streams: Streams | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def limits(self) -> Limits:
+        return self.launch.limits
+
+    @property
+    def cgroup(self) -> Cgroup | None:
+        return self._cgroup
+
+    @property
+    def workspace(self) -> Path | None:
+        return self.launch.workspace
+
+    @property
+    def returncode(self) -> int | None:
+        return self._end.result() if self._end.done() else None
+
+    async def wait(self) -> int:
+        """The exit status, once the server has ended by itself or by a limit."""
+        return await asyncio.shield(self._end)
+
+    def stderr_tail(self) -> str:
+        return self._streams.tail.decode(errors="replace") if self._streams else ""
+
+    def limit_hit(self) -> str | None:
+        return self._limit
+
+    def end(self, limit: str) -> None:
+        """Kills the tree and remembers why."""
+        if self._limit is None and not self._end.done():
+            self._limit = limit
+            self._spawn(self._kill)
+
+    async def open(self) -> None:
+        """Connects the pipes."""
+        self.stdout = asyncio.StreamReader(limit=self.limits.line_bytes)
+        connection, streams = await self._loop.create_unix_connection(
+            lambda: Streams(self.stdout, self.limits.stderr_bytes), sock=self._container.streams
+        )
+        self._connection, self._streams = connection, streams
+        self.stdin = asyncio.StreamWriter(Stdin(connection), streams, None, self._loop)
+        watchdog().add(self)
+        self._spawn(self._follow)
+
+    async def close(self) -> None:
+        """Throws the container away, and returns when nothing of it is left."""
+        watchdog().remove(self)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.abort()
+        try:
+            await self._in_thread(lambda: self._pool.give_back(self.launch, self._container))
+        except EngineError as error:
+            log.error("docker: container %s is left behind: %s", self._container.id[:12], error)
+        if not self._end.done():
+            self._end.set_result(KILLED)
+
+    async def _follow(self) -> None:
+        """From the end of the streams, which a server may close and live on, to the end of the server."""
+        assert self._streams is not None
+        await asyncio.shield(self._streams.ended)
+        pause = _SHORTEST_LOOK_S
+        while True:
+            try:
+                state = await self._in_thread(lambda: look(self._container.id))
+            except EngineError as error:
+                log.error("docker: container %s is out of sight: %s", self._container.id[:12], error)
+                state = State(running=False, status=KILLED, out_of_memory=False, pid=0)
+            if not state.running:
+                break
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_S)
+        if state.out_of_memory and self._limit is None:
+            self._limit = memory_limit(self.limits)
+        self._end.set_result(state.status)
+
+    async def _kill(self) -> None:
+        with contextlib.suppress(EngineError):  # what cannot be killed now is removed on leaving
+            await self._in_thread(lambda: kill(self._container.id))
+
+    def _spawn(self, work: Callable[[], object]) -> None:
+        task = asyncio.ensure_future(work())  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _in_thread(self, act: Callable[[], ResultT]) -> ResultT:
+        return await self._loop.run_in_executor(self._pool.workers, act)

@@ -1,0 +1,44 @@
+"""``gymcp sandbox``: what the sandboxes need on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from gymcp.cli.output import console
+from gymcp.mcp_servers.sandbox.docker.images import base_image, build_base, build_dockerfile, exists
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def verbs() -> None:
+    """Prepare what the sandboxes need."""
+
+
+@app.command("build")
+def build(
+    dockerfile: Annotated[
+        Path | None, typer.Argument(help="Build this one, in its folder; without: the base image (as root, a minute).")
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option(help="Debian mirror for the base image; default: this machine's.")
+    ] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Also where it is there already.")] = False,
+) -> None:
+    """Make an image for --sandbox docker, without any registry."""
+    if dockerfile is None and exists(base_image()) and not rebuild:
+        console.print(f"{base_image()} is there already", highlight=False)
+        return
+    with console.status("starting") as status:
+
+        def say(text: str) -> None:
+            status.update(escape(text))
+            if not console.is_terminal:
+                console.print(text, highlight=False, markup=False)
+
+        name = build_base(say, mirror=mirror) if dockerfile is None else build_dockerfile(dockerfile, say)
+    console.print(f"built {name}", highlight=False)
