@@ -1,4 +1,4 @@
-"""The same attacks on every sandbox that confines; one that is missing is skipped, or fails with GYMCP_REQUIRE_ALL=1."""
+"""The same attacks on every sandbox that confines; a missing one is skipped, or fails with GYMCP_REQUIRE_ALL=1."""
 
 from __future__ import annotations
 

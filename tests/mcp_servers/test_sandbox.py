@@ -40,7 +40,7 @@ def attempt(*acts: str) -> str:
 
 def test_sandbox_names() -> None:
     assert (get_sandbox("bwrap").confined, get_sandbox("none").confined) == (True, False)
-    with pytest.raises(ConfigError, match="no sandbox 'chroot'; have bwrap, none"):
+    with pytest.raises(ConfigError, match="no sandbox 'chroot'; have bwrap, docker, none"):
         get_sandbox("chroot")
 
 

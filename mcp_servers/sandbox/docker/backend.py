@@ -51,7 +51,7 @@ class Docker:
     async def _run(self, launch: Launch) -> AsyncIterator[ContainerProcess]:
         if not launch.argv and launch.image is None:
             raise ConfigError("docker: an empty command; have e.g. python3 server.py, or name an image")
-        source = self._pool if self._pool is not None else await asyncio.to_thread(pool)
+        source = self._pool or pool()
         container, state = await _taken(source, launch)
         process = ContainerProcess(source, launch, container, state)
         try:

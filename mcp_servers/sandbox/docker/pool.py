@@ -17,13 +17,12 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.docker_engine import EngineError, engine_info
+from gymcp.mcp_servers.docker_engine import EngineError
 from gymcp.mcp_servers.docker_reaper import start_reaper
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, discard, look, start
@@ -54,13 +53,14 @@ class _Shelf:
 class Pool:
     """One per process; may be used from any thread."""
 
-    def __init__(self, *, init: bool, spares: int = SPARES, idle_s: float = _IDLE_S) -> None:
-        self._init = init
+    def __init__(self, *, spares: int = SPARES, idle_s: float = _IDLE_S) -> None:
+        self._init = True
         self._spares = spares
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._shelves: dict[str, _Shelf] = {}
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gymcp-docker")
+        self._making: list[Future[None]] = []
         self._reaper: subprocess.Popen[bytes] | None = None
         self._expiry: threading.Timer | None = None
         self._closed = False
@@ -70,12 +70,15 @@ class Pool:
         """Where requests to the engine are made, off the event loop."""
         return self._workers
 
+    @property
+    def reaper_pid(self) -> int | None:
+        return self._reaper.pid if self._reaper is not None else None
+
     def take(self, launch: Launch) -> tuple[Container, State]:
         """A container of this launch that nobody has used, and nobody else will. Raises what `container.start` does."""
         self._watch_over()
         if launch.workspace is not None:  # each has its own: nothing to make ahead
-            made = start(launch, init=self._init)
-            return made, look(made.id)
+            return self._started(launch)
         with self._lock:
             shelf = self._shelves.setdefault(_key(launch), _Shelf(launch=launch))
             shelf.taken += 1
@@ -84,8 +87,7 @@ class Pool:
         try:
             found = self._fresh_spare(shelf)
             if found is None:
-                made = start(launch, init=self._init)
-                found = made, look(made.id)
+                found = self._started(launch)
         except BaseException:
             with self._lock:
                 shelf.in_use -= 1
@@ -99,6 +101,24 @@ class Pool:
             if (shelf := self._shelves.get(_key(launch))) is not None and launch.workspace is None:
                 shelf.in_use -= 1
         discard(container)
+
+    def wait_for_spares(self) -> None:
+        """Returns when those under way are made."""
+        wait(list(self._making))
+
+    def _started(self, launch: Launch) -> tuple[Container, State]:
+        try:
+            made = start(launch, init=self._init)
+        except EngineError as error:
+            if not (self._init and "docker-init" in str(error)):
+                raise
+            self._init = False  # an engine that came without it: nobody reaps the orphans of servers
+            made = start(launch, init=False)
+        try:
+            return made, look(made.id)
+        except EngineError:
+            discard(made)
+            raise
 
     def _fresh_spare(self, shelf: _Shelf) -> tuple[Container, State] | None:
         while True:
@@ -116,16 +136,17 @@ class Pool:
         with self._lock:
             if self._closed or shelf.taken < 2:
                 return
+            self._making = [future for future in self._making if not future.done()]
             wanted = min(self._spares, shelf.in_use) - len(shelf.spares) - shelf.starting
             for _ in range(wanted):
                 shelf.starting += 1
-                self._workers.submit(self._make_spare, shelf)
+                self._making.append(self._workers.submit(self._make_spare, shelf))
 
     def _make_spare(self, shelf: _Shelf) -> None:
         made: Container | None = None
         try:
             if not self._closed:
-                made = start(shelf.launch, init=self._init)
+                made, _ = self._started(shelf.launch)
         except (GymcpError, OSError) as error:
             log.warning("a spare container could not be made: %s", error)  # whoever needs one tries again, and says so
         with self._lock:
@@ -183,21 +204,16 @@ class Pool:
 
 
 def pool() -> Pool:
-    """This process's. Raises SandboxUnavailable where no engine can be reached."""
+    """This process's."""
     return _pool_of(os.getpid())
 
 
 @functools.cache
 def _pool_of(_pid: int) -> Pool:
     """A fork must not take its parent's spares."""
-    made = Pool(init=has_init(engine_info()))
+    made = Pool()
     atexit.register(made.close, os.getpid())
     return made
-
-
-def has_init(info: Mapping[str, Any]) -> bool:
-    """Whether the engine has a first process to put above servers, which reaps orphans."""
-    return info.get("InitCommit", {}).get("ID") not in (None, "", "N/A")
 
 
 def _key(launch: Launch) -> str:

@@ -131,6 +131,10 @@ class ContainerProcess:
         return self._pid
 
     @property
+    def container_id(self) -> str:
+        return self._container.id
+
+    @property
     def limits(self) -> Limits:
         return self.launch.limits
 

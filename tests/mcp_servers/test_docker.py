@@ -1,0 +1,274 @@
+"""The docker sandbox beyond containment: one episode per container, images, leftovers, engines that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from gymcp.errors import ConfigError, SandboxUnavailable
+from gymcp.mcp_servers.docker_engine import OWNER_LABEL, kill, labelled, request
+from gymcp.mcp_servers.leftovers import find_leftovers, owner, remove_leftovers
+from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
+
+TIMEOUT_S = 60.0
+# Answers each line with what earlier ones left behind, which is nothing in a world of its own.
+REMEMBERS = """
+import os, sys
+for line in sys.stdin:
+    print(os.path.exists("/tmp/left"), flush=True)
+    open("/tmp/left", "w").close()
+"""
+LAUNCH = Launch(argv=("python3", "-I", "-S", "-c", REMEMBERS))
+
+
+@pytest.fixture(scope="module")
+def engine() -> None:
+    try:
+        get_sandbox("docker").check()
+        check_images(get_sandbox("docker"), [None])
+    except SandboxUnavailable as error:
+        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def pool(engine: None) -> Iterator[Pool]:
+    made = Pool(spares=2)
+    yield made
+    made.close()
+
+
+async def _episode(sandbox: Docker) -> tuple[str, bytes]:
+    """Its container, and its one answer."""
+    async with asyncio.timeout(TIMEOUT_S), sandbox.start(LAUNCH) as process:
+        assert isinstance(process, ContainerProcess)
+        process.stdin.write(b"\n")
+        return process.container_id, await process.stdout.readline()
+
+
+def _mine() -> list[dict[str, Any]]:
+    return labelled(f"{OWNER_LABEL}={owner()}")
+
+
+def test_no_container_serves_two_episodes(pool: Pool) -> None:
+    async def many() -> list[tuple[str, bytes]]:
+        sandbox = Docker(pool=pool)
+        one_by_one = [await _episode(sandbox) for _ in range(4)]
+        return one_by_one + await asyncio.gather(*(_episode(sandbox) for _ in range(6)))
+
+    found = asyncio.run(many())
+    assert len({container for container, _ in found}) == 10
+    assert {answer for _, answer in found} == {b"False\n"}
+
+
+def test_spares_wait_ready_and_go_with_the_pool(pool: Pool) -> None:
+    async def two_at_once() -> None:
+        await asyncio.gather(_episode(Docker(pool=pool)), _episode(Docker(pool=pool)))
+
+    before = len(_mine())
+    asyncio.run(two_at_once())
+    pool.wait_for_spares()
+    spares = [found["Id"] for found in _mine()]
+    assert before < len(spares) <= before + 2
+    container, _ = asyncio.run(_episode(Docker(pool=pool)))
+    assert container in spares
+    pool.close()
+    assert len(_mine()) == before
+
+
+def test_spares_that_have_ended_are_not_handed_out(pool: Pool) -> None:
+    for _ in range(2):
+        asyncio.run(_episode(Docker(pool=pool)))
+    pool.wait_for_spares()
+    for found in _mine():
+        kill(found["Id"])
+    assert asyncio.run(_episode(Docker(pool=pool)))[1] == b"False\n"
+
+
+def test_a_server_is_held_by_the_engines_own_limits(pool: Pool) -> None:
+    async def inspect() -> dict[str, Any]:
+        launch = replace(LAUNCH, limits=Limits(memory_mb=300, processes=10, disk_mb=5, open_files=99))
+        async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
+            assert isinstance(process, ContainerProcess)
+            found: dict[str, Any] = request("GET", f"/containers/{process.container_id}/json")
+            return found
+
+    found = asyncio.run(inspect())
+    host = found["HostConfig"]
+    assert {name: host[name] for name in ("NetworkMode", "ReadonlyRootfs", "CapDrop", "SecurityOpt", "IpcMode")} == {
+        "NetworkMode": "none",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "IpcMode": "private",
+    }
+    assert (host["Memory"], host["MemorySwap"]) == (300_000_000, 300_000_000)
+    assert host["PidsLimit"] in (10, 11)  # with the engine's first process, where it has one
+    assert not host["Privileged"]
+    assert found["Config"]["User"] == "65534:65534"
+    assert found["Config"]["Labels"][OWNER_LABEL] == owner()
+
+
+def test_cancelled_while_it_starts_leaves_no_container(pool: Pool) -> None:
+    async def cancel(turns: int) -> None:
+        task = asyncio.create_task(_episode(Docker(pool=pool)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    before = len(_mine())
+    for turns in range(4):
+        asyncio.run(cancel(turns))
+    pool.close()
+    assert len(_mine()) == before
+
+
+HARNESS = """
+import asyncio, sys
+from gymcp.mcp_servers.sandbox import Launch, get_sandbox
+from gymcp.mcp_servers.sandbox.docker.pool import pool
+
+async def serve():
+    async with get_sandbox("docker").start(Launch(argv=("sleep", "600"))) as process:
+        print(process.container_id, pool().reaper_pid, flush=True)
+        await process.wait()
+
+asyncio.run(serve())
+"""
+
+
+def test_what_a_killed_harness_left_is_found_and_removed(engine: None) -> None:
+    with subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        container, reaper = harness.stdout.readline().split()
+        assert container not in [found.name for found in find_leftovers()]  # its owner lives
+        os.kill(int(reaper), signal.SIGKILL)
+        harness.kill()
+    left = [found for found in find_leftovers() if found.name == container]
+    assert [(found.kind, found.owner.split("-")[0]) for found in left] == [("container", str(harness.pid))]
+    remove_leftovers(left)
+    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+
+
+def test_a_killed_harness_leaves_no_container_to_the_reaper(engine: None) -> None:
+    with subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        container, reaper = harness.stdout.readline().split()
+        handle = os.pidfd_open(int(reaper))
+        harness.kill()
+    assert select.select([handle], [], [], TIMEOUT_S)[0]  # its work is done
+    os.close(handle)
+    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+
+
+DOCKERFILE = """
+FROM gymcp-base
+COPY server.py /srv/server.py
+CMD ["python3", "-I", "-S", "/srv/server.py"]
+"""
+
+
+def test_a_server_from_a_dockerfile_runs_its_own_command(pool: Pool, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(DOCKERFILE)
+    (tmp_path / "server.py").write_text(f"print({str(tmp_path)!r})")  # new content: an image that is not there yet
+    dockerfile = tmp_path / "Dockerfile"
+    with pytest.raises(SandboxUnavailable, match=f"gymcp sandbox build {dockerfile}"):
+        check_images(Docker(pool=pool), [dockerfile])
+    build_dockerfile(dockerfile, lambda text: None)
+    check_images(Docker(pool=pool), [dockerfile])
+
+    async def output() -> bytes:
+        async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(Launch(argv=(), image=dockerfile)) as process:
+            return await process.stdout.read()
+
+    try:
+        assert asyncio.run(output()) == f"{tmp_path}\n".encode()
+    finally:
+        request("DELETE", f"/images/{image_name(dockerfile)}")
+
+
+def test_an_image_that_is_missing_says_what_to_run(pool: Pool) -> None:
+    async def start() -> None:
+        async with Docker(pool=pool).start(Launch(argv=(), image="no-such-image:1")):
+            pass
+
+    with pytest.raises(SandboxUnavailable, match="docker pull no-such-image:1"):
+        asyncio.run(start())
+
+
+def test_servers_from_images_need_docker() -> None:
+    with pytest.raises(ConfigError, match="bwrap: servers from images \\(a:1\\) need --sandbox docker"):
+        check_images(get_sandbox("bwrap"), [None, "a:1"])
+
+
+def test_a_mount_that_nobody_may_read_says_so(pool: Pool, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0o600)
+
+    async def start() -> None:
+        launch = replace(LAUNCH, mounts=(Mount(source=secret, target=PurePosixPath("/opt/secret")),))
+        async with Docker(pool=pool).start(launch):
+            pass
+
+    with pytest.raises(ConfigError, match="chmod o\\+rX"):
+        asyncio.run(start())
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("tcp://127.0.0.1:2375", "unset DOCKER_HOST"), ("unix:///nowhere/docker.sock", "no engine answers")],
+)
+def test_no_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str, why: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(SandboxUnavailable, match=why):
+        get_sandbox("docker").check()
+    assert "container" not in [found.kind for found in find_leftovers()]
+
+
+def _frame(stream: int, content: bytes) -> bytes:
+    return struct.pack(">BxxxL", stream, len(content)) + content
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 1000])
+def test_streams_are_told_apart_wherever_they_are_cut(size: int) -> None:
+    wire = _frame(1, b"out ") + _frame(2, b"error one, ") + _frame(1, b"") + _frame(1, b"more\n") + _frame(2, b"two")
+
+    async def feed() -> tuple[bytes, bytes]:
+        stdout = asyncio.StreamReader()
+        streams = Streams(stdout, tail_bytes=5)
+        for start in range(0, len(wire), size):
+            streams.data_received(wire[start : start + size])
+        streams.eof_received()
+        return await stdout.read(), bytes(streams.tail)
+
+    assert asyncio.run(feed()) == (b"out more\n", b", two")
+
+
+def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:
+    """Whether their owner lives cannot be told from here."""
+    labels = {OWNER_LABEL: "1-1", "gymcp.user": str(os.getuid()), "gymcp.pids": "pid:[1]"}
+    made = request("POST", "/containers/create", content={"Image": image_name(None), "Cmd": ["true"], "Labels": labels})
+    try:
+        assert made["Id"] not in [found.name for found in find_leftovers()]
+    finally:
+        request("DELETE", f"/containers/{made['Id']}")
