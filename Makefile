@@ -21,11 +21,16 @@ bwrap:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; \
 	  else echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; fi; }
 
+# What servers run on under --sandbox docker; takes an engine, root, debootstrap and a minute.
+.PHONY: image
+image: setup
+	$(VENV)/bin/gymcp sandbox build
+
 demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
 test: setup bwrap
-	GYMCP_REQUIRE_ALL=1 $(PY) -m pytest -n 2
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2
 
 lint: setup
 	$(VENV)/bin/ruff check .

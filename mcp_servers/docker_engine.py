@@ -119,9 +119,13 @@ def _answer(
             raise EngineError(_refusal(response.read()), response.status)
         yield response
     except (OSError, http.client.HTTPException) as error:
-        raise EngineError(f"docker: no engine answers at {socket_path()}: {error or type(error).__name__}") from error
+        raise EngineError(f"docker: no engine answers at {socket_path()} ({_why(error)})") from error
     finally:
         connection.close()
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _refusal(body: bytes) -> str:
@@ -156,7 +160,7 @@ def attach(container: str) -> socket.socket:
             raise EngineError(f"docker: cannot attach to a container: {head.decode(errors='replace')}", status)
     except OSError as error:
         connection.close()
-        raise EngineError(f"docker: no engine answers at {socket_path()}: {error}") from error
+        raise EngineError(f"docker: no engine answers at {socket_path()} ({_why(error)})") from error
     except EngineError:
         connection.close()
         raise

@@ -188,7 +188,7 @@ asyncio.run(serve())
 def test_a_killed_harness_takes_its_servers_along(sandbox: Sandbox, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "alive")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
-    command = [sys.executable, "-c", HARNESS, sandbox.name, tmp_path, DAEMON]
+    command = [sys.executable, "-c", HARNESS, sandbox.name, str(tmp_path), DAEMON]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as harness:
         assert harness.stdout is not None
         ready = harness.stdout.readline()

@@ -106,7 +106,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         (["eval", "nope"], "no environment 'nope'; have bfcl"),
         (["eval", "nope.py"], "environment file 'nope.py': not found"),
         (["eval", BANK, "--agent", "wizard"], "no agent 'wizard'; have oracle, null, mutated, random"),
-        (["eval", BANK, "--sandbox", "jail"], "no sandbox 'jail'; have bwrap, none"),
+        (["eval", BANK, "--sandbox", "jail"], "no sandbox 'jail'; have bwrap, docker, none"),
         (["eval", BANK, "--tasks", "x*"], "no task matches 'x*'; the ids look like"),
         (["eval", BANK, "--resume"], "--resume: which run?"),
         (["eval", BANK, "--out", "/proc/nope"], "run folder /proc/nope: cannot be written"),

@@ -1,4 +1,4 @@
-"""Real sandboxes for the tests: where bubblewrap is missing they are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
+"""Real sandboxes for the tests: without bubblewrap they are skipped, or fail (GYMCP_REQUIRE_ALL, _BWRAP)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _usable(sandbox: Bubblewrap) -> Bubblewrap:
     try:
         sandbox.check()
     except SandboxUnavailable as error:
-        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_BWRAP")):
             pytest.fail(str(error))
         pytest.skip(str(error))
     return sandbox

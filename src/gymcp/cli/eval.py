@@ -16,11 +16,12 @@ from gymcp.agents.scripted import SCRIPTED
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.spec import load_env
+from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
-from gymcp.mcp_servers.sandbox import check_images, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
 
 LOST_TO_INFRA = 3
@@ -57,7 +58,7 @@ def command(
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
     remove_leftovers(find_leftovers())
-    with create_run(folder, plan.config(loaded, env), seeds=[seed], versions=_versions(), resume=resume):
+    with create_run(folder, plan.config(loaded, env), seeds=[seed], versions=_versions(wall, loaded), resume=resume):
         with TrajectoryStore.open(folder, write=True) as store, Progress(f"{loaded.spec.name} · {agent}") as progress:
             finished = run_plan(
                 loaded, wall, plan, store, Schedule(concurrency=concurrency), progress.start, progress.advance
@@ -71,7 +72,9 @@ def command(
         raise typer.Exit(LOST_TO_INFRA)
 
 
-def _versions() -> dict[str, str]:
+def _versions(wall: Sandbox, loaded: LoadedEnv) -> dict[str, str]:
     """What a score may depend on beside gymcp itself."""
-    python = ".".join(map(str, interpreter().version))
-    return {name: version(name) for name in ("gymnasium", "mcp", "pydantic")} | {"python_inside": python}
+    versions = {name: version(name) for name in ("gymnasium", "mcp", "pydantic")}
+    if wall.name == "docker":
+        return versions | {"images": ", ".join(sorted({image_name(server.image) for server in loaded.servers}))}
+    return versions | {"python_inside": ".".join(map(str, interpreter().version))}

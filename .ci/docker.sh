@@ -1,0 +1,30 @@
+# Sourced by .ci/run: an engine for the tests of the docker sandbox. One that answers already is used, and left running.
+engine=""
+engine_log="$(mktemp)"
+
+engine_answers() { curl --silent --fail --max-time 5 --unix-socket /var/run/docker.sock http://docker/_ping >/dev/null 2>&1; }
+
+install_engine() {
+  command -v dockerd >/dev/null && command -v debootstrap >/dev/null && command -v curl >/dev/null && return
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "CI needs dockerd, debootstrap and curl: apt-get install docker.io debootstrap curl"; exit 2
+  fi
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq docker.io debootstrap curl >/dev/null
+}
+
+start_engine() {
+  install_engine
+  engine_answers && return
+  dockerd >"$engine_log" 2>&1 &
+  engine=$!
+  trap stop_engine EXIT
+  for _ in $(seq 120); do
+    engine_answers && return
+    kill -0 "$engine" 2>/dev/null || break
+    sleep 0.5
+  done
+  echo "dockerd does not answer; its last words:"; tail -n 5 "$engine_log"; exit 2
+}
+
+stop_engine() { kill "$engine" 2>/dev/null && wait "$engine" || true; rm -f "$engine_log"; }

@@ -1,0 +1,171 @@
+"""What a container per episode costs: from the warm pool, made on demand, and as one hardened ``docker run`` each.
+
+Prints a table; with --json one object. A start is the time from asking for a server to its first answer; the server is
+the same few lines of Python in all three. The pool's spares are made between the starts that are timed, as they are
+behind running episodes; the episodes per second include making and removing every container.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gymcp.agents.rollout import Rollout
+from gymcp.agents.runs import Plan, jobs_of, select_tasks
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.mcp_servers.sandbox import Launch, check_images
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.images import base_image
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.types import Trajectory
+
+SERVER = ("python3", "-I", "-S", "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
+BANK = str(Path(__file__).parents[1] / "examples" / "bank.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    metric: str
+    value: float
+    unit: str
+    baseline: str | None = None
+    baseline_value: float | None = None
+    ratio: float | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a third of the starts and episodes")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    Docker().check()
+    check_images(Docker(), [None])
+    starts, episodes = (10, 24) if args.quick else (30, 96)
+    results = [*_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
+    if args.json:
+        print(json.dumps({"name": "docker", "machine": machine, "results": [asdict(result) for result in results]}))
+        return
+    table = Table(title=f"docker · {machine}", title_justify="left", header_style="bold")
+    for heading in ("metric", "value", "unit", "baseline", "ratio"):
+        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
+    for result in results:
+        ratio = f"{result.ratio:.3f}" if result.ratio is not None else ""
+        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
+    Console().print(table)
+
+
+def _starts(count: int) -> list[Result]:
+    run_ms = statistics.median(_docker_run_ms() for _ in range(count)) if shutil.which("docker") else None
+    cold, warm = Pool(spares=0), Pool(spares=1)
+    try:
+        cold_ms, _ = zip(*(asyncio.run(_start_ms(cold)) for _ in range(count)), strict=True)
+        warm_ms, leave_ms = zip(*(asyncio.run(_start_ms(warm)) for _ in range(count + 2)), strict=True)
+    finally:
+        cold.close()
+        warm.close()
+    named = [
+        ("start from the warm pool p50", statistics.median(warm_ms[2:])),  # the first two found no spare yet
+        ("start made on demand p50", statistics.median(cold_ms)),
+    ]
+    found = [_against("hardened docker run p50", run_ms, metric, value) for metric, value in named]
+    if run_ms is not None:
+        found.append(Result(metric="start by hardened docker run p50", value=run_ms, unit="ms"))
+    return [*found, Result(metric="leave p50", value=statistics.median(leave_ms), unit="ms")]
+
+
+def _against(baseline: str, baseline_value: float | None, metric: str, value: float) -> Result:
+    if baseline_value is None:
+        return Result(metric=metric, value=value, unit="ms")
+    ratio = value / baseline_value
+    return Result(metric=metric, value=value, unit="ms", baseline=baseline, baseline_value=baseline_value, ratio=ratio)
+
+
+async def _start_ms(pool: Pool) -> tuple[float, float]:
+    """To the first answer, and to leave."""
+    started = time.perf_counter()
+    async with Docker(pool=pool).start(Launch(argv=SERVER)) as process:
+        process.stdin.write(b"x\n")
+        await process.stdout.readline()
+        answered = time.perf_counter()
+        await asyncio.to_thread(pool.wait_for_spares)
+        leaving = time.perf_counter()
+    return (answered - started) * 1e3, (time.perf_counter() - leaving) * 1e3
+
+
+def _docker_run_ms() -> float:
+    """The same walls by the command line, which also removes the container."""
+    command = ["docker", "run", "--rm", "-i", "--network", "none", "--read-only", "--cap-drop", "ALL"]
+    command += [
+        "--security-opt",
+        "no-new-privileges",
+        "--pids-limit",
+        "64",
+        "--memory",
+        "512m",
+        "--memory-swap",
+        "512m",
+    ]
+    command += ["--tmpfs", "/tmp:size=256m,mode=1777", "--user", "65534:65534", "--ulimit", "nofile=1024"]
+    command += ["--log-driver", "none", "--init", base_image(), *SERVER]
+    started = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"x\n")
+        process.stdout.readline()
+        elapsed = time.perf_counter() - started
+        process.stdin.close()
+    return elapsed * 1e3
+
+
+def _throughput(env: LoadedEnv, count: int) -> list[Result]:
+    found = []
+    for concurrency in (1, 8):
+        pool = Pool()
+        try:
+            started = time.perf_counter()
+            ended = _play(env, Docker(pool=pool), count, concurrency)
+            wall = time.perf_counter() - started
+        finally:
+            pool.close()
+        at = f"@{concurrency}"
+        resets = [trajectory.usage.reset_s * 1e3 for trajectory in ended]
+        found += [
+            Result(metric=f"episodes {at}", value=len(ended) / wall, unit="episodes/s"),
+            Result(metric=f"scored 1.0 {at}", value=sum(t.score == 1.0 for t in ended) / len(ended), unit="share"),
+            Result(metric=f"reset {at} p50", value=statistics.median(resets), unit="ms"),
+        ]
+    return found
+
+
+def _play(env: LoadedEnv, sandbox: Docker, count: int, concurrency: int) -> list[Trajectory]:
+    ended: list[Trajectory] = []
+
+    def note(rollout: Rollout, last: bool) -> None:
+        ended.append(rollout.trajectory)
+
+    tasks = len(env.suite.tasks)
+    plan = Plan(agent="oracle", sandbox=sandbox.name, trials=-(-count // tasks))
+    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    asyncio.run(run_jobs(env, sandbox, SCRIPTED["oracle"], jobs, Schedule(concurrency=concurrency), note))
+    return ended
+
+
+if __name__ == "__main__":
+    main()

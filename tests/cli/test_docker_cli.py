@@ -1,0 +1,66 @@
+"""The docker sandbox from the command line, with an engine and without."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
+from gymcp.mcp_servers.leftovers import is_alive
+from gymcp.mcp_servers.sandbox import check_images, get_sandbox
+
+NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
+
+
+@pytest.fixture(scope="module")
+def engine() -> None:
+    try:
+        get_sandbox("docker").check()
+        check_images(get_sandbox("docker"), [None])
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def test_an_environment_is_the_same_in_containers_and_leaves_none(engine: None, tmp_path: Path) -> None:
+    done = gymcp("eval", BANK, "--sandbox", "docker", "--trials", 2, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["episodes"], summary["scored"], summary["success"]) == (6, 6, 1.0)
+    assert not [found for found in labelled(OWNER_LABEL) if not is_alive(found["Labels"][OWNER_LABEL])]
+
+
+def test_check_passes_in_containers(engine: None) -> None:
+    done = gymcp("check", BANK, "--sandbox", "docker", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_base_image_is_not_made_twice(engine: None) -> None:
+    done = gymcp("sandbox", "build")
+    assert done.returncode == 0, done.stderr
+    assert "is there already" in done.stdout
+
+
+def test_no_engine_is_one_line_and_no_fault_of_the_doctors() -> None:
+    done = gymcp("eval", BANK, "--sandbox", "docker", env=NO_ENGINE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "gymcp: docker: no engine answers at /nowhere/docker.sock (No such file or directory)"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    doctor = gymcp("doctor", "--json", env=NO_ENGINE)
+    assert doctor.returncode == 0, doctor.stdout
+    (finding,) = [found for found in json.loads(doctor.stdout)["findings"] if found["what"] == "docker"]
+    assert finding["detail"].startswith("optional, not usable here: docker: no engine answers")
+
+
+def test_a_dockerfile_that_is_not_there_is_one_line(engine: None, tmp_path: Path) -> None:
+    done = gymcp("sandbox", "build", tmp_path / "Dockerfile")
+    assert done.returncode == 2
+    assert f"no Dockerfile at {tmp_path}/Dockerfile" in done.stderr
