@@ -272,3 +272,22 @@ def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> Non
         assert made["Id"] not in [found.name for found in find_leftovers()]
     finally:
         request("DELETE", f"/containers/{made['Id']}")
+
+
+HOLDS_FIRST = """
+import ctypes, signal
+ctypes.CDLL(None).ptrace(16, 1, 0, 0)
+print("held", flush=True)
+signal.pause()
+"""
+
+
+def test_a_server_that_holds_its_first_process_is_removed_all_the_same(pool: Pool) -> None:
+    async def hold() -> bytes:
+        launch = Launch(argv=("python3", "-I", "-S", "-c", HOLDS_FIRST))
+        async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
+            return await process.stdout.readline()
+
+    before = len(_mine())
+    assert asyncio.run(hold()) == b"held\n"
+    assert len(_mine()) == before
