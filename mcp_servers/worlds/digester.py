@@ -78,7 +78,7 @@ async def open_digester(
             memory_mb=source.limits.bytes // 2_000_000 + 512,
             processes=8,
             cpu_s=3600.0,
-            disk_mb=source.limits.bytes // 1_000_000,
+            disk_mb=source.limits.bytes // 1_000_000 + 16,
         ),
         entry=workspace.entry,
         reads_all=True,

@@ -7,9 +7,10 @@ import os
 from dataclasses import replace
 
 import pytest
-from desk import ask, desk_env, desk_server, desk_task, in_episode, last_state
+from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_state
 
 from gymcp.envs.episode import Episode, open_snapshot
+from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.world import World
 from gymcp.errors import SnapshotError
@@ -253,3 +254,25 @@ def test_a_snapshot_of_another_task_is_refused() -> None:
         point.discard()
 
     asyncio.run(in_episode(FILES, work))
+
+
+def test_gymnasium_environments_fork_and_restore() -> None:
+    env = McpEnv(FILES)
+    try:
+        env.reset(seed=1)
+        env.step(act("write", path="a", text="kept"))
+        point = env.snapshot()
+        forks = env.fork(2)
+        for number, fork in enumerate(forks):
+            _, _, _, _, info = fork.step(act("write", path="a", text=str(number)))
+            assert info["task"] == "tidy"
+        env.step(act("write", path="a", text="undone"))
+        _, info = env.restore(point)
+        point.discard()
+        observation, *_ = env.step(act("read", path="a"))
+        assert [message["content"] for message in observation["messages"]] == ["kept"]
+        assert [fork.step(act("read", path="a"))[0]["messages"][0]["content"] for fork in forks] == ["0", "1"]
+        for fork in forks:
+            fork.close()
+    finally:
+        env.close()
