@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import functools
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -21,11 +20,14 @@ from pathlib import Path
 
 from gymcp.envs.world import Origin, World, open_world
 from gymcp.errors import DirtyReset
+from gymcp.mcp_servers.digest import DigestMemo, digest
 from gymcp.mcp_servers.sandbox import interpreter
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.worlds.digester import digest_program
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
+
+_content = DigestMemo()
 
 
 async def check_baseline(world: World) -> None:
@@ -111,9 +113,9 @@ def _book(folder: Path) -> BaselineBook:
 def _identity(origin: Origin) -> str:
     env, task = origin.env, origin.task
     parts: list[Json] = [env.spec.name, env.spec.version, env.suite.name, env.suite.version, task.id]
-    parts += [task.initial_state, origin.sandbox.name, interpreter().version, digest_program()]
+    parts += [_content(task.initial_state), origin.sandbox.name, interpreter().version, digest_program()]
     parts += [_server_parts(server) for server in env.servers]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return digest(parts)
 
 
 def _server_parts(server: ServerSpec) -> Json:

@@ -72,11 +72,15 @@ class World:
             return
         telling_key = digest({session.spec.name: session.world_key for session in self._telling})
         if telling_key not in self._refs:
-            parts = {session.spec.name: await session.state() for session in self._telling}
-            state = next(iter(parts.values())) if len(self.sessions) == 1 else parts
+            told = {session.spec.name: await session.state() for session in self._telling}
             telling_key = digest({session.spec.name: session.world_key for session in self._telling})
-            self._refs[telling_key] = digest(state)
-            self.states[self._refs[telling_key]] = state
+            if len(self.sessions) == 1:
+                ((address, state),) = told.values()
+            else:
+                address = digest({name: part for name, (part, _) in told.items()})
+                state = {name: part for name, (_, part) in told.items()}
+            self._refs[telling_key] = address
+            self.states[address] = state
         self.state_ref = self._refs[telling_key]
 
 

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError
@@ -38,6 +38,7 @@ def native_server(
     name: str,
     program: str | type,
     *,
+    modules: Sequence[str] = (),
     mounts: Sequence[Mount] = (),
     python_path: Sequence[PurePosixPath] = (),
     limits: Limits | None = None,
@@ -47,7 +48,8 @@ def native_server(
     `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
     its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
     Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
-    server. Raises ConfigError where the source cannot be found, or uses what stays outside.
+    server. `modules` are the dotted names of further modules that the program imports. Raises ConfigError where the
+    source cannot be found, or uses what stays outside.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
@@ -55,7 +57,10 @@ def native_server(
         name=name,
         argv=("python3", "-s", "-S", "-B", "-c", _START.format(paths=paths)),
         env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
-        mounts=(Mount(source=_bundle(source), target=PROGRAM), *mounts),
+        mounts=(
+            Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
+            *mounts,
+        ),
         limits=limits or Limits(),
         state="declared",
         wire="2026-07-28",
@@ -121,11 +126,12 @@ def _defined(module: ast.Module) -> set[str]:
     return names
 
 
-def _bundle(source: str) -> Path:
+def _bundle(source: str, modules: Mapping[str, str]) -> Path:
     """The folder for one program, made where it is not there yet. Safe against others making it at the same time."""
     python = interpreter()
     runtime = Path(__file__).with_name("runtime.py").read_bytes()
-    key = hashlib.sha256(b"\0".join([runtime, source.encode(), repr(python.version).encode()])).hexdigest()[:24]
+    content = [runtime, source.encode(), repr(python.version).encode(), *map(str.encode, modules.values())]
+    key = hashlib.sha256(b"\0".join(content)).hexdigest()[:24]
     folder = gymcp_home() / "programs" / key
     if folder.is_dir():
         return folder
@@ -136,6 +142,10 @@ def _bundle(source: str) -> Path:
         package.mkdir(parents=True)
         (package / "runtime.py").write_bytes(runtime)
         (made / "server_main.py").write_text(source, encoding="utf-8")
+        for name, text in modules.items():
+            path = made / f"{name.replace('.', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         subprocess.run(
             [str(python.path), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)],
             check=True,

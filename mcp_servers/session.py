@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.runtime import canonical_json
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
@@ -140,17 +141,15 @@ class ToolSession:
             self._known_key = key
         return _text(result.content), bool(result.is_error)
 
-    async def state(self) -> Json:
-        """The state itself, as it is recorded; None where nothing tells it."""
+    async def state(self) -> tuple[str, Json]:
+        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs."""
         if self._digester is not None:
-            self._known_key, state = await self._digester.state()
-            return state
-        if self.spec.state != "declared":
-            return None
+            self._known_key, state = await self._digester.state(self._known_key)
+            return self._known_key, state
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
         self._known_key = answer.stateKey
-        return answer.state
+        return digest(answer.state), answer.state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)

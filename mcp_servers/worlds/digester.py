@@ -21,6 +21,8 @@ from gymcp.types import Json
 WORLD = PurePosixPath("/world")
 """Where the helper sees the workspace, read-only."""
 _SLACK_S = 10.0
+_PROGRAMS = "gymcp.mcp_servers.programs"
+_PARTS = ("tree", "git", "sqlite")
 
 
 class Digester:
@@ -30,20 +32,40 @@ class Digester:
         self._server = server
         self._timeout_s = source.limits.seconds + _SLACK_S
         self._process = process
+        self._source = repr(source)
+        self._base: tuple[str | None, Json] = (None, None)
+        """The last state and its digest: of the next one only the difference is told."""
 
     async def key(self) -> str:
         """The digest of the state as it is now. Raises EnvInfraError where it has none: too large, or never at rest."""
-        return str((await self._ask("key"))["key"])
+        return str((await self._ask({"op": "key"}))["key"])
 
-    async def state(self) -> tuple[str, Json]:
-        """(digest, the state as it is recorded)."""
-        answer = await self._ask("state")
-        return str(answer["key"]), answer.get("state")
+    async def state(self, key: str) -> tuple[str, Json]:
+        """(digest, the state as it is recorded); told again only where the state of `key` is not at hand."""
+        state = _states.get((self._source, key))
+        if state is None:
+            answer = await self._ask({"op": "state", "since": self._base[0]})
+            key, state = str(answer["key"]), self._merged(answer)
+            if self._base[0] is None:  # a fresh world, which other episodes of the task start from
+                _states.put((self._source, key), state)
+        self._base = (key, state)
+        return self._base
 
-    async def _ask(self, op: str) -> dict[str, Json]:
+    def _merged(self, answer: dict[str, Json]) -> Json:
+        try:
+            if answer["files"] is None:
+                return answer["about"]
+            old = self._base[1]["files"] if answer["since"] is not None else {}
+            removed = set(answer["removed"])
+            files = {path: entry for path, entry in old.items() if path not in removed} | answer["files"]
+            return {**answer["about"], "files": files}
+        except (KeyError, TypeError) as error:
+            raise EnvInfraError(f"server '{self._server}': the digest helper told no state: {error!r}") from error
+
+    async def _ask(self, request: dict[str, Json]) -> dict[str, Json]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                self._process.stdin.write(json.dumps({"op": op}).encode() + b"\n")
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
                 answer = json.loads(line) if line else {"error": await self._last_words()}
@@ -62,6 +84,35 @@ class Digester:
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         return self._process.limit_hit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
+
+
+class RecentStates:
+    """The states that fresh worlds were in, as many as have no more than so many entries together."""
+
+    def __init__(self, entries: int) -> None:
+        self._room = entries
+        self._states: dict[tuple[str, str], Json] = {}
+
+    def get(self, key: tuple[str, str]) -> Json:
+        """None where it is not at hand."""
+        state = self._states.pop(key, None)
+        if state is not None:
+            self._states[key] = state  # the last one to go
+        return state
+
+    def put(self, key: tuple[str, str], state: Json) -> None:
+        self._room -= _weight(state)
+        self._states[key] = state
+        while self._room < 0 and self._states:
+            self._room += _weight(self._states.pop(next(iter(self._states))))
+
+
+def _weight(state: Json) -> int:
+    """Files and tables are counted, not their bytes: what is told of each is small."""
+    return 1 + sum(len(part) for part in state.values() if isinstance(part, dict | list))
+
+
+_states = RecentStates(20_000)
 
 
 @contextlib.asynccontextmanager
@@ -94,4 +145,4 @@ def digest_program() -> str:
 
 @functools.cache
 def _program() -> ServerSpec:
-    return native_server("digest", "gymcp.mcp_servers.programs.digest")
+    return native_server("digest", f"{_PROGRAMS}.digest", modules=[f"{_PROGRAMS}.digest_{part}" for part in _PARTS])

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.paths import gymcp_home
@@ -35,6 +35,7 @@ FIXED_ENVIRONMENT = {
 }
 """For seed commands; give it to a git server too, and its commits have the same names in every episode."""
 _KEYS = {"files", "commands"}
+_content = DigestMemo()
 
 
 async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
@@ -45,7 +46,7 @@ async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
     state = initial_state or {}
     if not isinstance(state, Mapping) or set(state) - _KEYS:
         raise ConfigError("initial state of files: expected an object with 'files' and 'commands'")
-    folder = gymcp_home() / "seeds" / digest([1, state.get("files", {}), state.get("commands", [])])[:32]
+    folder = gymcp_home() / "seeds" / _content(initial_state)[:32]
     if _is_there(folder):
         return folder
     made = _empty_beside(folder)
@@ -88,12 +89,12 @@ def _write(root: Path, name: str, content: Json) -> None:
     path = root / name
     if any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(root)):
         raise ConfigError(f"initial state: file {name!r}: a folder above it is a link")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for parent in reversed([parent for parent in path.parents if parent != root and parent.is_relative_to(root)]):
+        _make_folder(parent)
     if isinstance(content, str):
         content = {"text": content}
     if content is None:
-        path.mkdir(exist_ok=True)
-        path.chmod(0o755)
+        _make_folder(path)
         return
     match content:
         case {"target": str(target)}:
@@ -106,6 +107,12 @@ def _write(root: Path, name: str, content: Json) -> None:
         case _:
             raise ConfigError(f"initial state: file {name!r}: expected a text, null, or 'text', 'base64' or 'target'")
     path.chmod(int(content.get("mode", "644"), 8))
+
+
+def _make_folder(path: Path) -> None:
+    """Whatever the user's umask: modes are part of the world."""
+    path.mkdir(exist_ok=True)
+    path.chmod(0o755)
 
 
 async def _run(argv: tuple[str, ...], folder: Path, sandbox: Sandbox) -> None:
