@@ -47,6 +47,10 @@ class OverlayNamespace:
         """Runs a command among the mounts."""
         self._expect_ok()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
     def mount(self, lower: Path, upper: Path, work: Path, merged: Path) -> None:
         """Raises EnvInfraError where the kernel refuses."""
         self._ask(["mount", *map(str, (lower, upper, work, merged))])
@@ -96,7 +100,11 @@ _trying = threading.Lock()
 
 def _tried(pid: int) -> OverlayNamespace | str:
     with _trying:
-        return _try(pid)
+        found = _try(pid)
+        if isinstance(found, OverlayNamespace) and not found.is_alive:
+            _try.cache_clear()  # killed: what was mounted is lost, what comes need not be
+            found = _try(pid)
+        return found
 
 
 @functools.cache

@@ -68,6 +68,8 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
             yield Workspace(folder=merged, written=upper, seed=seed, entry=namespace.entry)
         finally:
             namespace.unmount(merged)
+            with contextlib.suppress(OSError):  # the kernel leaves it without any mode, which only root can walk
+                (work / "work").rmdir()
     finally:
         await asyncio.shield(asyncio.to_thread(remove_tree, folder))
 

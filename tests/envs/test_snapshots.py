@@ -13,8 +13,9 @@ from gymcp.envs.episode import Episode, open_snapshot
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.world import World
-from gymcp.errors import SnapshotError
+from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
 from gymcp.types import Action, Message, Outcome, Suite, Task
 
@@ -254,6 +255,38 @@ def test_a_snapshot_of_another_task_is_refused() -> None:
         point.discard()
 
     asyncio.run(in_episode(FILES, work))
+
+
+def test_a_fork_whose_server_dies_is_lost_alone() -> None:
+    async def work(episode: Episode) -> None:
+        async with episode.fork(2) as (left, right):
+            for _ in range(2):
+                with pytest.raises(ServerDied, match="server 'desk': tool 'crash': the server ended"):
+                    await left.step(act("crash"))
+            assert await ask(right, "read", path="a") == "1"
+            assert await ask(episode, "read", path="a") == "1"
+
+    asyncio.run(in_episode(FILES, work))
+
+
+def test_a_fork_in_a_run_that_is_cancelled_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        forked = asyncio.Event()
+
+        async def work(episode: Episode) -> None:
+            async with episode.fork(2):
+                forked.set()
+                await asyncio.Event().wait()
+
+        running = asyncio.create_task(in_episode(FILES, work))
+        await forked.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    left = [path.name for path in scratch_folder().iterdir()]
+    assert not [name for name in left if name.startswith(("world-", "saved-"))]
 
 
 def test_gymnasium_environments_fork_and_restore() -> None:

@@ -287,6 +287,15 @@ def test_mounts_end_with_a_harness_that_is_killed() -> None:
     remove_leftovers(find_leftovers())
 
 
+def test_a_mounter_that_was_killed_is_replaced() -> None:
+    env = desk_env(desk_task(FILES))
+    namespace = overlay_namespace()
+    if namespace is None:
+        pytest.skip("no overlays on this machine")
+    namespace.close()
+    assert play(env).trajectory.outcome is Outcome.SCORED
+
+
 @pytest.mark.parametrize(
     "state",
     [
