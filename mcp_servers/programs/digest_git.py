@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -25,12 +24,17 @@ class Git:
     def read(self, root: int, path: str) -> World:
         about: dict[str, Json] = {"head": None, "refs": {}, "index": []}
         with opened(root, path, FOLDER) as folder:
-            entries = self._tree.read(folder, skip=frozenset({".git"}))
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError), opened(folder, ".git", FOLDER) as git:
-                refs = self._packed_refs(git) | self._loose_refs(git, "refs", 0)
-                refs |= {name: found for name in PSEUDO_REFS if (found := self._content(git, name))}
-                about = {"head": self._content(git, "HEAD"), "refs": refs, "index": self._index(git)}
-        return World(about, entries)
+            try:
+                with opened(folder, ".git", FOLDER) as git:
+                    about = self._about(git)
+            except OSError:  # a link, or the file of a linked work tree: then it is a file like any other
+                return World(about, self._tree.read(folder))
+            return World(about, self._tree.read(folder, skip=frozenset({".git"})))
+
+    def _about(self, git: int) -> dict[str, Json]:
+        refs = self._packed_refs(git) | self._loose_refs(git, "refs", 0)
+        refs |= {name: found for name in PSEUDO_REFS if (found := self._content(git, name))}
+        return {"head": self._content(git, "HEAD"), "refs": refs, "index": self._index(git)}
 
     def _bytes(self, folder: int, path: str) -> bytes | None:
         try:

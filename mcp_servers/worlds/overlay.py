@@ -18,7 +18,6 @@ from gymcp.mcp_servers.worlds.copying import remove_tree
 
 _PROBE_TIMEOUT_S = 10.0
 _SEPARATORS = ":,\\\n"
-"""A path with one of these cannot be a mount option."""
 
 
 class OverlayNamespace:
@@ -66,8 +65,6 @@ class OverlayNamespace:
         self._process.wait()
 
     def _ask(self, request: list[str]) -> None:
-        if any(mark in word for word in request for mark in _SEPARATORS):
-            raise EnvInfraError(f"overlay: a path in {request} has one of the characters : , \\ in it")
         with self._lock:
             assert self._process.stdin is not None
             try:
@@ -82,6 +79,11 @@ class OverlayNamespace:
         said = self._process.stdout.readline().decode(errors="replace").strip()
         if said != "ok":
             raise EnvInfraError(f"overlay: {said or 'the mounting process ended'}")
+
+
+def can_be_mounted(*paths: Path) -> bool:
+    """False where a path cannot be a mount option."""
+    return not any(mark in str(path) for path in paths for mark in _SEPARATORS)
 
 
 def overlay_namespace() -> OverlayNamespace | None:
@@ -113,6 +115,8 @@ def _try(pid: int) -> OverlayNamespace | str:
         if shutil.which(program) is None:
             return f"{program} is not installed"
     namespace: OverlayNamespace | None = None
+    if not can_be_mounted(scratch_folder()):
+        return f"{scratch_folder()} has one of the characters : , \\ in it"
     try:
         namespace = OverlayNamespace()
         _probe(namespace)

@@ -13,7 +13,7 @@ from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.worlds.copying import copy_tree, remove_tree
-from gymcp.mcp_servers.worlds.overlay import OverlayNamespace, overlay_namespace, why_no_overlay
+from gymcp.mcp_servers.worlds.overlay import OverlayNamespace, can_be_mounted, overlay_namespace, why_no_overlay
 
 _numbers = itertools.count(1)
 
@@ -47,7 +47,7 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
 
     An overlay where the sandbox and the kernel allow one, else a copy. Raises EnvInfraError.
     """
-    namespace = _overlay_for(sandbox) if saved is None or saved.is_layer else None
+    namespace = _overlay_for(sandbox, seed) if saved is None or saved.is_layer else None
     if saved is not None and saved.is_layer and namespace is None:
         raise EnvInfraError("workspace: it was saved as an overlay's layer, and there are no overlays here")
     folder = scratch_folder() / f"world-{next(_numbers)}"
@@ -106,5 +106,5 @@ async def _copied(source: Path, target: Path) -> None:
         raise EnvInfraError(f"workspace: cannot be copied: {error}") from error
 
 
-def _overlay_for(sandbox: Sandbox) -> OverlayNamespace | None:
-    return overlay_namespace() if sandbox.name == "bwrap" else None
+def _overlay_for(sandbox: Sandbox, seed: Path) -> OverlayNamespace | None:
+    return overlay_namespace() if sandbox.name == "bwrap" and can_be_mounted(seed, scratch_folder()) else None

@@ -287,6 +287,18 @@ def test_mounts_end_with_a_harness_that_is_killed() -> None:
     remove_leftovers(find_leftovers())
 
 
+def test_a_cache_that_cannot_be_mounted_is_copied_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "a:b,c"))
+
+    async def main() -> None:
+        seed = await seed_folder({"files": {"a": "1"}}, get_sandbox("bwrap"))
+        async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
+            assert (workspace.folder == workspace.written, workspace.entry) == (True, ())
+            assert (workspace.folder / "a").read_text() == "1"
+
+    asyncio.run(main())
+
+
 def test_a_mounter_that_was_killed_is_replaced() -> None:
     env = desk_env(desk_task(FILES))
     namespace = overlay_namespace()

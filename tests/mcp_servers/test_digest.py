@@ -128,7 +128,7 @@ def build_node(path: Path, node: Json) -> None:
             build_node(path / name, child)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TreeOf, TreeOf)
 def test_digests_are_equal_exactly_where_trees_are(left: Json, right: Json) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
@@ -477,6 +477,14 @@ def test_repositories_are_equal_whatever_git_has_packed_or_refreshed(tmp_path: P
         git(one, *arguments)
         seen.add(digest_of(tmp_path, kind="git", path="one")[0])
     assert len(seen) == 4
+
+
+def test_a_repository_that_is_elsewhere_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: ../other")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".git").symlink_to("/etc")
+    assert digest_of(tmp_path, kind="git")[1]["files"][".git"]["text"] == "gitdir: ../other"
+    assert digest_of(tmp_path, kind="git", path="linked")[1]["files"][".git"]["target"] == "/etc"
 
 
 @pytest_git
