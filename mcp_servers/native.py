@@ -10,14 +10,12 @@ import ast
 import hashlib
 import importlib.util
 import inspect
-import os
-import shutil
 import subprocess
-import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from gymcp.atomic import make_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
@@ -126,40 +124,31 @@ def _defined(module: ast.Module) -> set[str]:
     return names
 
 
+def precompile(folder: Path) -> None:
+    """Byte code beside the sources, for the sandbox's interpreter only; it is never checked against them again."""
+    argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    done = subprocess.run(
+        [*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"native server: {folder.name} does not compile: {(done.stdout or done.stderr).strip()}")
+
+
 def _bundle(source: str, modules: Mapping[str, str]) -> Path:
-    """The folder for one program, made where it is not there yet. Safe against others making it at the same time."""
-    python = interpreter()
+    """The folder for one program, made where it is not there yet; `modules` are texts by dotted name."""
     runtime = Path(__file__).with_name("runtime.py").read_bytes()
-    content = [runtime, source.encode(), repr(python.version).encode(), *map(str.encode, modules.values())]
-    key = hashlib.sha256(b"\0".join(content)).hexdigest()[:24]
-    folder = gymcp_home() / "programs" / key
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=folder.parent))
-    try:
-        package = made / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
+    texts = [source, repr(interpreter().version), *(f"{name}\0{text}" for name, text in modules.items())]
+    key = hashlib.sha256(b"\0".join([runtime, *map(str.encode, texts)])).hexdigest()
+
+    def make(folder: Path) -> None:
+        package = folder / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
         package.mkdir(parents=True)
         (package / "runtime.py").write_bytes(runtime)
-        (made / "server_main.py").write_text(source, encoding="utf-8")
+        (folder / "server_main.py").write_text(source, encoding="utf-8")
         for name, text in modules.items():
-            path = made / f"{name.replace('.', '/')}.py"
+            path = folder / f"{name.replace('.', '/')}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        subprocess.run(
-            [str(python.path), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        made.chmod(0o755)
-        os.replace(made, folder)  # noqa: PTH105 - Path.replace has the same semantics; the point is that it is atomic
-    except subprocess.CalledProcessError as error:
-        raise ConfigError(f"native server: the program does not compile: {error.stdout.strip()}") from error
-    except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same content
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return folder
+        precompile(folder)
+
+    return make_once(gymcp_home() / "programs" / key[:24], make)

@@ -1,8 +1,9 @@
-"""A seccomp filter as bytes for ``bwrap --seccomp``: everything is allowed except what a tool server has no business calling.
+"""A seccomp filter for ``bwrap --seccomp``: all is allowed except what a tool server has no business calling.
 
-The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of ``(code, jump
-if true, jump if false, constant)`` that runs on ``struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}``. Both supported
-architectures are little-endian, so the low word of an argument comes first.
+The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of
+``(code, jump if true, jump if false, constant)`` that runs on ``struct seccomp_data``: the number, the architecture,
+the instruction pointer, and six arguments of 64 bits. Both supported architectures are little-endian, so the low word
+of an argument comes first.
 
 Source: linux/seccomp.h, linux/filter.h; numbers checked against libseccomp by the tests.
 """
@@ -78,7 +79,7 @@ def _fail(code: int) -> Instruction:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """Runs the body, which must end in a return, for this system call only; the number stays loaded for the next test."""
+    """Runs the body, which must end in a return, for this system call only; the number stays loaded for the next."""
     return [(_JUMP_EQUAL, 0, len(body), number), *body]
 
 
@@ -132,8 +133,8 @@ def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
 def program(*, network: bool, hidden_memory: bool, machine: str | None = None) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
-    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a cgroup
-    counts it. Raises SandboxUnavailable on other machines than x86_64 and aarch64.
+    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
+    cgroup counts it. Raises SandboxUnavailable on other machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:
