@@ -60,7 +60,7 @@ async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, jo
     trajectory = progress.trajectory(env, job)
     identity = replace(
         trajectory,
-        id=uuid.uuid4().hex,
+        id=trajectory.id or uuid.uuid4().hex,
         group=f"{env.spec.name}/{job.task.id}",
         trial=job.trial,
         usage=replace(trajectory.usage, started_at=started_at, wall_s=time.perf_counter() - started),

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+import uuid
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from gymcp.envs.arguments import check_arguments
-from gymcp.envs.spec import EnvSpec, LoadedEnv
+from gymcp.envs.baselines import check_baseline
+from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
+from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
-from gymcp.envs.world import World
-from gymcp.errors import EnvInfraError
+from gymcp.envs.world import Origin, World, open_world
+from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import open_session
 from gymcp.types import (
     Action,
     EpisodeLimits,
@@ -43,18 +45,20 @@ class Transition:
 
 
 class Episode:
-    """One live episode of one task. Made by `open_episode`; stepped by the task that opened it."""
+    """One live episode of one task. Made by `open_episode`; stepped by one task at a time."""
 
-    def __init__(self, spec: EnvSpec, task: Task, seed: int, toolbox: Toolbox, world: World) -> None:
+    def __init__(self, origin: Origin, parent: str | None = None) -> None:
+        spec, task = origin.env.spec, origin.task
+        self.id = uuid.uuid4().hex
         self.task = task
-        self.states = world.states
+        self.states: dict[str, Json] = {}
         """What the record refers to, by content address."""
+        self._parent = parent
+        self._origin = origin
         self._spec = spec
-        self._seed = seed
         self._limits: EpisodeLimits = task.limits or spec.limits
-        self._toolbox = toolbox
-        self._world = world
-        self._initial_key = world.key
+        self._live = contextlib.AsyncExitStack()
+        """Closes the servers; what they are can be replaced by a restore."""
         self._user = spec.user(task)
         self._steps: list[Step] = []
         self._turn = 0
@@ -66,8 +70,16 @@ class Episode:
         self._reset_s = 0.0
         self.observation = Observation(messages=(), tools=())
 
-    async def begin(self, reset_s: float) -> None:
+    def _attach(self, world: World) -> None:
+        self._world = world
+        self._toolbox = Toolbox(world.sessions, self._spec.tools)
+        self.states |= world.states
+        world.states = self.states
+
+    async def _begin(self, world: World, reset_s: float) -> None:
         """Lets the user speak first."""
+        self._attach(world)
+        self._initial_key = world.key
         self._reset_s = reset_s
         first = await self._user.reply("")
         self.observation = self._observe((first,) if first else ())
@@ -190,6 +202,11 @@ class Episode:
         return self._world.key
 
     @property
+    def state_ref(self) -> str | None:
+        """Content address of the state as it is now; None where the servers tell none."""
+        return self._world.state_ref
+
+    @property
     def graded(self) -> Trajectory | None:
         """The graded record; None before the end."""
         return self._graded
@@ -198,10 +215,11 @@ class Episode:
         """What has happened so far, without a score."""
         results = [result for step in self._steps for result in step.results]
         return Trajectory(
-            id="",
+            id=self.id,
             env=self._spec.name,
             task=self.task.id,
-            seed=self._seed,
+            seed=self._origin.seed,
+            parent=self._parent,
             steps=tuple(self._steps),
             initial_key=self._initial_key,
             final_key=self._world.key,
@@ -219,25 +237,124 @@ class Episode:
             ),
         )
 
+    # ---------------------------------------------------------------------------------------------------- snapshots
+
+    async def snapshot(self) -> Snapshot:
+        """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError."""
+        if self._graded is not None:
+            raise SnapshotError(f"environment '{self._spec.name}': snapshot after the episode ended")
+        image = await capture(self._world)
+        await self._world.update()
+        key = self._steps[-1].world_key if self._steps else self._initial_key
+        if self._world.key != key:
+            if image is not None:
+                image.discard()
+            raise SnapshotError(f"environment '{self._spec.name}': the world has changed since the last step")
+        return Snapshot(
+            episode=self.id,
+            origin=self._origin,
+            initial_key=self._initial_key,
+            world_key=key,
+            image=image,
+            told=self._world.is_told,
+            observation=self.observation,
+            steps=tuple(self._steps),
+            states=dict(self.states),
+            turn=self._turn,
+            turn_steps=self._turn_steps,
+            agent_s=self._agent_s,
+            history=self._history,
+        )
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Goes back, or over, to a snapshot of the same task: the record becomes the snapshot's.
+
+        Call it in the task that opened the episode. Raises SnapshotError, after which the episode is lost.
+        """
+        if snapshot.origin.task.id != self.task.id or snapshot.origin.env.spec.name != self._spec.name:
+            raise SnapshotError(f"task '{self.task.id}': the snapshot is of task '{snapshot.origin.task.id}'")
+        await self._live.aclose()
+        await self._resume(snapshot)
+
+    @contextlib.asynccontextmanager
+    async def fork(self, n: int) -> AsyncIterator[list[Episode]]:
+        """`n` episodes that go on from here, with servers of their own, usable at the same time as this one.
+
+        Their records hold the steps so far, and this episode as their parent. Raises SnapshotError.
+        """
+        snapshot = await self.snapshot()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(snapshot.discard)
+            yield await all_of([stack.enter_async_context(open_snapshot(snapshot)) for _ in range(n)])
+
+    async def _resume(self, snapshot: Snapshot) -> None:
+        self._user = await user_again(snapshot)
+        if snapshot.image is None or not await self._enter_image(snapshot, snapshot.image):
+            await self._replay(snapshot)
+        self._initial_key = snapshot.initial_key
+        self._steps = list(snapshot.steps)
+        self._turn, self._turn_steps = snapshot.turn, snapshot.turn_steps
+        self._agent_s, self._history = snapshot.agent_s, snapshot.history
+        self._graded = None
+        self.states |= snapshot.states
+        self.observation = snapshot.observation
+
+    async def _enter_image(self, snapshot: Snapshot, image: WorldImage) -> bool:
+        """False where the servers, restarted, are not in the state they were in."""
+        world = await self._live.enter_async_context(hosted(image.open()))
+        if world.key != snapshot.world_key:
+            await self._live.aclose()
+            return False
+        self._attach(world)
+        return True
+
+    async def _replay(self, snapshot: Snapshot) -> None:
+        """Runs the recorded calls on a fresh world, which must be the recorded one after every step."""
+        world = await self._live.enter_async_context(hosted(open_world(snapshot.origin)))
+        self._attach(world)
+        if world.key != snapshot.initial_key:
+            raise SnapshotError(parted(snapshot, 0, snapshot.initial_key, world.key))
+        for number, step in enumerate(snapshot.steps, start=1):
+            self.observation = step.observation
+            results = [await self._call(index, call) for index, call in enumerate(step.action.tool_calls)]
+            await world.update()
+            if world.key != step.world_key:
+                raise SnapshotError(parted(snapshot, number, step.world_key, world.key))
+            if not snapshot.told and [r.content for r in results] != [r.content for r in step.results]:
+                raise SnapshotError(parted(snapshot, number, "the answers of the record", "others"))
+
 
 @contextlib.asynccontextmanager
 async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int) -> AsyncIterator[Episode]:
-    """A fresh world for `task`: new server processes, new state; nothing of it remains on the way out.
+    """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
 
-    Enter and leave it in the same task. Raises EnvInfraError where a server does not start.
+    Enter and leave it in the same task. Raises DirtyReset where the world is not the task's baseline, EnvInfraError
+    where a server does not start.
     """
     started = time.perf_counter()
-    async with contextlib.AsyncExitStack() as stack:
-        sessions = []
-        for server in env.servers:
-            state = task.initial_state
-            if len(env.servers) > 1:
-                state = state.get(server.name) if isinstance(state, Mapping) else None
-            sessions.append(
-                await stack.enter_async_context(open_session(server, sandbox, initial_state=state, seed=seed))
-            )
-        world = World(sessions)
-        await world.update()
-        episode = Episode(env.spec, task, seed, Toolbox(sessions, env.spec.tools), world)
-        await episode.begin(time.perf_counter() - started)
+    origin = Origin(env=env, sandbox=sandbox, task=task, seed=seed)
+    episode = Episode(origin)
+    async with _closing(episode):
+        world = await episode._live.enter_async_context(open_world(origin))
+        await check_baseline(world)
+        await episode._begin(world, time.perf_counter() - started)
         yield episode
+
+
+@contextlib.asynccontextmanager
+async def open_snapshot(snapshot: Snapshot) -> AsyncIterator[Episode]:
+    """An episode of its own that goes on from the snapshot. Raises SnapshotError, EnvInfraError."""
+    started = time.perf_counter()
+    episode = Episode(snapshot.origin, parent=snapshot.episode)
+    async with _closing(episode):
+        await episode._resume(snapshot)
+        episode._reset_s = time.perf_counter() - started
+        yield episode
+
+
+@contextlib.asynccontextmanager
+async def _closing(episode: Episode) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await episode._live.aclose()

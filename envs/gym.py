@@ -6,20 +6,24 @@ import asyncio
 import contextlib
 import fnmatch
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episode import Episode, Transition, open_episode
+from gymcp.envs.episode import Episode, Transition, open_episode, open_snapshot
+from gymcp.envs.snapshots import Snapshot
 from gymcp.envs.spaces import action_space, from_observation, observation_space, to_action
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.types import Action, Task, Trajectory
+from gymcp.types import Task, Trajectory
+
+T = TypeVar("T")
 
 
 class McpEnv(gymnasium.Env[dict[str, Any], Any]):
@@ -67,9 +71,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self._end_episode()
         self._steps = 0
         self.trajectory = None
-        self._runner = _EpisodeThread(self.loaded, self._sandbox, task, episode_seed)
-        episode = self._runner.start()
-        return self._face(episode)
+        self._runner = _EpisodeThread(open_episode(self.loaded, self._sandbox, task, seed=episode_seed))
+        return self._face(self._runner.start())
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         if "task" not in options:
@@ -80,13 +83,47 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         raise ConfigError(f"environment '{self.loaded.spec.name}': no task '{options['task']}'")
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        if self._runner is None:
-            raise EnvInfraError(f"environment '{self.loaded.spec.name}': step before reset")
-        transition = self._runner.step(to_action(action, self._steps))
+        runner = self._live()
+        record = to_action(action, self._steps)
+        transition: Transition = runner.do(lambda episode: episode.step(record))
         self._steps += 1
-        self.trajectory = self._runner.episode.graded
-        observation, info = self._face(self._runner.episode)
+        self.trajectory = runner.episode.graded
+        observation, info = self._face(runner.episode)
         return observation, transition.reward, transition.terminated, transition.truncated, info
+
+    def snapshot(self) -> Snapshot:
+        """This point of the episode, to `restore`; it is kept until `Snapshot.discard`. Raises SnapshotError."""
+        return self._live().do(lambda episode: episode.snapshot())
+
+    def restore(self, snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Goes back to a snapshot of the same task; gives what `reset` gives. Raises SnapshotError."""
+        runner = self._live()
+        runner.do(lambda episode: episode.restore(snapshot))
+        self._steps, self.trajectory = len(snapshot.steps), None
+        return self._face(runner.episode)
+
+    def fork(self, n: int) -> list[McpEnv]:
+        """`n` environments in the middle of this episode, independent of it and of each other. Raises SnapshotError."""
+        snapshot = self.snapshot()
+        forks: list[McpEnv] = []
+        try:
+            for _ in range(n):
+                fork = McpEnv(self.loaded, sandbox=self._sandbox, render_mode=self.render_mode)
+                forks.append(fork)
+                fork._runner, fork._steps = _EpisodeThread(open_snapshot(snapshot)), self._steps
+                fork._face(fork._runner.start())
+        except BaseException:
+            for fork in forks:
+                fork.close()
+            raise
+        finally:
+            snapshot.discard()
+        return forks
+
+    def _live(self) -> _EpisodeThread:
+        if self._runner is None:
+            raise EnvInfraError(f"environment '{self.loaded.spec.name}': there is no episode before reset")
+        return self._runner
 
     def _face(self, episode: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
         observation = from_observation(episode.observation)
@@ -110,8 +147,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
 class _EpisodeThread:
     """One event loop in a thread, and in it one task that opens, steps and closes the episode (a rule of the SDK)."""
 
-    def __init__(self, env: LoadedEnv, sandbox: Sandbox, task: Task, seed: int) -> None:
-        self._arguments = (env, sandbox, task, seed)
+    def __init__(self, opening: AbstractAsyncContextManager[Episode]) -> None:
+        self._opening = opening
         self._opened: Future[Episode] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="gymcp-episode", daemon=True)
         self.episode: Episode
@@ -123,15 +160,14 @@ class _EpisodeThread:
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[tuple[Action, Future[Transition]] | None] = asyncio.Queue()
-        env, sandbox, task, seed = self._arguments
+        self._inbox: asyncio.Queue[tuple[Callable[[Episode], Awaitable[Any]], Future[Any]] | None] = asyncio.Queue()
         try:
-            async with open_episode(env, sandbox, task, seed=seed) as episode:
+            async with self._opening as episode:
                 self._opened.set_result(episode)
                 while item := await self._inbox.get():
-                    action, answer = item
+                    work, answer = item
                     try:
-                        answer.set_result(await episode.step(action))
+                        answer.set_result(await work(episode))
                     except Exception as error:  # the caller's thread gets it
                         answer.set_exception(error)
         except Exception as error:
@@ -139,9 +175,10 @@ class _EpisodeThread:
                 raise
             self._opened.set_exception(error)
 
-    def step(self, action: Action) -> Transition:
-        answer: Future[Transition] = Future()
-        self._loop.call_soon_threadsafe(self._inbox.put_nowait, (action, answer))
+    def do(self, work: Callable[[Episode], Awaitable[T]]) -> T:
+        """What `work` gives, done in the episode's own task."""
+        answer: Future[T] = Future()
+        self._loop.call_soon_threadsafe(self._inbox.put_nowait, (work, answer))
         return answer.result()
 
     def close(self) -> None:

@@ -2,39 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.types import Json
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.worlds.workspace import SavedWorkspace
+from gymcp.types import Json, Task
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a fresh world is made from."""
+
+    env: LoadedEnv
+    sandbox: Sandbox
+    task: Task
+    seed: int
 
 
 class World:
-    """The state of all servers of an episode together."""
+    """The servers of an episode, and the state of all of them together. Made by `open_world`."""
 
-    def __init__(self, sessions: Sequence[ToolSession]) -> None:
+    def __init__(self, origin: Origin, sessions: Sequence[ToolSession]) -> None:
+        self.origin = origin
+        self.sessions = sessions
         self.key = ""
         """Digest of the whole; of one server alone, that server's."""
         self.state_ref: str | None = None
-        """Content address of the declared state; None where no server declares one."""
+        """Content address of the recorded state; None where no server tells one."""
         self.states: dict[str, Json] = {}
         self._refs: dict[str, str] = {}
-        self._sessions = sessions
-        self._declared = [session for session in sessions if session.spec.state == "declared"]
+        self._telling = [session for session in sessions if session.tells_state]
+
+    @property
+    def is_told(self) -> bool:
+        """True where equal keys mean equal worlds; a log of calls is not a state."""
+        return all(session.spec.state != "opaque" for session in self.sessions)
 
     async def update(self) -> None:
-        """Takes note of what the last calls changed; a state seen before in the episode is not fetched again."""
-        keys = {session.spec.name: session.world_key for session in self._sessions}
-        key = next(iter(keys.values())) if len(keys) == 1 else digest(keys)
-        if key == self.key:
+        """Takes note of what the last calls changed; a state seen before in the episode is not fetched again.
+
+        Raises EnvInfraError where files have no digest.
+        """
+        for session in self.sessions:
+            await session.update()
+        for _ in range(_ATTEMPTS):
+            keys = self._keys()
+            key = next(iter(keys.values())) if len(keys) == 1 else digest(keys)
+            if key == self.key:
+                return
+            await self._record_state()
+            if self._keys() == keys:  # else files changed between digest and state
+                self.key = key
+                return
+        raise EnvInfraError("the state of the servers changes while no call is running")
+
+    def _keys(self) -> dict[str, str]:
+        return {session.spec.name: session.world_key for session in self.sessions}
+
+    async def _record_state(self) -> None:
+        if not self._telling:
             return
-        self.key = key
-        if not self._declared:
-            return
-        declared_key = digest({session.spec.name: session.world_key for session in self._declared})
-        if declared_key not in self._refs:
-            parts = {session.spec.name: await session.state() for session in self._declared}
-            state = next(iter(parts.values())) if len(self._sessions) == 1 else parts
-            self._refs[declared_key] = digest(state)
-            self.states[self._refs[declared_key]] = state
-        self.state_ref = self._refs[declared_key]
+        telling_key = digest({session.spec.name: session.world_key for session in self._telling})
+        if telling_key not in self._refs:
+            told = {session.spec.name: await session.state() for session in self._telling}
+            telling_key = digest({session.spec.name: session.world_key for session in self._telling})
+            if len(self.sessions) == 1:
+                ((address, state),) = told.values()
+            else:
+                address = digest({name: part for name, (part, _) in told.items()})
+                state = {name: part for name, (_, part) in told.items()}
+            self._refs[telling_key] = address
+            self.states[address] = state
+        self.state_ref = self._refs[telling_key]
+
+
+@contextlib.asynccontextmanager
+async def open_world(origin: Origin, saved: Mapping[str, SavedWorkspace] | None = None) -> AsyncIterator[World]:
+    """New server processes on a fresh state, or on the saved files of each server; nothing remains on the way out.
+
+    Enter and leave it in the same task. Raises EnvInfraError where a server does not start.
+    """
+    servers, task = origin.env.servers, origin.task
+    async with contextlib.AsyncExitStack() as stack:
+        sessions = []
+        for server in servers:
+            state = task.initial_state
+            if len(servers) > 1:
+                state = state.get(server.name) if isinstance(state, Mapping) else None
+            session = open_session(
+                server, origin.sandbox, initial_state=state, seed=origin.seed, saved=(saved or {}).get(server.name)
+            )
+            sessions.append(await stack.enter_async_context(session))
+        world = World(origin, sessions)
+        await world.update()
+        yield world

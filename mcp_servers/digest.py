@@ -11,3 +11,19 @@ from gymcp.types import Json
 def digest(value: Json) -> str:
     """sha256 (hex) of the canonical JSON of `value`; equal values have equal digests whatever their key order."""
     return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class DigestMemo:
+    """`digest` of records that nobody changes, such as a task's initial state, computed once for each object."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self._size = size
+        self._known: dict[int, tuple[Json, str]] = {}
+        """By identity; the object is kept, so that no other can take its place."""
+
+    def __call__(self, value: Json) -> str:
+        if id(value) not in self._known:
+            while len(self._known) >= self._size:
+                del self._known[next(iter(self._known))]
+            self._known[id(value)] = (value, digest(value))
+        return self._known[id(value)][1]

@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import subprocess
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import make_once
@@ -36,6 +36,7 @@ def native_server(
     name: str,
     program: str | type,
     *,
+    modules: Sequence[str] = (),
     mounts: Sequence[Mount] = (),
     python_path: Sequence[PurePosixPath] = (),
     limits: Limits | None = None,
@@ -45,7 +46,8 @@ def native_server(
     `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
     its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
     Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
-    server. Raises ConfigError where the source cannot be found, or uses what stays outside.
+    server. `modules` are the dotted names of further modules that the program imports. Raises ConfigError where the
+    source cannot be found, or uses what stays outside.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
@@ -53,7 +55,10 @@ def native_server(
         name=name,
         argv=("python3", "-s", "-S", "-B", "-c", _START.format(paths=paths)),
         env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
-        mounts=(Mount(source=_bundle(source), target=PROGRAM), *mounts),
+        mounts=(
+            Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
+            *mounts,
+        ),
         limits=limits or Limits(),
         state="declared",
         wire="2026-07-28",
@@ -129,16 +134,21 @@ def precompile(folder: Path) -> None:
         raise ConfigError(f"native server: {folder.name} does not compile: {(done.stdout or done.stderr).strip()}")
 
 
-def _bundle(source: str) -> Path:
-    """The folder for one program, made where it is not there yet."""
+def _bundle(source: str, modules: Mapping[str, str]) -> Path:
+    """The folder for one program, made where it is not there yet; `modules` are texts by dotted name."""
     runtime = Path(__file__).with_name("runtime.py").read_bytes()
-    key = hashlib.sha256(b"\0".join([runtime, source.encode(), repr(interpreter().version).encode()])).hexdigest()
+    texts = [source, repr(interpreter().version), *(f"{name}\0{text}" for name, text in modules.items())]
+    key = hashlib.sha256(b"\0".join([runtime, *map(str.encode, texts)])).hexdigest()
 
     def make(folder: Path) -> None:
         package = folder / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
         package.mkdir(parents=True)
         (package / "runtime.py").write_bytes(runtime)
         (folder / "server_main.py").write_text(source, encoding="utf-8")
+        for name, text in modules.items():
+            path = folder / f"{name.replace('.', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         precompile(folder)
 
     return make_once(gymcp_home() / "programs" / key[:24], make)

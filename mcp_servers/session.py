@@ -1,4 +1,4 @@
-"""A session with one sandboxed MCP server: its tools, its calls, and the state it declares."""
+"""A session with one sandboxed MCP server: its tools, its calls, and its state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import mcp
@@ -15,12 +16,16 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.runtime import canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
-from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tool_checks import fault_of_tools
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
 from gymcp.mcp_servers.transport import Violation, pipe_transport
+from gymcp.mcp_servers.worlds.digester import Digester, open_digester
+from gymcp.mcp_servers.worlds.seeds import seed_folder
+from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, Workspace, open_workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 STATE_KEY = "gymcp/stateKey"
@@ -51,19 +56,32 @@ class ToolSession:
         self._client = client
         self._process = process
         self._violation = violation
-        self._declared_key: str | None = None
+        self.workspace: Workspace | None = None
+        """Where the state is in files."""
+        self._digester: Digester | None = None
+        self._known_key = ""
         self._log = hashlib.sha256()
 
     @property
     def world_key(self) -> str:
-        """Digest of the server's state, as its spec says how the harness knows it."""
+        """Digest of the server's state, as its spec says how the harness knows it; of files, at the last `update`."""
         match self.spec.state:
-            case "declared":
-                return self._declared_key or ""
             case "opaque":
                 return self._log.hexdigest()
             case "stateless":
                 return STATELESS
+            case _:
+                return self._known_key
+
+    @property
+    def tells_state(self) -> bool:
+        """True where `state` has something to tell."""
+        return self.spec.state not in ("opaque", "stateless")
+
+    async def update(self) -> None:
+        """Takes note of what calls changed in the server's files; what a server declares came with their results."""
+        if self._digester is not None:
+            self._known_key = await self._digester.key()
 
     async def start(self, initial_state: Json, seed: int) -> None:
         """Hands over the initial state and reads the tool list. Raises EnvInfraError, IntegrityError."""
@@ -71,7 +89,7 @@ class ToolSession:
             async with self._boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
-                self._declared_key = answer.stateKey
+                self._known_key = answer.stateKey or ""
         async with self._boundary("list", self.spec.start_timeout_s):
             self.tools = await self._list_tools()
             if fault := fault_of_tools(self.tools):
@@ -130,17 +148,18 @@ class ToolSession:
             return f"tool '{name}' gave an invalid result: {str(error).splitlines()[0]}", True
         key = (result.meta or {}).get(STATE_KEY)
         if isinstance(key, str):
-            self._declared_key = key
+            self._known_key = key
         return _text(result.content), bool(result.is_error)
 
-    async def state(self) -> Json:
-        """The declared state itself; None where the server declares none."""
-        if self.spec.state != "declared":
-            return None
+    async def state(self) -> tuple[str, Json]:
+        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs."""
+        if self._digester is not None:
+            self._known_key, state = await self._digester.state(self._known_key)
+            return self._known_key, state
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        self._declared_key = answer.stateKey
-        return answer.state
+        self._known_key = answer.stateKey
+        return digest(answer.state), answer.state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
@@ -191,19 +210,27 @@ class ToolSession:
 
 @contextlib.asynccontextmanager
 async def open_session(
-    spec: ServerSpec, sandbox: Sandbox, *, initial_state: Json, seed: int
+    spec: ServerSpec, sandbox: Sandbox, *, initial_state: Json, seed: int, saved: SavedWorkspace | None = None
 ) -> AsyncIterator[ToolSession]:
     """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
 
-    Enter and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
+    `saved`: files to go on from instead of the initial state's. Enter and leave it in the same task (a rule of the
+    SDK). Raises EnvInfraError where the server does not start.
     """
     launch = spec.launch()
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
+        workspace, digester = None, None
+        if isinstance(spec.state, FileState):
+            seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
+            workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
+            digester = await stack.enter_async_context(open_digester(spec.name, spec.state, workspace, sandbox))
+            launch = replace(launch, workspace=workspace.folder, written=workspace.written, entry=workspace.entry)
         process = await stack.enter_async_context(sandbox.start(launch))
         client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
+        session.workspace, session._digester = workspace, digester
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)
         try:

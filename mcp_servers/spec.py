@@ -8,7 +8,35 @@ from typing import Literal
 
 from gymcp.mcp_servers.sandbox.spec import Image, Launch, Limits, Mount
 
-StateSource = Literal["declared", "opaque", "stateless"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestLimits:
+    """A world beyond one of these has no digest, so its episode has no score."""
+
+    bytes: int = 512_000_000
+    """Of all files together; of a database, a quarter."""
+    entries: int = 100_000
+    depth: int = 64
+    seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """The server's state is what it has written below /workspace when a call returns.
+
+    A task's ``initial_state`` is then ``{"files": ..., "commands": ...}`` (`gymcp.mcp_servers.worlds.seeds`).
+    """
+
+    kind: Literal["workspace", "sqlite", "git"] = "workspace"
+    """workspace: all files. sqlite: schema and rows of a database. git: HEAD, refs, index and work tree."""
+    path: str = "."
+    """Of the folder, database or repository, below /workspace."""
+    masks: tuple[str, ...] = ()
+    """Patterns of paths below `path` that are left out: what differs from run to run, such as ``*.log``."""
+    limits: DigestLimits = field(default_factory=DigestLimits)
+
+
+StateSource = Literal["declared", "opaque", "stateless"] | FileState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +53,8 @@ class ServerSpec:
     network: bool = False
     limits: Limits = field(default_factory=Limits)
     state: StateSource = "opaque"
-    """declared: the server tells its state (native runtime). opaque: keyed by the log of its calls. stateless: none."""
+    """declared: the server tells its state (native runtime). `FileState`: it is read from files. opaque: keyed by the
+    log of its calls. stateless: none."""
     wire: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
     start_timeout_s: float = 20.0

@@ -98,11 +98,11 @@ class Bubblewrap:
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
         command = Command(
             sandbox=self.name,
-            argv=(binary, "--args", str(document), "--", *self._server(launch)),
+            argv=(*launch.entry, binary, "--args", str(document), "--", *self._server(launch)),
             env={},
             cwd=Path("/"),
             limits=launch.limits,
-            workspace=launch.workspace,
+            workspace=launch.written or launch.workspace,
             use_cgroup=self._use_cgroup,
             spare_processes=_OWN_PROCESSES,
             fds=(info_write, program, document),
@@ -124,6 +124,8 @@ class Bubblewrap:
             arguments += _bind(mount)
         for name, value in {**ENVIRONMENT, **launch.env}.items():
             arguments += ["--setenv", name, value]
+        if launch.reads_all:
+            arguments += ["--cap-add", "CAP_DAC_READ_SEARCH"]
         return [*arguments, "--remount-ro", "/", "--chdir", str(WORKSPACE)]
 
     def _server(self, launch: Launch) -> tuple[str, ...]:

@@ -53,6 +53,12 @@ class Launch:
     """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
     network: bool = False
     limits: Limits = field(default_factory=Limits)
+    entry: tuple[str, ...] = ()
+    """Host command through which the sandbox is started, into the namespaces where the workspace is mounted."""
+    written: Path | None = None
+    """The host folder in which the server's writes to the workspace appear; None: `workspace` itself."""
+    reads_all: bool = False
+    """May read files below its mounts whatever their mode says."""
 
 
 class SandboxProcess(Protocol):

@@ -11,7 +11,9 @@
     ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
     │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
     │   ├── ServerTimeout       the server did not answer in time
-    │   └── ProtocolError       the server said something that is not MCP, too long, or too deep
+    │   ├── ProtocolError       the server said something that is not MCP, too long, or too deep
+    │   ├── DirtyReset          a fresh world is not the one its task has always started from
+    │   └── SnapshotError       a world cannot be copied, or its copy is not the same world
     ├── PolicyInfraError        the policy's server could not be reached: the episode has no score
     └── GraderError             the grader raised: the episode can be graded again
 
@@ -59,6 +61,14 @@ class ServerTimeout(EnvInfraError):
 
 class ProtocolError(EnvInfraError):
     """The server said something that is not MCP, too long, or too deeply nested."""
+
+
+class DirtyReset(EnvInfraError):
+    """A fresh world is not the one its task has always started from."""
+
+
+class SnapshotError(EnvInfraError):
+    """A world cannot be copied, or its copy is not the same world."""
 
 
 class PolicyInfraError(GymcpError):

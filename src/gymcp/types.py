@@ -87,7 +87,8 @@ class Task:
     prompts: tuple[str, ...]
     """One per user turn."""
     initial_state: Json = None
-    """Handed to the servers that declare a setup; the only part of a task that enters the sandbox."""
+    """Handed to servers that declare a setup; what those with `FileState` start from. The only part of a task that
+    enters the sandbox."""
     target: Json = None
     """What the grader compares with. Never reaches the sandbox or a prompt."""
     gold: tuple[GoldTurn, ...] = ()

@@ -18,6 +18,7 @@ from gymcp.mcp_servers.leftovers import find_leftovers
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
+from gymcp.mcp_servers.worlds.workspace import describe_workspaces
 from gymcp.paths import gymcp_home
 
 
@@ -38,6 +39,7 @@ def command(
         Finding(what="docker", works=True, detail=_docker()),
         _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
         _look("limits", _limits),
+        _look("workspaces", describe_workspaces),
         _look("cache", _cache),
         _look("leftovers", lambda: f"{len(find_leftovers())} of dead runs (remove with: gymcp clean)"),
     ]

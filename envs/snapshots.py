@@ -1,0 +1,189 @@
+"""Copies of live worlds, and points of episodes to go on from.
+
+What can copy a world faster than running its calls again is a `Capture`; the first that can, does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from gymcp.envs.world import Origin, World, open_world
+from gymcp.errors import SnapshotError
+from gymcp.mcp_servers.spec import FileState
+from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, save_workspace
+from gymcp.protocols import User
+from gymcp.types import Json, Observation, Step
+
+T = TypeVar("T")
+
+
+class WorldImage(Protocol):
+    """A world that stands still: any number of live ones can be made from it, at the same time."""
+
+    def open(self) -> AbstractAsyncContextManager[World]:
+        """A live world of its own. Raises EnvInfraError."""
+        ...
+
+    def discard(self) -> None:
+        """Frees what it holds. Harmless when called again."""
+        ...
+
+
+class Capture(Protocol):
+    """One way to copy a world."""
+
+    async def __call__(self, world: World) -> WorldImage | None:
+        """The image; None where this way is none for these servers. Raises SnapshotError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileImage:
+    """The workspaces of servers whose state is their files; new server processes start on copies of them."""
+
+    origin: Origin
+    saved: Mapping[str, SavedWorkspace]
+    """By the server's name."""
+
+    def open(self) -> AbstractAsyncContextManager[World]:
+        return open_world(self.origin, self.saved)
+
+    def discard(self) -> None:
+        for workspace in self.saved.values():
+            workspace.discard()
+
+
+async def capture_files(world: World) -> FileImage | None:
+    """An image of worlds in which every server keeps its state in files, or has none."""
+    saved: dict[str, SavedWorkspace] = {}
+    if not all(
+        isinstance(session.spec.state, FileState) or session.spec.state == "stateless" for session in world.sessions
+    ):
+        return None
+    image = FileImage(origin=world.origin, saved=saved)
+    try:
+        for session in world.sessions:
+            if session.workspace is not None:
+                saved[session.spec.name] = await save_workspace(session.workspace)
+    except BaseException:
+        image.discard()
+        raise
+    return image
+
+
+CAPTURES: tuple[Capture, ...] = (capture_files,)
+"""Tried in this order; where none fits, the recorded calls are run again on a fresh world."""
+
+
+async def capture(world: World, captures: Sequence[Capture] | None = None) -> WorldImage | None:
+    """The image by the first way that fits; None where there is none."""
+    for way in CAPTURES if captures is None else captures:
+        if (image := await way(world)) is not None:
+            return image
+    return None
+
+
+async def all_of(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """The results, all awaited at the same time; returns or raises when the last has ended.
+
+    A TaskGroup would cancel the calling task meanwhile, which the cancel scopes of its MCP sessions take for theirs.
+    """
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        if tasks:
+            await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]
+
+
+@contextlib.asynccontextmanager
+async def hosted(context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    """Enters and leaves `context` in a task of its own.
+
+    MCP sessions must end in the task in which they began, the last one first; forks end when they like.
+    """
+    opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    closing = asyncio.Event()
+
+    async def live() -> None:
+        try:
+            async with context as value:
+                opened.set_result(value)
+                await closing.wait()
+        except BaseException as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+    task = asyncio.create_task(live())
+    try:
+        yield await asyncio.shield(opened)
+    finally:
+        closing.set()
+        if not opened.done():
+            task.cancel()
+        await asyncio.wait([task])
+        if opened.done() and not opened.cancelled():
+            opened.exception()  # looked at: the caller may have left before it came
+        if not task.cancelled():
+            task.result()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A point of an episode to go on from, again and again. It outlives the episode, until `discard`."""
+
+    episode: str
+    """The id of the episode it was taken from."""
+    origin: Origin
+    initial_key: str
+    world_key: str
+    image: WorldImage | None
+    """None: its calls are run again on a fresh world."""
+    told: bool
+    """False where a server's answers must agree, too, because nothing else is known of it."""
+    observation: Observation
+    steps: tuple[Step, ...]
+    states: Mapping[str, Json]
+    turn: int
+    turn_steps: int
+    agent_s: float
+    history: str
+
+    def discard(self) -> None:
+        if self.image is not None:
+            self.image.discard()
+
+
+def parted(snapshot: Snapshot, number: int, expected: str, found: str) -> str:
+    """What to say of a replay that became another world at a step, counted from 1; 0 is the reset."""
+    calls = snapshot.steps[number - 1].action.tool_calls if number else ()
+    at = f"step {number} ({', '.join(call.name for call in calls) or 'no call'})" if number else "the reset"
+    return (
+        f"task '{snapshot.origin.task.id}': a replay parts from the record at {at}: expected {expected}, found {found}"
+    )
+
+
+async def user_again(snapshot: Snapshot) -> User:
+    """A user who has heard and said what the snapshot's has. Raises SnapshotError where they say something else."""
+    user = snapshot.origin.env.spec.user(snapshot.origin.task)
+    seen = [*(step.observation for step in snapshot.steps), snapshot.observation]
+    heard = [("", seen[0])]
+    heard += [
+        (step.action.text, after)
+        for step, after in zip(snapshot.steps, seen[1:], strict=True)
+        if not step.action.tool_calls
+    ]
+    for said, observation in heard:
+        reply = await user.reply(said)
+        if ((reply,) if reply else ()) != observation.messages:
+            raise SnapshotError(f"task '{snapshot.origin.task.id}': asked again, the user says something else")
+    return user

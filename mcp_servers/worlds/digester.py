@@ -1,0 +1,148 @@
+"""The digest of a workspace, computed by a helper in a wall of its own that can read the workspace and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import PurePosixPath
+
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, Sandbox, SandboxProcess
+from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.types import Json
+
+WORLD = PurePosixPath("/world")
+"""Where the helper sees the workspace, read-only."""
+_SLACK_S = 10.0
+_PROGRAMS = "gymcp.mcp_servers.programs"
+_PARTS = ("tree", "git", "sqlite")
+
+
+class Digester:
+    """Made by `open_digester`; serves one episode."""
+
+    def __init__(self, server: str, source: FileState, process: SandboxProcess) -> None:
+        self._server = server
+        self._timeout_s = source.limits.seconds + _SLACK_S
+        self._process = process
+        self._source = repr(source)
+        self._base: tuple[str | None, Json] = (None, None)
+        """The last state and its digest: of the next one only the difference is told."""
+
+    async def key(self) -> str:
+        """The digest of the state as it is now. Raises EnvInfraError where it has none: too large, or never at rest."""
+        return str((await self._ask({"op": "key"}))["key"])
+
+    async def state(self, key: str) -> tuple[str, Json]:
+        """(digest, the state as it is recorded); told again only where the state of `key` is not at hand."""
+        state = _states.get((self._source, key))
+        if state is None:
+            answer = await self._ask({"op": "state", "since": self._base[0]})
+            key, state = str(answer["key"]), self._merged(answer)
+            if self._base[0] is None:  # a fresh world, which other episodes of the task start from
+                _states.put((self._source, key), state)
+        self._base = (key, state)
+        return self._base
+
+    def _merged(self, answer: dict[str, Json]) -> Json:
+        try:
+            if answer["files"] is None:
+                return answer["about"]
+            old = self._base[1]["files"] if answer["since"] is not None else {}
+            removed = set(answer["removed"])
+            files = {path: entry for path, entry in old.items() if path not in removed} | answer["files"]
+            return {**answer["about"], "files": files}
+        except (KeyError, TypeError) as error:
+            raise EnvInfraError(f"server '{self._server}': the digest helper told no state: {error!r}") from error
+
+    async def _ask(self, request: dict[str, Json]) -> dict[str, Json]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                await self._process.stdin.drain()
+                line = await self._process.stdout.readline()
+                answer = json.loads(line) if line else {"error": await self._last_words()}
+        except TimeoutError:
+            answer = {"error": f"no answer within {self._timeout_s:g} s"}
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: not JSON, or longer than a line may be
+            answer = {"error": f"{error}; {await self._last_words()}"}
+        if not isinstance(answer, dict) or "error" in answer:
+            raise EnvInfraError(f"server '{self._server}': its state has no digest: {answer.get('error', '?')}")
+        if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
+            raise EnvInfraError(f"server '{self._server}': the digest helper answered without a digest")
+        return answer
+
+    async def _last_words(self) -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._process.wait()
+        return self._process.limit_hit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
+
+
+class RecentStates:
+    """The states that fresh worlds were in, as many as have no more than so many entries together."""
+
+    def __init__(self, entries: int) -> None:
+        self._room = entries
+        self._states: dict[tuple[str, str], Json] = {}
+
+    def get(self, key: tuple[str, str]) -> Json:
+        """None where it is not at hand."""
+        state = self._states.pop(key, None)
+        if state is not None:
+            self._states[key] = state  # the last one to go
+        return state
+
+    def put(self, key: tuple[str, str], state: Json) -> None:
+        self._room -= _weight(state)
+        self._states[key] = state
+        while self._room < 0 and self._states:
+            self._room += _weight(self._states.pop(next(iter(self._states))))
+
+
+def _weight(state: Json) -> int:
+    """Files and tables are counted, not their bytes: what is told of each is small."""
+    return 1 + sum(len(part) for part in state.values() if isinstance(part, dict | list))
+
+
+_states = RecentStates(20_000)
+
+
+@contextlib.asynccontextmanager
+async def open_digester(
+    server: str, source: FileState, workspace: Workspace, sandbox: Sandbox
+) -> AsyncIterator[Digester]:
+    """The helper for one workspace, until the context is left. Raises EnvInfraError where it does not start."""
+    program = _program()
+    launch = Launch(
+        argv=(*program.argv, str(WORLD), json.dumps(asdict(source))),
+        env=program.env,
+        mounts=(*program.mounts, Mount(source=workspace.folder, target=WORLD)),
+        limits=Limits(
+            memory_mb=source.limits.bytes // 2_000_000 + 512,
+            processes=8,
+            cpu_s=3600.0,
+            disk_mb=source.limits.bytes // 1_000_000 + 16,
+        ),
+        entry=workspace.entry,
+        reads_all=True,
+    )
+    async with sandbox.start(launch) as process:
+        yield Digester(server, source, process)
+
+
+def digest_program() -> str:
+    """What tells one version of the helper from another: it decides what a digest is."""
+    return _program().mounts[0].source.name
+
+
+@functools.cache
+def _program() -> ServerSpec:
+    return native_server("digest", f"{_PROGRAMS}.digest", modules=[f"{_PROGRAMS}.digest_{part}" for part in _PARTS])

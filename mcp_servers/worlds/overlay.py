@@ -1,0 +1,152 @@
+"""Overlays without privilege: one process holds the namespaces of all of them, sandboxes are started through it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner, scratch_folder
+from gymcp.mcp_servers.worlds.copying import remove_tree
+
+_PROBE_TIMEOUT_S = 10.0
+_SEPARATORS = ":,\\\n"
+
+
+class OverlayNamespace:
+    """A live mounter. Its answers take a tenth of a millisecond, so they are waited for."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={OWNER_VARIABLE: owner()},
+            cwd="/",
+            start_new_session=True,
+        )
+        self._lock = threading.Lock()
+        self.entry = (
+            "nsenter",
+            "--preserve-credentials",
+            "--user",
+            "--mount",
+            "--target",
+            str(self._process.pid),
+            "--",
+        )
+        """Runs a command among the mounts."""
+        self._expect_ok()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def mount(self, lower: Path, upper: Path, work: Path, merged: Path) -> None:
+        """Raises EnvInfraError where the kernel refuses."""
+        self._ask(["mount", *map(str, (lower, upper, work, merged))])
+
+    def unmount(self, merged: Path) -> None:
+        self._ask(["unmount", str(merged)])
+
+    def close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, request: list[str]) -> None:
+        with self._lock:
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                self._process.stdin.flush()
+            except (OSError, ValueError) as error:
+                raise EnvInfraError(f"overlay: the mounting process is gone: {error}") from error
+            self._expect_ok()
+
+    def _expect_ok(self) -> None:
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline().decode(errors="replace").strip()
+        if said != "ok":
+            raise EnvInfraError(f"overlay: {said or 'the mounting process ended'}")
+
+
+def can_be_mounted(*paths: Path) -> bool:
+    """False where a path cannot be a mount option."""
+    return not any(mark in str(path) for path in paths for mark in _SEPARATORS)
+
+
+def overlay_namespace() -> OverlayNamespace | None:
+    """This process's, made and tried out once; None where the machine cannot do it: `why_no_overlay` says why."""
+    found = _tried(os.getpid())
+    return found if isinstance(found, OverlayNamespace) else None
+
+
+def why_no_overlay() -> str:
+    found = _tried(os.getpid())
+    return found if isinstance(found, str) else ""
+
+
+_trying = threading.Lock()
+
+
+def _tried(pid: int) -> OverlayNamespace | str:
+    with _trying:
+        found = _try(pid)
+        if isinstance(found, OverlayNamespace) and not found.is_alive:
+            _try.cache_clear()  # killed: what was mounted is lost, what comes need not be
+            found = _try(pid)
+        return found
+
+
+@functools.cache
+def _try(pid: int) -> OverlayNamespace | str:
+    for program in ("nsenter", "bwrap"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    namespace: OverlayNamespace | None = None
+    if not can_be_mounted(scratch_folder()):
+        return f"{scratch_folder()} has one of the characters : , \\ in it"
+    try:
+        namespace = OverlayNamespace()
+        _probe(namespace)
+    except (EnvInfraError, OSError, subprocess.SubprocessError) as error:
+        if namespace is not None:
+            namespace.close()
+        return str(error)
+    atexit.register(lambda: namespace.close() if os.getpid() == pid else None)
+    return namespace
+
+
+def _probe(namespace: OverlayNamespace) -> None:
+    """A sandbox inside must be able to change a file, and the change must stay out of the lower folder."""
+    folder = scratch_folder() / "overlay-probe"
+    lower, upper, work, merged = (folder / name for name in ("lower", "upper", "work", "merged"))
+    try:
+        for path in (lower, upper, work, merged):
+            path.mkdir(parents=True)
+        (lower / "file").write_text("old")
+        namespace.mount(lower, upper, work, merged)
+        script = 'echo new >>"$0"/file'
+        sandbox = ("bwrap", "--unshare-user", "--unshare-pid", "--bind", "/", "/", "--proc", "/proc")
+        subprocess.run(
+            [*namespace.entry, *sandbox, "/bin/sh", "-c", script, str(merged)],
+            check=True,
+            capture_output=True,
+            timeout=_PROBE_TIMEOUT_S,
+        )
+        namespace.unmount(merged)
+        if (lower / "file").read_text() != "old" or (upper / "file").read_text() != "oldnew\n":
+            raise EnvInfraError("overlay: a write did not go where it should")
+    finally:
+        remove_tree(folder)

@@ -1,0 +1,14 @@
+"""Worlds of tests leave their baselines and seeds in a cache of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GYMCP_HOME", str(tmp_path_factory.mktemp("home")))
+        yield

@@ -1,0 +1,507 @@
+"""The digest helper, in its real wall, on trees that mean well and on trees that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import sqlite3
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.spec import DigestLimits, FileState
+from gymcp.mcp_servers.worlds.digester import Digester, open_digester
+from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
+from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.types import Json
+
+pytestmark = pytest.mark.usefixtures("bwrap")
+
+Work = Callable[[Digester], Coroutine[None, None, None]]
+
+
+def digesting(folder: Path, work: Work, source: FileState | None = None) -> None:
+    async def main() -> None:
+        workspace = Workspace(folder=folder, written=folder, seed=folder)
+        async with open_digester("desk", source or FileState(), workspace, Bubblewrap()) as digester:
+            await work(digester)
+
+    asyncio.run(main())
+
+
+def digest_of(folder: Path, **source: Json) -> tuple[str, Json]:
+    found: list[tuple[str, Json]] = []
+
+    async def work(digester: Digester) -> None:
+        found.append(await digester.state(await digester.key()))
+
+    digesting(folder, work, FileState(**source))
+    return found[0]
+
+
+def digest_here(folder: Path) -> tuple[str, Json]:
+    """The same by another helper, which has told nothing before; from inside a running loop."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return pool.submit(digest_of, folder, masks=("nothing",)).result()
+
+
+def refusal(folder: Path, **source: Json) -> str:
+    with pytest.raises(EnvInfraError) as caught:
+        digest_of(folder, **source)
+    return str(caught.value)
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_state_holds_bytes_types_modes_and_targets(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello\r\n")
+    (tmp_path / "bytes").write_bytes(b"\xff\x00")
+    (tmp_path / "large").write_bytes(b"0" * 64_001)
+    (tmp_path / "folder").mkdir(mode=0o750)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+    (tmp_path / "text").chmod(0o755)
+    _, state = digest_of(tmp_path)
+    large = hashlib.sha256(b"0" * 64_001).hexdigest()
+    assert state == {
+        "files": {
+            "text": {"type": "file", "mode": "755", "text": "hello\r\n"},
+            "bytes": {"type": "file", "mode": "644", "base64": "/wA="},
+            "large": {"type": "file", "mode": "644", "sha256": large, "size": 64_001},
+            "folder": {"type": "folder", "mode": "750"},
+            "link": {"type": "link", "mode": "777", "target": "/etc/passwd"},
+            "fifo": {"type": "fifo", "mode": "644"},
+            "socket": {"type": "socket", "mode": "755"},
+        }
+    }
+
+
+Name = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
+    lambda name: name not in (".", "..")
+)
+Leaf = st.one_of(
+    st.binary(max_size=40).map(lambda content: ("file", content)),
+    st.sampled_from(["/etc/passwd", "..", "a", "b"]).map(lambda target: ("link", target)),
+    st.just(("fifo", None)),
+)
+Node = st.recursive(
+    Leaf, lambda node: st.dictionaries(Name, node, max_size=3).map(lambda n: ("folder", n)), max_leaves=8
+)
+TreeOf = st.dictionaries(Name, st.tuples(Node, st.sampled_from([0o644, 0o600, 0o000, 0o755])), max_size=4)
+
+
+def build(folder: Path, tree: Json) -> None:
+    for name, (node, mode) in tree.items():
+        build_node(folder / name, node)
+        if node[0] != "link":
+            (folder / name).chmod(mode)
+
+
+def build_node(path: Path, node: Json) -> None:
+    kind, content = node
+    if kind == "file":
+        path.write_bytes(content)
+    elif kind == "link":
+        path.symlink_to(content)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+        for name, child in content.items():
+            build_node(path / name, child)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(TreeOf, TreeOf)
+def test_digests_are_equal_exactly_where_trees_are(left: Json, right: Json) -> None:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        build(Path(one), left)
+        build(Path(two), right)
+        equal = digest_of(Path(one))[0] == digest_of(Path(two))[0]
+        assert equal == (left == right)
+        again = Path(two) / "again"
+        again.mkdir()
+        build(again, dict(reversed(left.items())))  # other inodes, other times, another order of entries
+        assert digest_of(again)[0] == digest_of(Path(one))[0]
+
+
+def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
+    """Same size, same mtime, same instant: none of it hides a write."""
+    (tmp_path / "file").write_text("aaaa")
+    os.utime(tmp_path / "file", ns=(0, 0))
+
+    async def work(digester: Digester) -> None:
+        seen = {await digester.key()}
+        for number in range(30):
+            (tmp_path / "file").write_text(f"{number:04}")
+            os.utime(tmp_path / "file", ns=(0, 0))
+            seen.add(await digester.key())
+        (tmp_path / "file").chmod(0o600)
+        seen.add(await digester.key())
+        (tmp_path / "file").rename(tmp_path / "renamed")
+        seen.add(await digester.key())
+        assert len(seen) == 33
+
+    digesting(tmp_path, work)
+
+
+def test_of_a_changed_world_only_the_difference_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("a", "b", "folder/c"):
+        (tmp_path / name).write_text(name)
+
+    async def work(digester: Digester) -> None:
+        first = await digester.state(await digester.key())
+        (tmp_path / "b").unlink()
+        (tmp_path / "a").chmod(0o600)
+        (tmp_path / "new").write_text("new")
+        asked = await digester._ask({"op": "state", "since": first[0]})
+        assert (sorted(asked["files"]), asked["removed"]) == (["a", "new"], ["b"])
+        assert await digester.state(await digester.key()) == digest_here(tmp_path)
+        (tmp_path / "new").unlink()
+        (tmp_path / "a").chmod(0o644)
+        (tmp_path / "b").write_text("b")
+        assert await digester.state(await digester.key()) == first
+
+    digesting(tmp_path, work)
+
+
+def test_masks_leave_out_what_differs_from_run_to_run(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("1")
+    (tmp_path / "noise.log").write_text("now")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "entry").write_text("now")
+    assert list(digest_of(tmp_path, masks=("*.log", "cache"))[1]["files"]) == ["kept"]
+
+
+# --------------------------------------------------------------------------------------------------- trees that attack
+
+
+def test_a_link_is_recorded_and_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "world").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("xyz")
+    (tmp_path / "world" / "folder").symlink_to("../secret")
+    (tmp_path / "world" / "file").symlink_to("/etc/passwd")
+    (tmp_path / "world" / "loop").symlink_to("loop")
+    _, state = digest_of(tmp_path / "world")
+    assert {path: entry["target"] for path, entry in state["files"].items()} == {
+        "folder": "../secret",
+        "file": "/etc/passwd",
+        "loop": "loop",
+    }
+    for path in ("folder", "folder/key", "../secret", "/etc"):
+        assert "its state has no digest" in refusal(tmp_path / "world", path=path)
+
+
+def test_a_device_is_named_and_never_opened(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero never ends
+    except PermissionError:
+        pytest.skip("only root can make a device")
+    assert digest_of(tmp_path)[1] == {"files": {"device": {"type": "device", "mode": "644", "device": "1:5"}}}
+
+
+def test_a_sparse_file_of_a_terabyte_is_too_large(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(10**12)
+    assert "too large: more than 512000000 bytes" in refusal(tmp_path)
+
+
+def test_too_many_entries_are_too_large(tmp_path: Path) -> None:
+    for number in range(100_001):
+        os.symlink("x", tmp_path / str(number))  # noqa: PTH211 - a Path each would take most of the time
+    assert "too large: more than 100000 entries" in refusal(tmp_path)
+
+
+def test_a_hundred_thousand_entries_are_digested(tmp_path: Path) -> None:
+    for number in range(100_000):
+        os.symlink("x", tmp_path / str(number))  # noqa: PTH211
+    _, state = digest_of(tmp_path, limits=DigestLimits(seconds=60))
+    assert len(state["files"]) == 100_000
+
+
+def test_folders_nested_too_deep_are_too_large(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(70):
+        deep /= "d"
+        deep.mkdir()
+    assert "too large: folders are nested more than 64 deep" in refusal(tmp_path)
+
+
+def test_a_world_that_takes_too_long_is_too_large(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(500_000_000)
+    assert "takes more than 0.01 s" in refusal(tmp_path, limits=DigestLimits(seconds=0.01))
+
+
+def test_names_may_be_anything(tmp_path: Path) -> None:
+    names = [
+        b"new\nline",
+        b"\xff\xfe",
+        "\u202egnp.exe".encode(),
+        b'{"op": "state"}',
+        b" ",
+        b"\\",
+        "é".encode(),
+        "é".encode(),
+    ]
+    for number, name in enumerate(names):
+        (tmp_path / os.fsdecode(name)).write_text(str(number))
+    key, state = digest_of(tmp_path)
+    assert {os.fsencode(path): entry["text"] for path, entry in state["files"].items()} == {
+        name: str(number) for number, name in enumerate(names)
+    }
+    (tmp_path / os.fsdecode(b"\xff\xfe")).rename(tmp_path / os.fsdecode(b"\xff\xfd"))
+    assert digest_of(tmp_path)[0] != key
+
+
+def test_what_nobody_may_read_is_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("hidden")
+    (tmp_path / "folder" / "file").chmod(0)
+    (tmp_path / "folder").chmod(0)
+    try:
+        _, state = digest_of(tmp_path)
+        assert state["files"]["folder/file"] == {"type": "file", "mode": "0", "text": "hidden"}
+    finally:
+        (tmp_path / "folder").chmod(0o700)
+
+
+def test_a_file_that_never_stands_still_is_said_to_be_so_or_digested_whole(tmp_path: Path) -> None:
+    """Whatever the race gives: an answer, in bounded time, and the helper lives on."""
+    file, stop = tmp_path / "file", threading.Event()
+    contents = [bytes([digit]) * 3_000_000 for digit in b"ab"]
+    file.write_bytes(contents[0])
+
+    def churn() -> None:
+        while not stop.is_set():
+            for content in contents:
+                other = tmp_path / "other"
+                other.write_bytes(content)
+                other.replace(file)
+                file.unlink()
+                file.symlink_to("/etc/passwd")
+                file.unlink()
+                os.mkfifo(file)
+                file.unlink()
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    refusals: list[str] = []
+
+    async def work(digester: Digester) -> None:
+        for _ in range(20):
+            try:
+                await digester.key()
+            except EnvInfraError as error:
+                refusals.append(str(error))
+        stop.set()
+        await asyncio.to_thread(churning.join)
+        assert await digester.key() == await digester.key()
+
+    try:
+        digesting(tmp_path, work)
+    finally:
+        stop.set()
+        churning.join()
+    assert all("does not stand still" in said for said in refusals)
+
+
+def test_a_helper_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
+    async def work(digester: Digester) -> None:
+        digester._process.stdin.write(b"this is not JSON\n")  # what a crafted file may drive it to is not known
+        await digester._process.wait()
+        with pytest.raises(EnvInfraError, match="server 'desk': its state has no digest: "):
+            await digester.key()
+
+    digesting(tmp_path, work)
+
+
+# -------------------------------------------------------------------------------------------------------------- sqlite
+
+
+def database(path: Path, script: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.close()
+
+
+def test_a_database_is_its_schema_and_its_typed_rows(tmp_path: Path) -> None:
+    script = "CREATE TABLE t (a, b); INSERT INTO t VALUES (1, 'x'), (1.0, NULL), (x'ff', '1'), (9e999, 2);"
+    database(tmp_path / "db", script)
+    _, state = digest_of(tmp_path, kind="sqlite", path="db")
+    assert state == {
+        "schema": [["table", "t", "t", "CREATE TABLE t (a, b)"]],
+        "tables": {"t": [[1, "x"], [1.0, None], [{"base64": "/w=="}, "1"], [{"real": "inf"}, 2]]},
+    }
+
+
+def test_databases_are_equal_where_their_rows_are(tmp_path: Path) -> None:
+    database(tmp_path / "one", "CREATE TABLE t (a); INSERT INTO t VALUES (1), (2);")
+    database(
+        tmp_path / "two",
+        "PRAGMA journal_mode=WAL; CREATE TABLE t (a); INSERT INTO t VALUES (3), (2), (1); DELETE FROM t WHERE a=3;"
+        "VACUUM;",
+    )
+    database(tmp_path / "other", "CREATE TABLE t (a); INSERT INTO t VALUES (1), ('2');")
+    keys = [digest_of(tmp_path, kind="sqlite", path=name)[0] for name in ("one", "two", "other")]
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_rows_of_a_live_database_are_seen_when_they_are_committed(tmp_path: Path, journal: str) -> None:
+    connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    connection.execute(f"PRAGMA journal_mode={journal}")
+    connection.execute("CREATE TABLE t (a)")
+
+    async def work(digester: Digester) -> None:
+        seen = [await digester.key()]
+        connection.execute("INSERT INTO t VALUES (1)")
+        seen.append(await digester.key())
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO t VALUES (2)")
+        seen.append(await digester.key())
+        connection.execute("COMMIT")
+        seen.append(await digester.key())
+        connection.execute("DELETE FROM t WHERE a = 2")
+        seen.append(await digester.key())
+        assert seen[0] != seen[1] == seen[2] != seen[3]
+        assert seen[4] == seen[1]
+
+    digesting(tmp_path, work, FileState(kind="sqlite", path="db"))
+    connection.close()
+
+
+def test_a_damaged_database_is_a_state_like_any_other(tmp_path: Path) -> None:
+    database(tmp_path / "db", "CREATE TABLE t (a); INSERT INTO t VALUES (zeroblob(20000));")
+    whole = (tmp_path / "db").read_bytes()
+    keys = {digest_of(tmp_path, kind="sqlite", path="db")[0]}
+    for content in (b"no database", whole[:5000], whole[:100] + b"\xff" * 200 + whole[300:]):
+        (tmp_path / "db").write_bytes(content)
+        key, state = digest_of(tmp_path, kind="sqlite", path="db")
+        assert "unreadable" in state
+        keys.add(key)
+    assert len(keys) == 4
+
+
+def test_a_database_cannot_run_for_ever(tmp_path: Path) -> None:
+    database(tmp_path / "db", "CREATE TABLE t (a); INSERT INTO t VALUES (1);")
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT max(i) FROM n"
+    database(tmp_path / "db", f"CREATE VIEW v AS {endless};")  # a view is schema: it is not run
+    assert list(digest_of(tmp_path, kind="sqlite", path="db")[1]["tables"]) == ["t"]
+    swap = (
+        "PRAGMA writable_schema=ON; UPDATE sqlite_master SET type='table' WHERE name='v'; PRAGMA writable_schema=OFF;"
+    )
+    database(tmp_path / "db", swap)  # a view that says it is a table
+    with contextlib.suppress(EnvInfraError):  # refused or unreadable, by the version of sqlite; never endless
+        digest_of(tmp_path, kind="sqlite", path="db", limits=DigestLimits(seconds=1.0))
+
+
+def test_a_database_behind_a_link_or_a_fifo_is_none(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fifo")
+    empty = {"schema": [], "tables": {}}
+    for name in ("link", "fifo", "absent"):
+        assert digest_of(tmp_path, kind="sqlite", path=name)[1] == empty
+
+
+# ----------------------------------------------------------------------------------------------------------------- git
+
+
+def git(folder: Path, *arguments: str, **env: str) -> None:
+    environment = {"PATH": os.environ["PATH"], **FIXED_ENVIRONMENT, "HOME": "/nonexistent", **env}
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=environment)
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "a").write_text("1")
+    git(folder, "add", "a")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+pytest_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@pytest_git
+def test_a_repository_is_head_refs_index_and_work_tree(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo")
+    git(folder, "tag", "v1")
+    (folder / "b").write_text("new")
+    _, state = digest_of(tmp_path, kind="git", path="repo")
+    commit = state["refs"]["refs/heads/main"]
+    assert len(commit) == 40
+    assert state == {
+        "head": "ref: refs/heads/main",
+        "refs": {"refs/heads/main": commit, "refs/tags/v1": commit},
+        "index": [["a", "100644", "56a6051ca2b02b04ef92d5150c9ef600403cb1de", 0]],
+        "files": {
+            "a": {"type": "file", "mode": "644", "text": "1"},
+            "b": {"type": "file", "mode": "644", "text": "new"},
+        },
+    }
+
+
+@pytest_git
+def test_repositories_are_equal_whatever_git_has_packed_or_refreshed(tmp_path: Path) -> None:
+    one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
+    git(two, "gc", "-q")
+    git(two, "pack-refs", "--all")
+    git(two, "update-index", "--index-version", "4")
+    os.utime(two / "a", ns=(5, 5))
+    git(two, "status")
+    before = digest_of(tmp_path, kind="git", path="one")[0]
+    assert digest_of(tmp_path, kind="git", path="two")[0] == before
+    seen = {before}
+    for arguments in (("branch", "other"), ("checkout", "-q", "other"), ("rm", "-q", "--cached", "a")):
+        git(one, *arguments)
+        seen.add(digest_of(tmp_path, kind="git", path="one")[0])
+    assert len(seen) == 4
+
+
+def test_a_repository_that_is_elsewhere_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("gitdir: ../other")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".git").symlink_to("/etc")
+    assert digest_of(tmp_path, kind="git")[1]["files"][".git"]["text"] == "gitdir: ../other"
+    assert digest_of(tmp_path, kind="git", path="linked")[1]["files"][".git"]["target"] == "/etc"
+
+
+@pytest_git
+def test_settings_of_a_repository_run_nothing(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo")
+    before = digest_of(tmp_path, kind="git", path="repo")[0]
+    git(folder, "config", "core.fsmonitor", "touch /world/repo/ran")
+    git(folder, "config", "core.pager", "touch /world/repo/ran")
+    assert digest_of(tmp_path, kind="git", path="repo")[0] == before
+
+
+@pytest.mark.parametrize("content", [b"", b"DIRC", b"DIRC" + b"\xff" * 200, b"DIRC\0\0\0\4\0\0\0\1" + b"\xff" * 80])
+def test_a_crafted_index_is_unreadable_and_nothing_worse(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "index").write_bytes(content)
+    (tmp_path / ".git" / "HEAD").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / ".git" / "packed-refs")
+    _, state = digest_of(tmp_path, kind="git")
+    assert state["index"].keys() == {"unreadable"}
+    assert (state["head"], state["refs"]) == (None, {})
