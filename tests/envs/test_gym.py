@@ -75,7 +75,7 @@ def test_gymnasium_make_finds_the_catalog() -> None:
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="no task matches 'nope"):
         McpEnv(BANK, tasks="nope*")
-    with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, none"):
+    with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, docker, none"):
         McpEnv(BANK, sandbox="jail")
     with pytest.raises(ConfigError, match="no environment 'nope'; have bfcl"):
         McpEnv("nope")
