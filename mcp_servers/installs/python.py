@@ -5,6 +5,7 @@ The virtualenv is for the sandbox's interpreter and works at another place than 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -28,6 +29,8 @@ from gymcp.mcp_servers.installs.folders import INSIDE, last_words, machine, run_
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox import interpreter
 
+OLDEST = (3, 10)
+"""Of the Pythons that a lock serves where the packages allow; the SDK needs it."""
 _ELF = b"\x7fELF"
 _NO_WHEEL = re.compile(r"no (usable |compatible )?wheels?|building is disabled|source distribution", re.IGNORECASE)
 _NO_BUILD = "gymcp takes wheels only: building in a sandbox is not there yet"
@@ -49,7 +52,7 @@ def resolve(wanted: Wanted) -> LockedServer:
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
         try:
-            run_tool(argv, who, cwd=Path(made), stdin=line + "\n")
+            _resolve_widely(argv, who, line)
         except UsageError as error:
             hint = f"; {_NO_BUILD}" if _NO_WHEEL.search(str(error)) else ""
             raise ConfigError(f"{error}{hint}") from error
@@ -69,6 +72,15 @@ def resolve(wanted: Wanted) -> LockedServer:
         python=content.get("requires-python", ""),
         packages=packages,
     )
+
+
+def _resolve_widely(argv: list[str], who: str, line: str) -> None:
+    """For older Pythons too where that can be: a lock made here is to serve other machines. Else from this one on."""
+    if interpreter().version > OLDEST:
+        with contextlib.suppress(UsageError):
+            run_tool([*argv, "--python-version", ".".join(map(str, OLDEST))], who, stdin=line + "\n")
+            return
+    run_tool(argv, who, stdin=line + "\n")
 
 
 def platform_name() -> str:

@@ -16,6 +16,7 @@ LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 CLOCK = "uvx mcp-server-time==2026.10.19"
 
 
+@pytest.mark.slow
 def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
     """Every shell block is run and every Python block with a file name is written, in order, in one folder."""
     env = {**os.environ, "PATH": f"{GYMCP.parent}:{os.environ['PATH']}"}
