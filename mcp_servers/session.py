@@ -182,7 +182,9 @@ async def open_session(
 
     Enter and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
     """
-    launch = Launch(argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits)
+    launch = Launch(
+        argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits, fork=spec.fork
+    )
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gymcp.mcp_servers.sandbox.spec import Limits, Mount
+from gymcp.mcp_servers.sandbox.spec import Forkable, Limits, Mount
 
 StateSource = Literal["declared", "opaque", "stateless"]
 
@@ -26,5 +26,10 @@ class ServerSpec:
     """declared: the server tells its state (native runtime). opaque: keyed by the log of its calls. stateless: none."""
     wire: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
+    fork: Forkable | None = None
+    """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`): only for
+    single-threaded first-party programs that run no code of the model's and signal no other process. The wall of a forked server
+    is its own too, with two things weaker: what the program does while it is imported, it does once for all episodes and before
+    any filter; and all episodes share one memory layout."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""

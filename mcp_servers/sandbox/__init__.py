@@ -7,10 +7,11 @@ from collections.abc import Callable
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
-from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox.spec import Forkable, Launch, Limits, Mount, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 __all__ = [
+    "Forkable",
     "Interpreter",
     "Launch",
     "Limits",

@@ -76,6 +76,16 @@ class ProcessEnd:
         else:
             loop.add_reader(self._fd, self._on_end)
 
+    @classmethod
+    def of(cls, pidfd: int) -> ProcessEnd:
+        """By a handle that is at hand already, which is taken over."""
+        end = cls.__new__(cls)
+        loop = asyncio.get_running_loop()
+        end.gone = loop.create_future()
+        end._fd = pidfd
+        loop.add_reader(pidfd, end._on_end)
+        return end
+
     def kill(self) -> None:
         if self._fd >= 0:
             with contextlib.suppress(ProcessLookupError):
@@ -92,7 +102,7 @@ class ProcessEnd:
             self._fd = -1
 
 
-class _Tail(asyncio.Protocol):
+class Tail(asyncio.Protocol):
     """Reads for ever, keeps the end."""
 
     def __init__(self, size: int) -> None:
@@ -130,7 +140,7 @@ class Running:
         self._closing = False
         self._outer = ProcessEnd(popen.pid)
         self._outer.gone.add_done_callback(self._on_end)
-        self._tail = _Tail(command.limits.stderr_bytes)
+        self._tail = Tail(command.limits.stderr_bytes)
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,65 @@
+"""A sandbox that keeps templates: servers that can be forked are, all others start as ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.template import Template, open_template
+
+class WarmSandbox:
+    """Another sandbox, with a template for every kind of launch that names a `Forkable`. Made by `warmed`."""
+
+    def __init__(self, inner: Bubblewrap, stack: AsyncExitStack) -> None:
+        self._inner = inner
+        self._stack = stack
+        self._templates: dict[str, Template] = {}
+        self._making = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def confined(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        self._inner.check()
+
+    def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        # a network or a folder of the host would be all cells' together
+        shared = launch.network or launch.workspace is not None or any(mount.writable for mount in launch.mounts)
+        return self._inner.start(launch) if launch.fork is None or shared else self._fork(launch)
+
+    @asynccontextmanager
+    async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+        template = await self.template(launch)
+        async with template.start(launch) as process:
+            yield process
+
+    async def template(self, launch: Launch) -> Template:
+        """The one for this program, sandbox settings and limits; a new one where the last has ended."""
+        key = repr(launch)
+        async with self._making:
+            found = self._templates.get(key)
+            if found is None or found.dead:
+                found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                self._templates[key] = found
+            return found
+
+
+@asynccontextmanager
+async def warmed(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
+    """The sandbox with templates while the context lasts, where it can keep some; else the sandbox itself.
+
+    For as many episodes as one event loop runs. The templates end with the context, and with the harness.
+    """
+    if not isinstance(sandbox, Bubblewrap):
+        yield sandbox
+        return
+    async with AsyncExitStack() as stack:
+        yield WarmSandbox(sandbox, stack)
