@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import socket
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gymcp.mcp_servers.leftovers import owner
@@ -23,17 +23,22 @@ _END_TIMEOUT_S = 10.0
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
 class Ends:
     """The descriptors of one cell that its server gets, closed here when they were sent."""
 
-    fds: tuple[int, ...]
-    """Wire, standard error, orders."""
-    cgroup_fds: tuple[int, ...]
+    def __init__(self, fds: tuple[int, ...], cgroup_fds: tuple[int, ...]) -> None:
+        self.fds = fds
+        """Wire, standard error, orders."""
+        self.cgroup_fds = cgroup_fds
 
     def close(self) -> None:
+        """Harmless when they are closed."""
         for fd in (*self.fds, *self.cgroup_fds):
             os.close(fd)
+        self.fds = self.cgroup_fds = ()
+
+
+Copy = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
 
 
 class ForkedProcess:
@@ -42,7 +47,8 @@ class ForkedProcess:
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
 
-    def __init__(self, limits: Limits, *, use_cgroup: bool) -> None:
+    def __init__(self, limits: Limits, copy: Copy, *, use_cgroup: bool) -> None:
+        self._copy = copy
         self.limits = limits
         self.workspace: Path | None = None
         self.spare_processes = FIRST_PROCESSES
@@ -124,7 +130,9 @@ class ForkedProcess:
             self._limit = process_limit(self.limits)
 
     async def close(self) -> None:
-        """Ends the cell, or, while copies of its server live in it, only the server."""
+        """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
+        if self._closing:
+            return
         self._closing = True
         watchdog().remove(self)
         if self._tail_transport is not None:
@@ -152,9 +160,12 @@ class ForkedProcess:
             if origin._copies == 0 and origin._closing:
                 await origin._end_cell()
 
-    def first_process(self) -> int:
-        """A handle of process 1 of the cell; the caller closes it. Raises ProcessLookupError."""
-        return os.pidfd_open(self.pid)
+    async def fork(self, count: int) -> list[ForkedProcess]:
+        """Copies of the server as it is between two calls, each in a cell of its own; the caller closes them.
+
+        Raises CannotFork where it is not fit for that.
+        """
+        return await self._copy(self, count)
 
 
 def _process_of(pidfd: int) -> int:

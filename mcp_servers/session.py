@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import mcp
@@ -71,6 +71,16 @@ class ToolSession:
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
                 self._declared_key = answer.stateKey
             self.tools = await self._list_tools()
+
+    @property
+    def process(self) -> SandboxProcess:
+        return self._process
+
+    async def resume(self, origin: ToolSession) -> None:
+        """Goes on where `origin` is, whose server this one's is a copy of."""
+        self.tools = origin.tools
+        self._declared_key = origin._declared_key
+        self._log = origin._log.copy()
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -185,16 +195,25 @@ async def open_session(
     launch = Launch(
         argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits, fork=spec.fork
     )
+    async with sandbox.start(launch) as process:
+        async with connected(spec, process, lambda session: session.start(initial_state, seed)) as session:
+            yield session
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    spec: ServerSpec, process: SandboxProcess, begin: Callable[[ToolSession], Awaitable[None]]
+) -> AsyncIterator[ToolSession]:
+    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task."""
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        process = await stack.enter_async_context(sandbox.start(launch))
         client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
         async with session._boundary("connect", spec.start_timeout_s):
             await stack.enter_async_context(client)
         try:
-            await session.start(initial_state, seed)
+            await begin(session)
             yield session
         except BaseException as error:
             failure = error  # kept out of the client's task group, which would wrap it into an ExceptionGroup

@@ -110,7 +110,7 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             if not order:
                 return
             if "inside" in order:
-                _make_inside(fds, settings)
+                _make_inside(order["inside"], fds, settings)
             else:
                 pid = _clone(_CELL)
                 if pid == 0:
@@ -123,11 +123,12 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
                 os.close(received)
 
 
-def _make_inside(fds: list[int], settings: _Settings) -> None:
-    """An empty cell inside another, for a copy of its server. fds: where it answers, the other's first process, cgroups."""
+def _make_inside(count: int, fds: list[int], settings: _Settings) -> None:
+    """Empty cells inside another, for copies of its server. fds: where they answer, the other's user and PID namespaces, then
+    for each new cell as many cgroups to join."""
     helper = os.fork()
     if helper == 0:
-        _enter_and_make(fds, settings)
+        _enter_and_make(count, fds, settings)
     os.waitpid(helper, 0)
 
 
@@ -169,28 +170,29 @@ def _live(fds: list[int], settings: _Settings) -> None:
 
 
 @_or_exit
-def _enter_and_make(fds: list[int], settings: _Settings) -> None:
-    outer = fds[1]
+def _enter_and_make(count: int, fds: list[int], settings: _Settings) -> None:
+    answer, user, pid, *cgroups = fds
+    each = len(cgroups) // count
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))  # the server in there must not find a process to take over
-    _check(_libc.setns(outer, _NEW_USER | _NEW_PID))
-    inner = os.fork()  # only a process that lives in the namespace can make one below it
-    if inner == 0:
+    _check(_libc.setns(user, _NEW_USER))
+    _check(_libc.setns(pid, _NEW_PID))
+    if os.fork():  # only a process that lives in the namespace can make one below it
+        os.wait()
+        return
+    for index in range(count):
         if _clone(_CELL) == 0:
-            _wait_empty(fds, settings)
-        os._exit(0)
-    os.waitpid(inner, 0)
+            _wait_empty(index, answer, cgroups[index * each : (index + 1) * each], settings)
 
 
 @_or_exit
-def _wait_empty(fds: list[int], settings: _Settings) -> None:
+def _wait_empty(index: int, answer: int, cgroups: list[int], settings: _Settings) -> None:
     """Process 1 of a cell for a copy that is still to come."""
-    answer, _, *cgroups = fds
     _furnish(settings, cgroups)
     handles = [os.open(f"{PROC}/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
     life, held = os.pipe()
     _cover_proc()
     with socket.socket(fileno=answer) as sock:
-        _send(sock, {}, [os.pidfd_open(os.getpid()), held, *handles])
+        _send(sock, {"made": index}, [os.pidfd_open(os.getpid()), held, *handles])
     null = os.open("/dev/null", os.O_RDWR)
     _arrange([null, null, null, life])
     _drop_rights()

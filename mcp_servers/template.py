@@ -10,19 +10,23 @@ import itertools
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+import weakref
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gymcp.errors import EnvInfraError, ServerDied
+from gymcp.errors import CannotFork, EnvInfraError, ServerDied
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
+from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 
 SPAWNER = PurePosixPath("/srv/spawner.py")
 START_TIMEOUT_S = 20.0
+COPY_TIMEOUT_S = 10.0
+MAX_COPIES = 16
+"""At a time: so many descriptors fit into one message."""
 _LOWEST_FD = 64
 """Below, a shell uses numbers of its own."""
 _MAX_MESSAGE = 65_536
@@ -76,6 +80,7 @@ class Template:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._cells: dict[int, ForkedProcess] = {}
+        self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
 
     async def begin(self, order: dict[str, Any]) -> None:
         async with asyncio.timeout(START_TIMEOUT_S):
@@ -116,7 +121,7 @@ class Template:
     async def start(self, launch: Launch) -> AsyncIterator[ForkedProcess]:
         """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone."""
         try:
-            cell = ForkedProcess(launch.limits, use_cgroup=self._use_cgroup)
+            cell = self._cell(launch.limits)
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
@@ -140,12 +145,67 @@ class Template:
         async with asyncio.timeout(START_TIMEOUT_S):
             return await waiting
 
-    async def make_inside(self, fds: Sequence[int]) -> None:
-        """An empty cell inside another one; it answers over the first of `fds` (see `spawner.py`)."""
-        await self._control.send({"inside": 1}, fds)
+    def _cell(self, limits: Limits) -> ForkedProcess:
+        return ForkedProcess(limits, self._copy, use_cgroup=self._use_cgroup)
 
-    def close(self) -> None:
+    async def _copy(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
+        orders = Channel(live.orders)
+        copies: list[ForkedProcess] = []
+        try:
+            async with asyncio.timeout(COPY_TIMEOUT_S):
+                await orders.send({"check": True})
+                answer, _ = await orders.receive()
+                if answer.get("refused", "it has ended"):
+                    raise CannotFork(f"server of process {live.pid}: {answer.get('refused', 'it has ended')}")
+                copies += [self._cell(live.limits) for _ in range(count)]
+                await self._fill(live, orders, copies)
+        except (OSError, TimeoutError) as error:
+            failure = ServerDied(self._say(f"process {live.pid} could not be copied: {error}"))
+            await self._close_all(copies)
+            raise failure from error
+        except BaseException:
+            await self._close_all(copies)
+            raise
+        self._copies.update(copies)
+        return copies
+
+    async def _fill(self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess]) -> None:
+        """Has a cell made for each copy, then has the live server fork into all of them."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        answers = Channel(ours)
+        with contextlib.ExitStack() as opened:
+            opened.callback(ours.close)
+            places = [os.open(f"/proc/{live.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "pid")]
+            for fd in places:
+                opened.callback(os.close, fd)
+            joins = [fd for copy in copies for fd in copy.ends.cgroup_fds]
+            await self._control.send({"inside": len(copies)}, (theirs.fileno(), *places, *joins))
+            theirs.close()
+            for _ in copies:
+                answer, handles = await answers.receive()
+                if not answer:
+                    raise ConnectionError("a cell was not made")
+                copy = copies[answer["made"]]
+                first, *rest = handles
+                await copy.open(first, origin=live)
+                await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
+                copy.ends.close()
+                for fd in rest:
+                    os.close(fd)
+            await orders.send({"settle": True})
+            settled, _ = await orders.receive()
+            if any(settled.get("settled", [1])):
+                raise ConnectionError(copies[0].stderr_tail())
+
+    async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
+        for copy in copies:
+            copy.ends.close()
+            await copy.close()
+
+    async def close(self) -> None:
+        """Copies that nobody closed are closed, so that no descriptor of theirs stays open."""
         self._end()
+        await self._close_all(self._copies)
         self._control.sock.close()
 
 
@@ -179,7 +239,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
                 await template.begin(order)
                 yield template
             finally:
-                template.close()
+                await template.close()
 
 
 async def _ready(sock: socket.socket, *, to_write: bool) -> None:
