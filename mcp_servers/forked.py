@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import re
 import socket
@@ -20,6 +21,7 @@ from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_
 FIRST_PROCESSES = 1
 """Process 1 of a cell belongs to the sandbox."""
 _END_TIMEOUT_S = 10.0
+log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
@@ -149,8 +151,11 @@ class ForkedProcess:
     async def _end_cell(self) -> None:
         if self._first is not None:
             self._first.kill()
-            async with asyncio.timeout(_END_TIMEOUT_S):
-                await self._first.gone
+            try:
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await self._first.gone
+            except TimeoutError:
+                log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
             self._first.close()
         if self.cgroup is not None:
             self.cgroup.remove()

@@ -195,9 +195,11 @@ async def open_session(
     launch = Launch(
         argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits, fork=spec.fork
     )
-    async with sandbox.start(launch) as process:
-        async with connected(spec, process, lambda session: session.start(initial_state, seed)) as session:
-            yield session
+    async with (
+        sandbox.start(launch) as process,
+        connected(spec, process, lambda session: session.start(initial_state, seed)) as session,
+    ):
+        yield session
 
 
 @contextlib.asynccontextmanager

@@ -83,6 +83,7 @@ def main() -> None:
     order, _ = _receive(control)
     settings = _Settings(order)
     sys.path[:1] = order["path"]  # in place of this file's folder
+    sys.argv[:] = ["-c"]  # as where it is started
     settings.program = importlib.import_module(order["module"])
     getattr(settings.program, "preload", lambda: None)()
     gc.collect()

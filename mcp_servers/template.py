@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import itertools
 import json
+import math
 import os
 import socket
 import weakref
@@ -16,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gymcp.errors import CannotFork, EnvInfraError, ServerDied
+from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.process import uninterrupted
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 
 SPAWNER = PurePosixPath("/srv/spawner.py")
@@ -27,6 +29,8 @@ START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
 MAX_COPIES = 16
 """At a time: so many descriptors fit into one message."""
+_WALL_PROCESSES = 4096
+"""In the wall as a whole, where no cgroup holds each cell's; the spawner alone needs a handful."""
 _LOWEST_FD = 64
 """Below, a shell uses numbers of its own."""
 _MAX_MESSAGE = 65_536
@@ -74,7 +78,8 @@ class Template:
 
     def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool) -> None:
         self.process = process
-        self.dead = False
+        self.gone = asyncio.Event()
+        """Set once nothing can be forked from it any more."""
         self._control = control
         self._use_cgroup = use_cgroup
         self._numbers = itertools.count(1)
@@ -83,9 +88,12 @@ class Template:
         self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
 
     async def begin(self, order: dict[str, Any]) -> None:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await self._control.send(order)
-            answer, _ = await self._control.receive()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._control.send(order)
+                answer, _ = await self._control.receive()
+        except (OSError, TimeoutError) as error:
+            raise EnvInfraError(self._say(f"does not start: {error}")) from error
         if "ready" not in answer:
             raise EnvInfraError(answer.get("failed") or self._say("the program cannot be imported"))
         asyncio.get_running_loop().add_reader(self._control.sock, self._listen)
@@ -106,8 +114,8 @@ class Template:
                 self._cells.pop(message["ended"]).ended(message["status"])
 
     def _end(self) -> None:
-        if not self.dead:
-            self.dead = True
+        if not self.gone.is_set():
+            self.gone.set()
             asyncio.get_running_loop().remove_reader(self._control.sock)
             for waiting in self._waiting.values():
                 if not waiting.done():
@@ -129,7 +137,7 @@ class Template:
             await cell.open(pidfd)
             yield cell
         finally:
-            await asyncio.shield(cell.close())
+            await uninterrupted(cell.close())
 
     async def _ask(self, cell: ForkedProcess) -> int:
         number = next(self._numbers)
@@ -142,8 +150,12 @@ class Template:
             raise ServerDied(self._say("has ended")) from error
         finally:
             cell.ends.close()
-        async with asyncio.timeout(START_TIMEOUT_S):
-            return await waiting
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                pidfd: int = await waiting
+        except TimeoutError as error:
+            raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
+        return pidfd
 
     def _cell(self, limits: Limits) -> ForkedProcess:
         return ForkedProcess(limits, self._copy, use_cgroup=self._use_cgroup)
@@ -219,6 +231,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
     wall = replace(
         launch,
         argv=("python3", "-s", "-S", "-B", str(SPAWNER), str(fd)),
+        limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
         mounts=(Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER), *launch.mounts),
         spawner=True,
         fds=(fd,),
@@ -228,9 +241,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         "path": list(launch.fork.path),
         "module": launch.fork.module,
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
-        "filter": base64.b64encode(
-            seccomp.program(network=False, hidden_memory=hidden_memory, alone=True)
-        ).decode(),
+        "filter": base64.b64encode(seccomp.program(network=False, hidden_memory=hidden_memory, alone=True)).decode(),
     }
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
+
+log = logging.getLogger(__name__)
+
 
 class WarmSandbox:
     """Another sandbox, with a template for every kind of launch that names a `Forkable`. Made by `warmed`."""
@@ -18,6 +23,7 @@ class WarmSandbox:
         self._stack = stack
         self._templates: dict[str, Template] = {}
         self._making = asyncio.Lock()
+        self._refused = False
 
     @property
     def name(self) -> str:
@@ -26,6 +32,10 @@ class WarmSandbox:
     @property
     def confined(self) -> bool:
         return True
+
+    @property
+    def templates(self) -> list[Template]:
+        return list(self._templates.values())
 
     def check(self) -> None:
         self._inner.check()
@@ -37,16 +47,27 @@ class WarmSandbox:
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
-        template = await self.template(launch)
-        async with template.start(launch) as process:
+        try:
+            template = await self.template(launch)
+        except EnvInfraError as error:
+            if not self._refused:
+                log.warning("%s: every server is started anew instead: %s", self.name, error)
+            self._refused = True
+            template = None
+        async with template.start(launch) if template else self._inner.start(launch) as process:
             yield process
 
-    async def template(self, launch: Launch) -> Template:
-        """The one for this program, sandbox settings and limits; a new one where the last has ended."""
+    async def template(self, launch: Launch) -> Template | None:
+        """The one for this program, sandbox settings and limits; a new one where the last has ended.
+
+        None where one could not be made before. Raises EnvInfraError where it cannot be made.
+        """
         key = repr(launch)
         async with self._making:
+            if self._refused:
+                return None
             found = self._templates.get(key)
-            if found is None or found.dead:
+            if found is None or found.gone.is_set():
                 found = await self._stack.enter_async_context(open_template(self._inner, launch))
                 self._templates[key] = found
             return found

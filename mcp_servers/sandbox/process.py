@@ -274,7 +274,7 @@ async def run(command: Command) -> AsyncIterator[Running]:
         await process.open()
         yield process
     finally:
-        await _uninterrupted(process.close())
+        await uninterrupted(process.close())
 
 
 def _spawn(command: Command) -> Running:
@@ -332,7 +332,7 @@ async def _readable(fd: int, timeout_s: float) -> None:
         loop.remove_reader(fd)
 
 
-async def _uninterrupted(work: Coroutine[None, None, None]) -> None:
+async def uninterrupted(work: Coroutine[None, None, None]) -> None:
     """Awaits to the end even when cancelled, and then says so."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
