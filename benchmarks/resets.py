@@ -1,7 +1,8 @@
 """How fast clean worlds come: resets, calls and forks, against what one would do without gymcp, in the same run.
 
-Prints a table; with --json one object. Every reset is a new process behind a wall of its own, set up and with its tools listed.
-Baselines: a server of the MCP SDK spawned per episode by the SDK's own stdio client, and a bare interpreter under bubblewrap.
+Prints a table; with --json one object. Every reset is a new process behind a wall of its own, set up and with its tools
+known. Baselines: a server of the MCP SDK spawned per episode by the SDK's own stdio client, and a bare interpreter
+under bubblewrap.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ def main() -> None:
     args = parser.parse_args()
     sandbox = get_sandbox("bwrap")
     sandbox.check()
-    results = asyncio.run(_measure(sandbox, 1 if args.quick else 5))
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "server.py")
+        program.write_text(SDK_SERVER)
+        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
+        results = asyncio.run(_measure(sandbox, sdk, 1 if args.quick else 5))
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
     if args.json:
         print(json.dumps({"name": "resets", "machine": machine, "results": [asdict(result) for result in results]}))
@@ -92,28 +97,24 @@ def main() -> None:
     Console().print(table)
 
 
-async def _measure(sandbox: Sandbox, scale: int) -> list[Result]:
+async def _measure(sandbox: Sandbox, sdk: mcp.StdioServerParameters, scale: int) -> list[Result]:
     started = native_server("counter", Counter)
     forked = native_server("counter", Counter, start="fork")
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "server.py")
-        program.write_text(SDK_SERVER)
-        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
-        async with warmed(sandbox) as warm:
-            async with open_session(forked, warm, initial_state={}, seed=0):
-                pass  # the template is there
-            resets = {
-                "SDK server per episode": await _rate(lambda: _sdk_reset(sdk), 8 * scale),
-                "bare interpreter in bwrap": await _rate(lambda: _bare_start(sandbox), 40 * scale),
-                "native, started": await _rate(lambda: _reset(started, sandbox), 40 * scale),
-                "native, forked": await _rate(lambda: _reset(forked, warm), 80 * scale),
-            }
-            calls = {
-                "SDK server, SDK client": await _calls(lambda: _sdk_caller(sdk), 5 * scale),
-                "bare pipes": await _calls(_pipe_caller, 40 * scale),
-                "native, recorded and digested": await _calls(lambda: _caller(forked, warm), 20 * scale),
-            }
-            forks = await _forks(forked, warm, 4 * scale)
+    async with warmed(sandbox) as warm:
+        async with open_session(forked, warm, initial_state={}, seed=0):
+            pass  # the template is there
+        resets = {
+            "SDK server per episode": await _rate(lambda: _sdk_reset(sdk), 8 * scale),
+            "bare interpreter in bwrap": await _rate(lambda: _bare_start(sandbox), 40 * scale),
+            "native, started": await _rate(lambda: _reset(started, sandbox), 40 * scale),
+            "native, forked": await _rate(lambda: _reset(forked, warm), 80 * scale),
+        }
+        calls = {
+            "SDK server, SDK client": await _calls(lambda: _sdk_caller(sdk), 5 * scale),
+            "bare pipes": await _calls(_pipe_caller, 40 * scale),
+            "native, recorded and digested": await _calls(lambda: _caller(forked, warm), 20 * scale),
+        }
+        forks = await _forks(forked, warm, 4 * scale)
     return [
         *_against(resets, f"resets/s @{AT_ONCE}", "SDK server per episode"),
         *_against(calls, f"calls/s @{SESSIONS}", "SDK server, SDK client"),

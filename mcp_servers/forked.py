@@ -18,6 +18,8 @@ from gymcp.mcp_servers.sandbox.process import ProcessEnd, Tail
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
 
+UNKNOWN_STATUS = -1
+"""Of a copy, whose process 1 nobody here could wait for."""
 FIRST_PROCESSES = 1
 """Process 1 of a cell belongs to the sandbox."""
 _END_TIMEOUT_S = 10.0
@@ -87,6 +89,7 @@ class ForkedProcess:
         self._origin = origin
         if origin is not None:
             origin._copies += 1
+            self.ended(UNKNOWN_STATUS)
         self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=self.limits.line_bytes)
         loop = asyncio.get_running_loop()
         pipe = os.fdopen(self._errors, "rb", buffering=0)
@@ -104,7 +107,7 @@ class ForkedProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 self.returncode = await asyncio.shield(self._status)
-        return -1 if self.returncode is None else self.returncode
+        return UNKNOWN_STATUS if self.returncode is None else self.returncode
 
     def stderr_tail(self) -> str:
         return self._tail.kept.decode(errors="replace")

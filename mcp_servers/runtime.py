@@ -707,7 +707,11 @@ class Server:
         except (Exception, SystemExit) as error:
             _print_traceback(error)
             raise ProtocolError(SETUP_FAILED, f"setup failed: {_describe(error)}") from error
-        return {"stateKey": None if self._state is None else self._read_state({})["stateKey"]}
+        listing = json.dumps([tool.listed for tool in self._tools.values()], sort_keys=True)
+        return {
+            "stateKey": None if self._state is None else self._read_state({})["stateKey"],
+            "toolsKey": sha256(listing.encode(errors="replace")).hexdigest(),
+        }
 
     def _read_state(self, params: dict[str, Json]) -> dict[str, Json]:
         if self._state is None:

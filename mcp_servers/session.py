@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import mcp
@@ -25,19 +27,34 @@ STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
 PING_TIMEOUT_S = 5.0
 MAX_TOOLS = 10_000
+MAX_KNOWN_LISTS = 1_000
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
 
+_known_tools: OrderedDict[tuple[str, ...], tuple[Tool, ...]] = OrderedDict()
+"""By program and `toolsKey`: a server that lies about it only gets another list of its own."""
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 class _SetupResult(BaseModel):
     stateKey: str | None = None
+    toolsKey: str | None = None
+    """Digest of the tool list: one that was read before is not read again."""
 
 
 class _StateResult(BaseModel):
     stateKey: str
     state: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a session knows of its server between two calls."""
+
+    tools: tuple[Tool, ...]
+    declared_key: str | None
+    log: hashlib._Hash
+    """Of an opaque server's calls."""
 
 
 class ToolSession:
@@ -70,17 +87,29 @@ class ToolSession:
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
                 self._declared_key = answer.stateKey
+                if answer.toolsKey is not None:
+                    self.tools = await self._known(answer.toolsKey)
+                    return
             self.tools = await self._list_tools()
+
+    async def _known(self, tools_key: str) -> tuple[Tool, ...]:
+        key = (*self.spec.argv, *(str(mount.source) for mount in self.spec.mounts), tools_key)
+        if key not in _known_tools:
+            _known_tools[key] = await self._list_tools()
+            if len(_known_tools) > MAX_KNOWN_LISTS:
+                _known_tools.popitem(last=False)
+        return _known_tools[key]
 
     @property
     def process(self) -> SandboxProcess:
         return self._process
 
-    async def resume(self, origin: ToolSession) -> None:
-        """Goes on where `origin` is, whose server this one's is a copy of."""
-        self.tools = origin.tools
-        self._declared_key = origin._declared_key
-        self._log = origin._log.copy()
+    def standing(self) -> Standing:
+        return Standing(tools=self.tools, declared_key=self._declared_key, log=self._log.copy())
+
+    async def resume(self, standing: Standing) -> None:
+        """Goes on where another session stood, when this one's server was copied from that one's."""
+        self.tools, self._declared_key, self._log = standing.tools, standing.declared_key, standing.log.copy()
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -114,7 +143,7 @@ class ToolSession:
 
     async def _call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:
         try:
-            result = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=timeout_s)
+            result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED:
                 raise
@@ -132,6 +161,15 @@ class ToolSession:
         if isinstance(key, str):
             self._declared_key = key
         return _text(result.content), bool(result.is_error)
+
+    async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
+        if self.spec.state != "declared":
+            return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
+        # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=name, arguments=arguments))
+        return await self._client.session.send_request(
+            request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
+        )
 
     async def state(self) -> Json:
         """The declared state itself; None where the server declares none."""
@@ -193,7 +231,13 @@ async def open_session(
     Enter and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
     """
     launch = Launch(
-        argv=spec.argv, env=spec.env, mounts=spec.mounts, network=spec.network, limits=spec.limits, fork=spec.fork
+        argv=spec.argv,
+        env=spec.env,
+        mounts=spec.mounts,
+        network=spec.network,
+        limits=spec.limits,
+        fork=spec.fork,
+        spares=spec.spares,
     )
     async with (
         sandbox.start(launch) as process,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from gymcp.errors import CannotFork
 from gymcp.mcp_servers.sandbox import SandboxProcess
-from gymcp.mcp_servers.session import ToolSession, connected
+from gymcp.mcp_servers.session import Standing, ToolSession, connected
+from gymcp.mcp_servers.spec import ServerSpec
 
 
 class Copy(Protocol):
@@ -47,16 +49,16 @@ class ClosableProcess(SandboxProcess, Protocol):
 
 
 class _ForkedCopy:
-    def __init__(self, origin: ToolSession, process: ClosableProcess) -> None:
-        self._origin = origin
+    def __init__(self, spec: ServerSpec, standing: Standing, process: ClosableProcess) -> None:
+        self._spec = spec
+        self._standing = standing
         self._process = process
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[ToolSession]:
         try:
-            async with connected(
-                self._origin.spec, self._process, lambda session: session.resume(self._origin)
-            ) as session:
+            begin = partial(ToolSession.resume, standing=self._standing)
+            async with connected(self._spec, self._process, begin) as session:
                 yield session
         finally:
             await self._process.close()
@@ -68,10 +70,11 @@ class _ForkedCopy:
 async def fork_session(session: ToolSession, count: int) -> list[Copy]:
     """Copies of a live session's server, with memory, files in /tmp and /workspace, and random state as they are now.
 
-    They know the state that `session` knows when they are opened, so take none of its steps before. For native servers that
-    were themselves forked (`ServerSpec.fork`). Call it between two calls. Raises CannotFork.
+    For native servers that were themselves forked (`ServerSpec.fork`), between two calls. Raises CannotFork.
     """
     process = session.process
     if not isinstance(process, ForksItself):
         raise CannotFork(f"server '{session.spec.name}': it was not forked from a template; replay its calls instead")
-    return [_ForkedCopy(session, copy) for copy in await process.fork(count)]
+    copies = await process.fork(count)
+    standing = session.standing()
+    return [_ForkedCopy(session.spec, standing, copy) for copy in copies]

@@ -1,22 +1,24 @@
-"""Runs inside an outer wall, imports a server program once, and forks a process for every episode: standard library only.
+"""Runs inside an outer wall, imports a server program once, and forks a process for every episode: stdlib only.
 
-Every episode gets a *cell*: user, mount, PID, network, IPC, UTS and cgroup namespaces of its own, with fresh /proc, /tmp, /dev/shm
-and /workspace. Two processes live there, number 1, which only waits, and number 2, which runs the server. Both have no capability,
-cannot be traced, and run under the harness's seccomp filter.
+Every episode gets a *cell*: user, mount, PID, network, IPC, UTS and cgroup namespaces of its own, with fresh /proc,
+/tmp, /dev/shm and /workspace. Two processes live there, number 1, which only waits, and number 2, which runs the
+server. Both have no capability, cannot be traced, and run under the harness's seccomp filter.
 
-The spawner itself has no capability either. All it needs is the right to make user namespaces, which the outer wall leaves to
-it and the filter takes from the cells, and a /proc that nothing covers, because the kernel lets a user namespace mount a new one
-only where it can see such a one. The outer wall shows it the host's at `PROC`; the first thing it does is to mount its own there,
-in namespaces of its own. Cells cover that again.
+The spawner itself has no capability either. All it needs is the right to make user namespaces, which the outer wall
+leaves to it and the filter takes from the cells, and a /proc that nothing covers, because the kernel lets a user
+namespace mount a new one only where it can see such a one. The outer wall shows it the host's at `PROC`; the first
+thing it does is to mount its own there, in namespaces of its own. Cells cover that again.
 
 A live server is forked in turn (`Wire.branch`): a new cell is made *inside* its own, since a process can enter only PID
-namespaces below its own; the copy owns the new user namespace and so may enter it, which `setns` in the filter is left for.
-Nothing else that a server can get hold of can be entered with it.
+namespaces below its own; the copy owns the new user namespace and so may enter it, which `setns` in the filter is left
+for. Nothing else that a server can get hold of can be entered with it. An origin that turned hostile could reach a
+cell that is being made for a copy in the millisecond before that is untraceable: a copy of itself, which it is anyway.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -125,8 +127,10 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
 
 
 def _make_inside(count: int, fds: list[int], settings: _Settings) -> None:
-    """Empty cells inside another, for copies of its server. fds: where they answer, the other's user and PID namespaces, then
-    for each new cell as many cgroups to join."""
+    """Empty cells inside another, for copies of its server.
+
+    fds: where they answer, the other's user and PID namespaces, then for each new cell as many cgroups to join.
+    """
     helper = os.fork()
     if helper == 0:
         _enter_and_make(count, fds, settings)
@@ -206,7 +210,7 @@ def _run(settings: _Settings) -> None:
     wire = Wire()
     sys.stdout = sys.stderr
     runtime = importlib.import_module("gymcp.mcp_servers.runtime")
-    setattr(runtime, "claim_wire", lambda: (wire, wire))  # noqa: B010 - mypy does not know this one from the module's own
+    setattr(runtime, "claim_wire", lambda: (wire, wire))  # noqa: B010 - not the checked type
     try:
         settings.program.main()
     finally:
@@ -239,7 +243,7 @@ def _reap(life: int, server: int | None) -> NoReturn:
             pid, status = os.wait()
             ended[pid] = os.waitstatus_to_exitcode(status)
     except ChildProcessError:
-        pass
+        said = b""
     code = ended.get(server, 0) if server is not None else 0
     os._exit(code if code >= 0 else 128 - code)
 
@@ -281,7 +285,7 @@ def _arrange(wanted: list[int]) -> None:
     for position in range(len(wanted)):
         os.dup2(top + position, position, inheritable=position < 3)
     os.closerange(len(wanted), top + len(wanted) + _MAX_FDS)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+    for name in os.listdir("/proc/self/fd"):
         if int(name) >= len(wanted):
             _close(int(name))
 
@@ -307,7 +311,7 @@ def _install(program: bytes) -> None:
 
 
 class Wire:
-    """Both ends of a server's wire, as `Server.serve` wants them; between two requests it obeys the harness's orders."""
+    """Both ends of a server's wire, as `Server.serve` wants them; between two requests it obeys orders."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -356,20 +360,20 @@ class Wire:
             self._copies.clear()
             _send(self._orders, {"settled": statuses})
         else:
-            self._branch(fds)
+            self.branch(fds)
             for fd in fds:
                 _close(fd)
 
     def _why_not(self) -> str:
-        threads, opened = _threads("/proc"), {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
-        opened = {fd for fd in opened if fd > _LIFE and os.path.exists(f"/proc/self/fd/{fd}")}  # noqa: PTH110
+        threads, opened = _threads("/proc"), {int(name) for name in os.listdir("/proc/self/fd")}
+        opened = {fd for fd in opened if fd > _LIFE and os.path.exists(f"/proc/self/fd/{fd}")}
         if threads != 1:
             return f"it has {threads} threads; only a server with one can be copied"
         if opened:
             return f"it holds {len(opened)} open files, which its copies would share; close them between calls"
         return "it is in the middle of a message" if self._buffer else ""
 
-    def _branch(self, fds: list[int]) -> None:
+    def branch(self, fds: list[int]) -> None:
         """Goes on in two processes, with one state: the other in the cell that `fds` belongs to.
 
         fds: its wire, standard error, orders, hold on life; as many namespaces as `NAMESPACES`; cgroups to join.
@@ -454,7 +458,7 @@ def _check(result: int, about: str = "") -> int:
 
 
 def _threads(proc: str) -> int:
-    return len(os.listdir(f"{proc}/self/task"))  # noqa: PTH208
+    return len(os.listdir(f"{proc}/self/task"))
 
 
 def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -475,10 +479,8 @@ def _read(fd: int) -> bytes:
 
 
 def _close(fd: int) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.close(fd)
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":

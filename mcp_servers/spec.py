@@ -27,9 +27,13 @@ class ServerSpec:
     wire: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
     fork: Forkable | None = None
-    """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`): only for
-    single-threaded first-party programs that run no code of the model's and signal no other process. The wall of a forked server
-    is its own too, with two things weaker: what the program does while it is imported, it does once for all episodes and before
-    any filter; and all episodes share one memory layout."""
+    """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
+
+    Only for single-threaded first-party programs that run no code of the model's and signal no other process. A forked
+    server has a wall of its own too, with three things weaker: importing the program happens once for all episodes, in
+    the outer wall alone and before any seccomp filter; all episodes share one memory layout; and a server may call
+    ``setns``, for which it holds no namespace but its own."""
+    spares: int = 0
+    """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""

@@ -1,4 +1,4 @@
-"""A sandbox that keeps templates: servers that can be forked are, all others start as ever."""
+"""A sandbox that prepares: servers that can be forked are, those with spares come from a pool, others start as ever."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
@@ -22,6 +23,7 @@ class WarmSandbox:
         self._inner = inner
         self._stack = stack
         self._templates: dict[str, Template] = {}
+        self._pools: dict[str, WarmPool[SandboxProcess]] = {}
         self._making = asyncio.Lock()
         self._refused = False
 
@@ -41,9 +43,26 @@ class WarmSandbox:
         self._inner.check()
 
     def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
         # a network or a folder of the host would be all cells' together
-        shared = launch.network or launch.workspace is not None or any(mount.writable for mount in launch.mounts)
-        return self._inner.start(launch) if launch.fork is None or shared else self._fork(launch)
+        if launch.fork is not None and not own_folder and not launch.network:
+            return self._fork(launch)
+        if launch.spares and not own_folder:
+            return self._spare(launch)
+        return self._inner.start(launch)
+
+    @asynccontextmanager
+    async def _spare(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+        key = repr(launch)
+        if key not in self._pools:
+            pool = WarmPool(
+                lambda: self._inner.start(launch),
+                spares=launch.spares,
+                alive=lambda process: process.returncode is None,
+            )
+            self._pools[key] = await self._stack.enter_async_context(pool)
+        async with self._pools[key].take() as process:
+            yield process
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -75,9 +94,9 @@ class WarmSandbox:
 
 @asynccontextmanager
 async def warmed(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
-    """The sandbox with templates while the context lasts, where it can keep some; else the sandbox itself.
+    """The sandbox with templates and spares while the context lasts, where it can keep some; else the sandbox itself.
 
-    For as many episodes as one event loop runs. The templates end with the context, and with the harness.
+    For as many episodes as one event loop runs. All end with the context, and with the harness.
     """
     if not isinstance(sandbox, Bubblewrap):
         yield sandbox

@@ -134,7 +134,9 @@ kill 62 129, pidfd_send_signal 424 424, prlimit64 302 261, rt_sigqueueinfo 129 1
 tgkill 234 131, tkill 200 130
 """)
 _ALONE: dict[str, list[Instruction]] = {
-    **{name: _only(0, (2,), errno.EPERM) for name in ("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill")},
+    **dict.fromkeys(
+        ("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _only(0, (2,), errno.EPERM)
+    ),
     "prlimit64": _only(0, (0, 2), errno.EPERM),
     "pidfd_send_signal": [_fail(errno.EPERM)],
 }
@@ -144,8 +146,9 @@ def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine:
     """The filter, an array of ``struct sock_filter``.
 
     ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a cgroup
-    counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live in its PID
-    namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other machines than x86_64 and aarch64.
+    counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live in its
+    PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other machines
+    than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:

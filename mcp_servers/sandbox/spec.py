@@ -60,6 +60,8 @@ class Launch:
     limits: Limits = field(default_factory=Limits)
     fork: Forkable | None = None
     """The same program for a sandbox that forks; others run `argv`."""
+    spares: int = 0
+    """How many a sandbox that keeps spares may have started ahead."""
     spawner: bool = False
     """It makes walls of its own for what it starts: it may make user namespaces, without a seccomp filter, and has the
     host's /proc at /.proc, which it covers first of all. Only for gymcp's own `spawner.py`."""

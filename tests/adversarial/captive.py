@@ -21,5 +21,6 @@ class Captive:
             return f"WORKED {result!r}"
 
         names: dict[str, Any] = {"out": None, "attempt": attempt, "kept": self._kept}
-        exec("import ctypes, os, signal, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n" + code, names)  # noqa: S102
+        start = "import ctypes, os, signal, socket\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        exec(start + code, names)  # noqa: S102
         return str(names["out"])

@@ -1,4 +1,4 @@
-"""The sandbox that the attacks run in: where bubblewrap is missing they are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
+"""The sandbox of the attacks: without bubblewrap they are skipped, or fail when GYMCP_REQUIRE_ALL=1."""
 
 from __future__ import annotations
 
