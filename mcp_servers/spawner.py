@@ -129,7 +129,7 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
 def _make_inside(count: int, fds: list[int], settings: _Settings) -> None:
     """Empty cells inside another, for copies of its server.
 
-    fds: where they answer, the other's user and PID namespaces, then for each new cell as many cgroups to join.
+    fds: where they answer, the other's user and PID namespaces.
     """
     helper = os.fork()
     if helper == 0:
@@ -176,28 +176,27 @@ def _live(fds: list[int], settings: _Settings) -> None:
 
 @_or_exit
 def _enter_and_make(count: int, fds: list[int], settings: _Settings) -> None:
-    answer, user, pid, *cgroups = fds
-    each = len(cgroups) // count
+    answer, user, pid = fds
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))  # the server in there must not find a process to take over
     _check(_libc.setns(user, _NEW_USER))
     _check(_libc.setns(pid, _NEW_PID))
     if os.fork():  # only a process that lives in the namespace can make one below it
         os.wait()
         return
-    for index in range(count):
+    for _ in range(count):
         if _clone(_CELL) == 0:
-            _wait_empty(index, answer, cgroups[index * each : (index + 1) * each], settings)
+            _wait_empty(answer, settings)
 
 
 @_or_exit
-def _wait_empty(index: int, answer: int, cgroups: list[int], settings: _Settings) -> None:
-    """Process 1 of a cell for a copy that is still to come."""
-    _furnish(settings, cgroups)
+def _wait_empty(answer: int, settings: _Settings) -> None:
+    """Process 1 of a cell for a copy that is still to come; it stays in the spawner's cgroup."""
+    _furnish(settings, [])
     handles = [os.open(f"{PROC}/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
     life, held = os.pipe()
     _cover_proc()
     with socket.socket(fileno=answer) as sock:
-        _send(sock, {"made": index}, [os.pidfd_open(os.getpid()), held, *handles])
+        _send(sock, {"made": True}, [os.pidfd_open(os.getpid()), held, *handles])
     null = os.open("/dev/null", os.O_RDWR)
     _arrange([null, null, null, life])
     _drop_rights()

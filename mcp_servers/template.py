@@ -27,8 +27,6 @@ from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 SPAWNER = PurePosixPath("/srv/spawner.py")
 START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
-MAX_COPIES = 16
-"""At a time: so many descriptors fit into one message."""
 _WALL_PROCESSES = 4096
 """In the wall as a whole, where no cgroup holds each cell's; the spawner alone needs a handful."""
 _LOWEST_FD = 64
@@ -169,8 +167,7 @@ class Template:
                 answer, _ = await orders.receive()
                 if answer.get("refused", "it has ended"):
                     raise CannotFork(f"server of process {live.pid}: {answer.get('refused', 'it has ended')}")
-                copies += [self._cell(live.limits) for _ in range(count)]
-                await self._fill(live, orders, copies)
+                await self._fill(live, orders, copies, count)
         except (OSError, TimeoutError) as error:
             failure = ServerDied(self._say(f"process {live.pid} could not be copied: {error}"))
             await self._close_all(copies)
@@ -181,8 +178,8 @@ class Template:
         self._copies.update(copies)
         return copies
 
-    async def _fill(self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess]) -> None:
-        """Has a cell made for each copy, then has the live server fork into all of them."""
+    async def _fill(self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess], count: int) -> None:
+        """Has a cell made for each copy, and the live server fork into each that is ready; adds them to `copies`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answers = Channel(ours)
         with contextlib.ExitStack() as opened:
@@ -190,14 +187,14 @@ class Template:
             places = [os.open(f"/proc/{live.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "pid")]
             for fd in places:
                 opened.callback(os.close, fd)
-            joins = [fd for copy in copies for fd in copy.ends.cgroup_fds]
-            await self._control.send({"inside": len(copies)}, (theirs.fileno(), *places, *joins))
+            await self._control.send({"inside": count}, (theirs.fileno(), *places))
             theirs.close()
-            for _ in copies:
+            for _ in range(count):
+                copy = self._cell(live.limits)
+                copies.append(copy)
                 answer, handles = await answers.receive()
                 if not answer:
                     raise ConnectionError("a cell was not made")
-                copy = copies[answer["made"]]
                 first, *rest = handles
                 await copy.open(first, origin=live)
                 await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
