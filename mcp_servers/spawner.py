@@ -217,34 +217,48 @@ def _run(settings: _Settings) -> None:
 
 
 def _reap(life: int, server: int | None) -> NoReturn:
-    """Process 1: ends with its server, or, where that was forked, with the last of its copies."""
-    ended: dict[int, int] = {}
+    """Process 1: ends with its server, or, where that was copied, with the last of its copies.
 
-    def collect(*_: object) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            ended[pid] = os.waitstatus_to_exitcode(status)
-
-    signal.signal(signal.SIGCHLD, collect)
+    Whoever runs the server holds the other end of `life`, and writes to it before it is copied.
+    """
     for fd in range(life):
         os.close(fd)
-    said = b""
-    while chunk := os.read(life, 64):
-        said += chunk
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        while (server is not None and server not in ended) or said:
-            pid, status = os.wait()
-            ended[pid] = os.waitstatus_to_exitcode(status)
-    except ChildProcessError:
-        said = b""
-    code = ended.get(server, 0) if server is not None else 0
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    poll.register(life, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    copied = ended = childless = False
+    code = 0
+    while not (ended and copied and childless):
+        for fd, _ in poll.poll(0 if ended and not copied else None):
+            said = os.read(fd, 64)
+            copied = copied or (fd == life and bool(said))
+            if fd == life and not said:
+                poll.unregister(life)
+                ended = ended or server is None
+        if ended and not copied:
+            break  # what it wrote before its end has been read
+        childless, statuses = _collect()
+        if server in statuses:
+            ended, code = True, statuses[server]
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _collect() -> tuple[bool, dict[int | None, int]]:
+    """Whether no child is left, and the statuses of those that have ended."""
+    statuses: dict[int | None, int] = {}
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return False, statuses
+            statuses[pid] = os.waitstatus_to_exitcode(status)
+    except ChildProcessError:
+        return True, statuses
 
 
 def _furnish(settings: _Settings, cgroups: list[int]) -> None:

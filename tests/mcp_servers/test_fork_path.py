@@ -113,6 +113,15 @@ def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
         asyncio.run(episode())
 
 
+def test_server_that_leaves_children_behind_has_died_too(bwrap: Bubblewrap) -> None:
+    async def episode() -> None:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            await run(opened, "import os, signal\nif os.fork() == 0: signal.pause()\nos._exit(5)")
+
+    with pytest.raises(ServerDied, match="exit status 5"):
+        asyncio.run(episode())
+
+
 def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) -> None:
     async def episodes() -> str:
         async with warmed(bwrap) as warm:
