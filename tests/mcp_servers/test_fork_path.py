@@ -142,7 +142,7 @@ def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) ->
 @pytest.mark.parametrize(
     ("limits", "code", "said"),
     [
-        (Limits(memory_mb=80), "kept = bytearray(b'x') * 300_000_000", "memory"),
+        (Limits(memory_mb=80), "import signal; kept = bytearray(b'x') * 300_000_000; signal.pause()", "memory"),
         (
             Limits(processes=5),
             "import os, signal\nfor _ in range(20):\n    if os.fork() == 0: signal.pause()\nsignal.pause()",
