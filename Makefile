@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= python3
 DEMO_OUT ?= runs/demo
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench nightly clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -31,10 +31,19 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	@for folder in tests tests/*/ benchmarks examples; do \
+	  ls $$folder/*.py >/dev/null 2>&1 || continue; \
+	  echo "mypy $$folder"; $(VENV)/bin/mypy $$folder/*.py || exit 1; done
 	$(VENV)/bin/lint-imports
 
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
+
+# Soak, chaos and gates at full length; the result files are committed.
+nightly: setup bwrap
+	cd benchmarks && ../$(PY) bfcl_gates.py --json > results/bfcl_gates.json
+	cd benchmarks && ../$(PY) kill_resume.py --json > results/kill_resume.json
+	cd benchmarks && ../$(PY) env_throughput.py --json > results/env_throughput.json
 
 clean: setup
 	$(VENV)/bin/gymcp clean

@@ -52,7 +52,7 @@ class RandomAgent:
 
 def oracle(task: Task, seed: int) -> Agent:
     """Gold calls, one in each action where the step budget allows, then the gold's final text, in every user turn."""
-    return Replay(_play(task, task.gold))
+    return Replay(play_gold(task, task.gold))
 
 
 def null(task: Task, seed: int) -> Agent:
@@ -67,7 +67,7 @@ def mutated(task: Task, seed: int) -> Agent:
     turn, index = task.last_necessary
     calls = task.gold[turn].calls
     shorter = replace(task.gold[turn], calls=calls[:index] + calls[index + 1 :])
-    return Replay(_play(task, (*task.gold[:turn], shorter, *task.gold[turn + 1 :])))
+    return Replay(play_gold(task, (*task.gold[:turn], shorter, *task.gold[turn + 1 :])))
 
 
 def random_agent(task: Task, seed: int) -> Agent:
@@ -85,7 +85,8 @@ def applies(agent: str, task: Task) -> bool:
     return agent != "mutated" or task.last_necessary is not None
 
 
-def _play(task: Task, gold: Sequence[GoldTurn]) -> Iterator[Action]:
+def play_gold(task: Task, gold: Sequence[GoldTurn]) -> Iterator[Action]:
+    """The actions of `gold`: one call each where the step budget allows, and the final text at the end of a turn."""
     budget = task.limits.steps_per_turn if task.limits and task.limits.steps_per_turn else math.inf
     for turn in gold:
         # The last action of a user turn speaks, so one less than the budget is left for calls.

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 AGENTS = {
-    "oracle": "replays the gold: must be 100 %",
-    "mutated": "the gold less one necessary call: must be 0 %",
-    "null": "does nothing: must be 0 %",
-    "random": "valid calls drawn at random",
+    "oracle": ("100 %", "replays the gold"),
+    "mutated": ("0 %", "replays the gold less one necessary call"),
+    "null": ("0 %", "does nothing"),
+    "random": ("", "makes valid calls, drawn at random"),
 }
+"""Name -> (the score it must have, what it does)."""
 
 
 def main() -> None:
@@ -29,9 +30,9 @@ def main() -> None:
     gymcp = Path(sys.executable).with_name("gymcp")
     out = args.out / time.strftime("%Y%m%d-%H%M%S")
     table = Table(title="BFCL multi-turn · MCP servers under bubblewrap", title_justify="left", header_style="bold")
-    for heading in ("agent", "success", "95 % interval", "scored", "tool calls", "seconds", "what it is"):
-        table.add_column(heading, justify="left" if heading in ("agent", "what it is") else "right")
-    for agent, what in AGENTS.items():
+    for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "seconds"):
+        table.add_column(heading, justify="left" if heading == "agent" else "right", no_wrap=True)
+    for agent, (expected, _) in AGENTS.items():
         command = [gymcp, "eval", "bfcl", "--agent", agent, "--limit", str(args.limit), "--out", out / agent, "--json"]
         done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 3):
@@ -40,18 +41,18 @@ def main() -> None:
         low, high = summary["ci95"]
         table.add_row(
             agent,
+            expected,
             f"{100 * summary['success']:.1f} %",
             f"{100 * low:.1f} – {100 * high:.1f}",
             f"{summary['scored']}/{summary['episodes']}",
             str(summary["tool_calls"]),
             f"{summary['wall_s']:.0f}",
-            what,
         )
     console = Console()
     console.print(table)
-    for agent in AGENTS:
-        console.print(f"{out / agent / 'report.html'}", soft_wrap=True)
-    console.print("All 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle", style="dim")
+    for agent, (_, does) in AGENTS.items():
+        console.print(f"{agent:<8} {does:<42} {out / agent / 'report.html'}", soft_wrap=True, highlight=False)
+    console.print("\nAll 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle", highlight=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
-from gymcp.mcp_servers.sandbox.process import ProcessEnd, Tail
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
+from gymcp.mcp_servers.sandbox.process import Tail
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
 
@@ -84,7 +85,7 @@ class ForkedProcess:
     async def open(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
         """Connects to the server in the cell whose first process `pidfd` is; takes that over."""
         self.pid = _process_of(pidfd)
-        self._first = ProcessEnd.of(pidfd)
+        self._first = ProcessEnd(self.pid, pidfd)
         self._first.gone.add_done_callback(self._on_end)
         self._origin = origin
         if origin is not None:

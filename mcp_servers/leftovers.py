@@ -1,6 +1,6 @@
 """What gymcp leaves on a machine is tagged with its owner; what dead owners left can be found and removed.
 
-An owner is ``PID-STARTTIME``, the start time in clock ticks since boot, so a reused process id is another owner. Tagged are:
+An owner is ``PID-STARTTIME``, the start in clock ticks since boot: a reused process id is another owner. Tagged are:
 
 * the folder ``TMP/gymcp-UID/OWNER``: everything temporary, removed at exit;
 * cgroups named ``gymcp-OWNER-N``: removed with their server;
@@ -73,7 +73,10 @@ def runtime_folder() -> Path:
 
 
 def scratch_folder() -> Path:
-    """This process's private folder, made on first use and removed at exit. Raises SandboxUnavailable where someone else made it."""
+    """This process's private folder, made on first use and removed at exit.
+
+    Raises SandboxUnavailable where someone else has made the folder it should be in.
+    """
     return _scratch_of(os.getpid(), runtime_folder())
 
 
@@ -103,7 +106,7 @@ def _remove_own_scratch(pid: int, folder: Path) -> None:
 
 
 def find_leftovers() -> list[Leftover]:
-    """What dead owners left: processes first, then cgroups, then folders. Never what belongs to a living harness or another user."""
+    """What dead owners of this user left: processes, then cgroups, then folders."""
     return [*_processes(), *_cgroups(), *_folders()]
 
 

@@ -10,15 +10,13 @@ import ast
 import hashlib
 import importlib.util
 import inspect
-import os
-import shutil
 import subprocess
-import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from gymcp.atomic import make_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
@@ -49,7 +47,8 @@ def native_server(
     `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
     its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
     Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
-    server. `start`: "fork" only for a program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, or uses what stays outside.
+    server. `start`: "fork" only for a program that
+    `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, or uses what stays outside.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
@@ -124,35 +123,26 @@ def _defined(module: ast.Module) -> set[str]:
     return names
 
 
+def precompile(folder: Path) -> None:
+    """Byte code beside the sources, for the sandbox's interpreter only; it is never checked against them again."""
+    argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    done = subprocess.run(
+        [*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"native server: {folder.name} does not compile: {(done.stdout or done.stderr).strip()}")
+
+
 def _bundle(source: str) -> Path:
-    """The folder for one program, made where it is not there yet. Safe against others making it at the same time."""
-    python = interpreter()
+    """The folder for one program, made where it is not there yet."""
     runtime = Path(__file__).with_name("runtime.py").read_bytes()
-    key = hashlib.sha256(b"\0".join([runtime, source.encode(), repr(python.version).encode()])).hexdigest()[:24]
-    folder = gymcp_home() / "programs" / key
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=folder.parent))
-    try:
-        package = made / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
+    key = hashlib.sha256(b"\0".join([runtime, source.encode(), repr(interpreter().version).encode()])).hexdigest()
+
+    def make(folder: Path) -> None:
+        package = folder / "gymcp" / "mcp_servers"  # no __init__.py: nothing but the runtime is there to import
         package.mkdir(parents=True)
         (package / "runtime.py").write_bytes(runtime)
-        (made / "server_main.py").write_text(source, encoding="utf-8")
-        subprocess.run(
-            [str(python.path), "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(made)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        made.chmod(0o755)
-        os.replace(made, folder)  # noqa: PTH105 - Path.replace has the same semantics; the point is that it is atomic
-    except subprocess.CalledProcessError as error:
-        raise ConfigError(f"native server: the program does not compile: {error.stdout.strip()}") from error
-    except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same content
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return folder
+        (folder / "server_main.py").write_text(source, encoding="utf-8")
+        precompile(folder)
+
+    return make_once(gymcp_home() / "programs" / key[:24], make)

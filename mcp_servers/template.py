@@ -21,7 +21,7 @@ from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.process import uninterrupted
+from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 
 SPAWNER = PurePosixPath("/srv/spawner.py")

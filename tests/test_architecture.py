@@ -9,7 +9,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a virtualenv that has the wheel, and its dependencies from ours."""
     folder = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)

@@ -13,13 +13,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from gymcp.atomic import make_once, write_atomically
 from gymcp.envs.suites.bfcl_targets import compute_targets, run_to_end
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
-from gymcp.envs.suites.install import Wheel, fetch_wheel, make_once, precompile, unpack, write_once
+from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.errors import SandboxUnavailable
 from gymcp.evaluators.graders.bfcl import grade
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox, interpreter
+from gymcp.mcp_servers.native import native_server, precompile
+from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Suite
@@ -93,13 +94,13 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
         unpack(bfcl, folder / "server", lambda name: name if name in _MOUNTED else None)
         unpack(bfcl, folder / "private", _PRIVATE.get)
         unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
-        precompile(folder / "server", Path(interpreter().path))
+        precompile(folder / "server")
 
     files = BfclFiles(root=make_once(home / "suites" / "bfcl" / BFCL.version, make))
     if not files.tasks.is_file():
         tasks = read_tasks(files.private, files.server / _CODE)
         targets = compute_targets(tasks, functools.partial(replay, files, sandbox or _sandbox()))
-        write_once(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]))
+        write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
 
 

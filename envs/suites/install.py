@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -61,48 +59,6 @@ def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None
                 raise IntegrityError(f"{archive.name}: member '{member.filename}' would be written outside its folder")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(members.read(member))
-
-
-def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        make(made)
-        made.chmod(0o755)
-        try:
-            made.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster, with the same content
-                raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return folder
-
-
-def write_once(path: Path, text: str) -> None:
-    """All of the text or nothing: a reader never sees half a file."""
-    handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(made).chmod(0o644)
-        Path(made).replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(made).unlink()
-
-
-def precompile(folder: Path, python: Path) -> None:
-    """Byte code beside the sources, for that interpreter only; it is never checked against them again."""
-    if not python.exists():
-        return
-    argv = [str(python), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
-    done = subprocess.run([*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise UsageError(f"{folder.name}: {python} cannot compile it: {done.stdout.strip() or done.stderr.strip()}")
 
 
 def _download(wheel: Wheel, folder: Path) -> None:

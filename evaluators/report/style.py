@@ -25,6 +25,7 @@ p { margin: .4rem 0; }
 table { border-collapse: collapse; width: 100%; }
 th { text-align: left; font-weight: 600; font-size: .8rem; color: var(--soft); border-bottom: 1px solid var(--line); }
 th, td { padding: .4rem .8rem .4rem 0; vertical-align: top; }
+td:first-child { min-width: 11rem; }
 td { border-bottom: 1px solid var(--line); unicode-bidi: isolate; overflow-wrap: anywhere; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td pre, code { font: .86em/1.45 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }

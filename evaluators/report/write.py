@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.metrics import summarise
 from gymcp.evaluators.report.numbers import summary_object
 from gymcp.evaluators.report.page import render
 from gymcp.store import TrajectoryStore, open_run
-from gymcp.store.atomic import write_atomically
 from gymcp.types import Json
 
 SUMMARY_FILE = "summary.json"

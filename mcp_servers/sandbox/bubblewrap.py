@@ -1,13 +1,18 @@
 """The default sandbox: a bubblewrap command line, a seccomp filter, limits.
 
-Inside, the server is user 65534 in namespaces of its own, with no capability and no way to more, on the root of `rootfs.py`.
+Inside, the server is user 65534 in namespaces of its own, with no capability and no way to more, on the root that
+`rootfs.py` describes.
 
-Who it is outside: the user who runs the harness, whatever bwrap's ``--uid`` says, because an unprivileged namespace maps one id.
-Where that is root, the server owns root's files among those that are mounted, and only those. Giving it another id on the host
-(``setpriv --reuid 65534 ... bwrap``, 1.7 ms more) was tried and given up: bwrap could then reach neither sources below /root, where
-pyenv, uv and the caches are, nor scratch folders, nor a workspace that root made. What root's id alone allows without capabilities
-is closed one by one: /proc is read-only and its root-only files are masked, device nodes belong to nobody, set-id bits are
-refused by the seccomp filter, and cgroups or the watchdog count processes, since RLIMIT_NPROC does not apply to root.
+Who it is outside: the user who runs the harness, whatever bwrap's ``--uid`` says, because its namespace maps one id.
+Where that is root, the server owns root's files among those that are mounted, and only those. Giving it another id on
+the host (``setpriv --reuid 65534 ... bwrap``, 1.7 ms more) was tried and given up: bwrap could then reach neither
+sources below /root, where pyenv, uv and the caches are, nor scratch folders, nor a workspace that root made. What
+root's id alone allows, without capabilities, is closed one by one: /proc is read-only and its root-only files are
+masked, device nodes belong to nobody, process 1 is not bwrap, whose executable would be writable, set-id bits are
+refused by the seccomp filter, and cgroups or the watchdog count processes, since RLIMIT_NPROC does not hold root.
+
+With ``network=True`` the server shares the host's network namespace: everything the host can reach, the host's own
+services and its abstract unix sockets included.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
@@ -48,8 +54,8 @@ _NAMESPACES = (
     *("--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"),
 )
 _FIRST_INSIDE = 'exec 3<&0; "$@" <&3 3<&- & exec 0<&- 1>&- 2>&- 3<&-; wait $!'
-"""Process 1: a shell that reaps orphans and ends with the server. bwrap's own would be reachable as /proc/1/exe, a file of the
-host that is mounted writable; a server with root's id could change its mode."""
+"""Process 1: a shell that reaps orphans and ends with the server. bwrap's own process 1 would show as /proc/1/exe a
+file of the host on a writable mount, and a server with root's id could change its mode."""
 _FENCE = 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0"; '
 """Counts only what is inside since Linux 5.14; before that, everything the user runs."""
 
@@ -76,7 +82,7 @@ class Bubblewrap:
     def check(self) -> None:
         seccomp.program(network=False, hidden_memory=False)
         _check_version(_binary())
-        probe = [_binary(), *_NO_NESTING, *self._prefix(False), "--remount-ro", "/", "true"]
+        probe = [_binary(), *_NO_NESTING, *_prefix(self.python, False, scratch_folder()), "--remount-ro", "/", "true"]
         result = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False)
         if result.returncode != 0:
             raise SandboxUnavailable(f"bwrap: cannot make a sandbox: {result.stderr.strip()}{_hint()}")
@@ -89,7 +95,7 @@ class Bubblewrap:
         arguments = self._arguments(launch)
         binary = _binary()
         info_read, info_write = os.pipe()
-        program = _document(self._filter(launch.network))
+        program = _document(_filter(launch.network, self.uses_cgroup))
         nesting = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else (*_NO_NESTING, "--seccomp", str(program))
         words = [*nesting, "--info-fd", str(info_write), *arguments]
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
@@ -111,7 +117,7 @@ class Bubblewrap:
     def _arguments(self, launch: Launch) -> list[str]:
         """Passed through a pipe: what is on a command line, any user of the host can read."""
         size = str(launch.limits.disk_mb * _MEGABYTE)
-        arguments = list(self._prefix(launch.network))
+        arguments = list(_prefix(self.python, launch.network, scratch_folder()))
         arguments += ["--size", size, "--perms", "1777", "--tmpfs", "/tmp"]
         if launch.workspace is None:
             arguments += ["--size", size, "--perms", "0755", "--tmpfs", str(WORKSPACE)]
@@ -129,16 +135,19 @@ class Bubblewrap:
         argv = (str(self.python.path), *launch.argv[1:]) if launch.argv[0] == "python3" else launch.argv
         fenced = not launch.spawner and not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14)
         script = _FENCE + _FIRST_INSIDE if fenced else _FIRST_INSIDE
-        return ("/bin/sh", "-c", script, str(launch.limits.processes + _OWN_PROCESSES), *argv)
+        return ("/bin/sh", "-c", script, str(launch.limits.processes + 1), *argv)  # 1: the shell
 
-    @functools.cache  # noqa: B019 (a handful of sandboxes live as long as the process)
-    def _prefix(self, network: bool) -> tuple[str, ...]:
-        share = ["--share-net"] if network else []
-        return (*_NAMESPACES, *share, *root_arguments(self.python, network=network))
 
-    @functools.cache  # noqa: B019
-    def _filter(self, network: bool) -> bytes:
-        return seccomp.program(network=network, hidden_memory=self.uses_cgroup)
+@functools.cache
+def _prefix(python: Interpreter, network: bool, scratch: Path) -> tuple[str, ...]:
+    """Computed once: it lists folders. ``scratch`` is in it, and is another one after a fork."""
+    share = ["--share-net"] if network else []
+    return (*_NAMESPACES, *share, *root_arguments(python, scratch, network=network))
+
+
+@functools.cache
+def _filter(network: bool, hidden_memory: bool) -> bytes:
+    return seccomp.program(network=network, hidden_memory=hidden_memory)
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 """One cgroup per server: memory and process limits of the whole tree, held by the kernel.
 
-Version 1 has a folder per controller, version 2 one folder. They are made under the harness's own cgroup, which takes root or
-a delegated subtree. On version 2 a cgroup with processes in it can give its children no controllers, so a harness that is alone
-in its cgroup moves itself one level down; where it is not alone there is no cgroup, and the watchdog holds the limits.
+Version 1 has a folder per controller, version 2 one folder. They are made under the harness's own cgroup, which takes
+root or a delegated subtree. On version 2 a cgroup with processes in it can give its children no controllers, so a
+harness that is alone in its cgroup moves itself one level down; where it is not alone there is no cgroup, and the
+watchdog holds the limits.
 """
 
 from __future__ import annotations
@@ -136,9 +137,9 @@ def usable_hierarchy() -> Hierarchy | None:
 
 
 def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
-    """From the texts of /proc/self/mountinfo and /proc/self/cgroup: this process's own place, whether or not it can be written.
+    """This process's own place, writable or not, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
 
-    A container sees a hierarchy from its own root on, so a place is the mount point plus the path below the mount's root.
+    A container sees a hierarchy from its own root on: a place is the mount point plus the path below the mount's root.
     """
     places: dict[str, Path] = {}
     own = dict(line.split(":", 2)[1:] for line in own_cgroups.splitlines())

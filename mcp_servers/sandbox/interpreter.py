@@ -39,7 +39,7 @@ def interpreter() -> Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """This process's, from `sys.base_prefix`: the executable and the folder of the standard library and shared libraries."""
+    """This process's, from `sys.base_prefix`: the executable, the standard library, and the libraries beside it."""
     prefix = Path(sys.base_prefix)
     version = (sys.version_info.major, sys.version_info.minor)
     executable = prefix / "bin" / f"python{version[0]}.{version[1]}"

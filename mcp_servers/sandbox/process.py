@@ -1,8 +1,7 @@
 """A running server: its pipes, its end, and the certainty that nothing of it is left.
 
-Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds: no thread per child (as
-asyncio's watcher has on Python 3.11), none that could end before the server does: the kernel sends a parent-death signal when the
-*thread* that spawned ends.
+Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds. asyncio's watcher
+has a thread per child on Python 3.11, and the kernel sends the parent-death signal when the *thread* that spawned ends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 import resource
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, finish, readable, uninterrupted
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
@@ -62,46 +62,6 @@ class Command:
     """Where bwrap writes the process that is number 1 inside; closed here."""
 
 
-class ProcessEnd:
-    """Another process, by a handle that cannot come to mean a third one; ``gone`` is done when it has ended."""
-
-    def __init__(self, pid: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.gone: asyncio.Future[None] = loop.create_future()
-        self._fd = -1
-        try:
-            self._fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self.gone.set_result(None)
-        else:
-            loop.add_reader(self._fd, self._on_end)
-
-    @classmethod
-    def of(cls, pidfd: int) -> ProcessEnd:
-        """By a handle that is at hand already, which is taken over."""
-        end = cls.__new__(cls)
-        loop = asyncio.get_running_loop()
-        end.gone = loop.create_future()
-        end._fd = pidfd
-        loop.add_reader(pidfd, end._on_end)
-        return end
-
-    def kill(self) -> None:
-        if self._fd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._fd, signal.SIGKILL)
-
-    def _on_end(self) -> None:
-        self.close()
-        _finish(self.gone)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            asyncio.get_running_loop().remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-
-
 class Tail(asyncio.Protocol):
     """Reads for ever, keeps the end."""
 
@@ -116,7 +76,7 @@ class Tail(asyncio.Protocol):
             del self.kept[: -self._size]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _finish(self.ended)
+        finish(self.ended)
 
 
 class Running:
@@ -222,7 +182,7 @@ class Running:
         if self._first_inside is not None:
             return True
         while (found := re.search(rb'"child-pid": (\d+)\D', self._info)) is None:
-            await _readable(info_fd, _START_TIMEOUT_S)
+            await readable(info_fd, _START_TIMEOUT_S)
             if not (data := os.read(info_fd, 4096)):
                 return False
             self._info += data
@@ -314,33 +274,3 @@ def _at_most(kind: int, wanted: int) -> int:
     """A shell that is told to raise a hard limit fails; one that is lower already holds anyway."""
     _, hard = resource.getrlimit(kind)
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-async def _readable(fd: int, timeout_s: float) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, _finish, ready)
-    try:
-        async with asyncio.timeout(timeout_s):
-            await ready
-    finally:
-        loop.remove_reader(fd)
-
-
-async def uninterrupted(work: Coroutine[None, None, None]) -> None:
-    """Awaits to the end even when cancelled, and then says so."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled

@@ -42,8 +42,11 @@ def read_processes() -> dict[int, ProcessStat]:
 
 def _read(pid: int) -> ProcessStat | None:
     try:
-        with Path(f"/proc/{pid}/stat").open("rb", buffering=0) as file:
-            content = file.read(1024)
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # a third of the cost of Path.open
+        try:
+            content = os.read(fd, 1024)
+        finally:
+            os.close(fd)
     except OSError:
         return None
     fields = content[content.rindex(b")") + 2 :].split()

@@ -1,9 +1,10 @@
 """What a confined server sees of the host, as bwrap arguments: an allow-list, everything read-only.
 
-Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Where the harness is root, the server
-is user 65534 inside but still owns root's files outside (see bubblewrap.py), so two places need care that bwrap does not take:
-/proc must be read-only, or the server could write /proc/sys/kernel/core_pattern and run code as root; and /dev must hold nodes of
-another owner, or it could change the mode of the host's /dev/null. Both were tried, and both worked.
+Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Where the harness is root, the
+server is user 65534 inside but still owns root's files outside (see bubblewrap.py), so two places need care that bwrap
+does not take: /proc must be read-only, or the server could write /proc/sys/kernel/core_pattern and run code as root;
+and /dev must hold nodes of another owner, or it could change the mode of the host's /dev/null. Both attacks were tried,
+and worked.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import functools
 import logging
 import os
 import stat
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, harness_paths, package_folders
 from gymcp.paths import gymcp_home
 
@@ -32,7 +33,7 @@ _NODES = ("null", "zero", "full", "random", "urandom", "tty")
 log = logging.getLogger(__name__)
 
 
-def root_arguments(interpreter: Interpreter, *, network: bool) -> list[str]:
+def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) -> list[str]:
     """Everything but the workspace, the caller's mounts and the environment, in the order in which bwrap must do it."""
     shown = _shown()
     arguments: list[str] = []
@@ -46,13 +47,14 @@ def root_arguments(interpreter: Interpreter, *, network: bool) -> list[str]:
         elif link.is_dir():
             arguments += ["--ro-bind", str(link), str(link)]
     sources = [*shown, *(mount.source for mount in interpreter.mounts)]
-    arguments += _mask([*_packages(shown), *map(Path, interpreter.masks), *_below(harness_paths(), sources)])
-    arguments += ["--ro-bind", str(_etc()), "/etc"]
+    masks = [*_packages(tuple(shown)), *map(Path, interpreter.masks), *_below(harness_paths(), sources)]
+    arguments += _mask(masks, scratch)
+    arguments += ["--ro-bind", str(_etc(scratch)), "/etc"]
     if network:
         for name in _FROM_ETC_ONLINE:
             arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         arguments += ["--ro-bind-try", "/usr/share/ca-certificates", "/usr/share/ca-certificates"]
-    return [*arguments, *_proc(), *_dev()]
+    return [*arguments, *_proc(), *_dev(scratch)]
 
 
 def _shown() -> list[Path]:
@@ -67,54 +69,45 @@ def _shown() -> list[Path]:
 
 
 @functools.cache
-def _all_packages(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def _packages(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(found for path in paths for found in package_folders(path))
-
-
-def _packages(paths: list[Path]) -> tuple[Path, ...]:
-    return _all_packages(tuple(paths))
 
 
 def _below(paths: Iterable[Path], shown: list[Path]) -> list[Path]:
     return [path for path in paths if any(path.is_relative_to(root) for root in shown)]
 
 
-def _mask(paths: list[Path]) -> list[str]:
+def _mask(paths: list[Path], scratch: Path) -> list[str]:
     """An empty folder, or an empty file, over each; one below another is covered already."""
     arguments: list[str] = []
     covered: list[Path] = []
+    empty = scratch / "empty"
+    empty.mkdir(exist_ok=True)
     for path in sorted(set(paths)):
         if any(path.is_relative_to(other) for other in covered):
             continue
         covered.append(path)
-        arguments += ["--ro-bind", str(_empty_folder()) if path.is_dir() else "/dev/null", str(path)]
+        arguments += ["--ro-bind", str(empty) if path.is_dir() else "/dev/null", str(path)]
     return arguments
 
 
-def _empty_folder() -> Path:
-    folder = scratch_folder() / "empty"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _etc() -> Path:
+@functools.cache
+def _etc(scratch: Path) -> Path:
     """A folder that names one user and no host, with the loader's cache and the links of /usr/bin."""
-    folder = scratch_folder() / "etc"
-    if not folder.exists():
-        folder.mkdir()
-        files = {
-            "passwd": f"user:x:{NOBODY}:{NOBODY}::/tmp:/bin/sh\n",
-            "group": f"user:x:{NOBODY}:\n",
-            "hosts": "127.0.0.1 localhost\n::1 localhost\n",
-            "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-            "machine-id": "0" * 32 + "\n",
-        }
-        for name, content in files.items():
-            (folder / name).write_text(content)
-        for name in _FROM_ETC_ONLINE:  # mount points: the folder is read-only inside
-            _mount_point(Path("/etc") / name, folder / name)
-        for name in _FROM_ETC:
-            _copy(Path("/etc") / name, folder / name)
+    folder = Path(tempfile.mkdtemp(prefix="etc-", dir=scratch))
+    files = {
+        "passwd": f"user:x:{NOBODY}:{NOBODY}::/tmp:/bin/sh\n",
+        "group": f"user:x:{NOBODY}:\n",
+        "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "machine-id": "0" * 32 + "\n",
+    }
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    for name in _FROM_ETC_ONLINE:  # mount points: the folder is read-only inside
+        _mount_point(Path("/etc") / name, folder / name)
+    for name in _FROM_ETC:
+        _copy(Path("/etc") / name, folder / name)
     return folder
 
 
@@ -145,23 +138,21 @@ def _proc() -> list[str]:
     return [*arguments, "--remount-ro", "/proc"]
 
 
-def _dev() -> list[str]:
+def _dev(scratch: Path) -> list[str]:
     arguments = ["--dev", "/dev", "--size", str(64_000_000), "--perms", "1777", "--tmpfs", "/dev/shm"]
     if os.getuid() == 0 and Path("/dev/null").stat().st_uid == 0:
-        nodes = _private_nodes()
+        nodes = _private_nodes(scratch)
         if nodes is None:
-            log.warning(
-                "bwrap: no private device nodes can be made: a server can change the mode of the host's /dev/null"
-            )
+            log.warning("bwrap: no private device nodes can be made: a server could change modes in the host's /dev")
         else:
             for name in _NODES:
                 arguments += ["--dev-bind", str(nodes / name), f"/dev/{name}"]
     return [*arguments, "--remount-ro", "/dev"]
 
 
-def _private_nodes() -> Path | None:
+def _private_nodes(scratch: Path) -> Path | None:
     """Copies of the device nodes that belong to nobody; None where the file systems at hand allow none."""
-    for folder in (scratch_folder() / "dev", gymcp_home() / "dev"):
+    for folder in (scratch / "dev", gymcp_home() / "dev"):
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             for name in _NODES:

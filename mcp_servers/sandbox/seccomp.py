@@ -1,8 +1,9 @@
-"""A seccomp filter as bytes for ``bwrap --seccomp``: everything is allowed except what a tool server has no business calling.
+"""A seccomp filter for ``bwrap --seccomp``: all is allowed except what a tool server has no business calling.
 
-The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of ``(code, jump
-if true, jump if false, constant)`` that runs on ``struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6]}``. Both supported
-architectures are little-endian, so the low word of an argument comes first.
+The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of
+``(code, jump if true, jump if false, constant)`` that runs on ``struct seccomp_data``: the number, the architecture,
+the instruction pointer, and six arguments of 64 bits. Both supported architectures are little-endian, so the low word
+of an argument comes first.
 
 Source: linux/seccomp.h, linux/filter.h; numbers checked against libseccomp by the tests.
 """
@@ -78,7 +79,7 @@ def _fail(code: int) -> Instruction:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """Runs the body, which must end in a return, for this system call only; the number stays loaded for the next test."""
+    """Runs the body, which must end in a return, for this system call only; the number stays loaded for the next."""
     return [(_JUMP_EQUAL, 0, len(body), number), *body]
 
 
@@ -134,9 +135,7 @@ kill 62 129, pidfd_send_signal 424 424, prlimit64 302 261, rt_sigqueueinfo 129 1
 tgkill 234 131, tkill 200 130
 """)
 _ALONE: dict[str, list[Instruction]] = {
-    **dict.fromkeys(
-        ("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _only(0, (2,), errno.EPERM)
-    ),
+    **dict.fromkeys(("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _only(0, (2,), errno.EPERM)),
     "prlimit64": _only(0, (0, 2), errno.EPERM),
     "pidfd_send_signal": [_fail(errno.EPERM)],
 }
@@ -145,10 +144,10 @@ _ALONE: dict[str, list[Instruction]] = {
 def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine: str | None = None) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
-    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a cgroup
-    counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live in its
-    PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other machines
-    than x86_64 and aarch64.
+    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
+    cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
+    in its PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other
+    machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:

@@ -1,7 +1,8 @@
 """The ``none`` sandbox: a plain process, for tests and for servers you trust as you trust yourself.
 
-Limits hold as elsewhere, nothing else does: the server can read and write what the harness's user can, and use the network. Paths
-inside do not exist, so the mounts' targets and /workspace are replaced by host paths in the command and the environment.
+Limits hold as elsewhere, nothing else does: the server can read and write what the harness's user can, and use the
+network. Paths inside do not exist, so the mounts' targets and /workspace are replaced by host paths in the command and
+the environment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ends servers that use more than their limits: one timer for all live servers of an event loop.
 
-Where a cgroup holds memory and processes, it only reads a counter a second. Where none does, it reads the process trees ten
-times a second: slower than the kernel, and blind to memory that belongs to no process, which is why the seccomp filter then
-refuses memfd and System V segments.
+Where a cgroup holds memory and processes, it only reads a counter a second. Where none does, it reads the process trees
+ten times a second, and at once when the machine has many more processes than a moment ago: slower than the kernel, and
+blind to memory that belongs to no process, which is why the seccomp filter then refuses memfd and System V segments.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.workspace import AddedBytes
 
 _TREE_PERIOD_S = 0.1
+_PULSE_PERIOD_S = 0.01
 _DISK_PERIOD_S = 0.25
 _COUNTER_PERIOD_S = 1.0
 
@@ -48,7 +49,7 @@ class _Entry:
         self.watched = watched
         self.next_counters = 0.0
         limits = watched.limits
-        # A spawner has no CPU limit; its servers are watched one by one, and what was once seen as its own would stay so.
+        # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
         self.needs_tree = limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
         self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
         self.cpu_s = 0.0
@@ -60,6 +61,8 @@ class Watchdog:
         self._entries: dict[Watched, _Entry] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._known: dict[tuple[int, int], int] = {}
+        self._next_checks = 0.0
+        self._processes_then = 0
 
     def add(self, watched: Watched) -> None:
         self._entries[watched] = _Entry(watched)
@@ -81,20 +84,26 @@ class Watchdog:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        for entry in list(self._entries.values()):
-            try:
-                self._check(entry, loop.time())
-            except Exception:  # one server's odd /proc entry must not leave all the others unwatched
-                log.exception("watchdog: process %d could not be checked", entry.watched.pid)
-        entries = self._entries.values()
-        trees = [entry for entry in entries if entry.needs_tree]
-        if trees:
-            self._check_trees(trees)
-        self._timer = loop.call_later(_TREE_PERIOD_S if trees else _DISK_PERIOD_S, self._tick) if entries else None
+        trees = [entry for entry in self._entries.values() if entry.needs_tree]
+        if loop.time() >= self._next_checks or (trees and self._is_burst(trees)):
+            for entry in list(self._entries.values()):
+                try:
+                    self._check(entry, loop.time())
+                except Exception:  # one server's odd folder must not leave all the others unwatched
+                    log.exception("watchdog: process %d could not be checked", entry.watched.pid)
+            if trees:
+                self._check_trees(trees)
+            self._next_checks = loop.time() + (_TREE_PERIOD_S if trees else _DISK_PERIOD_S)
+        self._timer = loop.call_later(_PULSE_PERIOD_S if trees else _DISK_PERIOD_S, self._tick)
+
+    def _is_burst(self, entries: list[_Entry]) -> bool:
+        """A fork bomb grows faster than trees are read; the link count of /proc is how many processes there are."""
+        smallest = min(entry.watched.limits.processes for entry in entries)
+        return Path("/proc").stat().st_nlink - self._processes_then > smallest
 
     def _check(self, entry: _Entry, now: float) -> None:
         watched, limits = entry.watched, entry.watched.limits
-        if entry.disk is not None and entry.disk.step():
+        if entry.disk is not None and entry.disk.step(folders=len(self._entries)):
             watched.end(disk_limit(limits))
         if watched.cgroup is None or now < entry.next_counters:
             return
@@ -105,6 +114,7 @@ class Watchdog:
             watched.end(cpu_limit(limits))
 
     def _check_trees(self, entries: list[_Entry]) -> None:
+        self._processes_then = Path("/proc").stat().st_nlink
         processes = read_processes()
         of = attribute(processes, {entry.watched.pid for entry in entries}, self._known)
         self._known = {(pid, processes[pid].started): root for pid, root in of.items() if pid in processes}

@@ -10,9 +10,10 @@ from pathlib import Path
 
 _SLICE_S = 0.002
 _BATCH = 64
-_REST = 100
-"""A walk is followed by a rest this many times as long: measuring costs at most one percent of a core, per folder."""
-_LONGEST_REST_S = 30.0
+_REST, _SHORT_REST = 200, 20
+"""A walk is followed by a rest this many times as long, for each folder: half a percent of a core for all of them
+together, five percent while free space is being lost."""
+_LEAST_REST_S, _LONGEST_REST_S = 2.0, 60.0
 _ENTRY_BYTES = 4096
 """At least, per file: a million empty ones are not free."""
 
@@ -20,8 +21,8 @@ _ENTRY_BYTES = 4096
 class AddedBytes:
     """What is in a folder now minus what was there at the first walk; symbolic links are not followed.
 
-    ``step`` goes on with the walk under way, or begins one when its time has come: when the rest is over, or as soon as the
-    file system has lost more free space than is still allowed.
+    ``step`` goes on with the walk under way, or begins one when its time has come: when the rest is over, or sooner
+    where the file system has lost more free space than is still allowed.
     """
 
     def __init__(self, folder: Path, allowed_bytes: int) -> None:
@@ -30,17 +31,22 @@ class AddedBytes:
         self._walk: Iterator[int] | None = walk_bytes(folder)
         self._walked = 0
         self._walk_s = 0.0
-        self._next_walk = 0.0
+        self._last_walk = 0.0
         self._free_at_walk = self._free_bytes()
         self._at_start: int | None = None
         self.added = 0
 
-    def step(self) -> bool:
-        """True once more has been added than is allowed."""
+    def step(self, *, folders: int) -> bool:
+        """True once more has been added than is allowed. ``folders`` says how many are measured by this process."""
         begin = time.monotonic()
         if self._walk is None:
+            rested = begin - self._last_walk
             lost = self._free_at_walk - self._free_bytes()
-            if begin < self._next_walk and lost <= max(self._allowed - self.added, self._allowed // 8):
+            if lost > max(self._allowed - self.added, self._allowed // 8):
+                due = self._walk_s * _SHORT_REST * folders
+            else:
+                due = max(self._walk_s * _REST * folders, _LEAST_REST_S)
+            if rested < min(due, _LONGEST_REST_S):
                 return False
             self._walk, self._walked, self._walk_s = walk_bytes(self._folder), 0, 0.0
             self._free_at_walk = self._free_bytes()
@@ -51,7 +57,7 @@ class AddedBytes:
                 return self._exceeds(self._walked)  # far too much is seen before the walk is over
         self._walk = None
         self._walk_s += time.monotonic() - begin
-        self._next_walk = time.monotonic() + min(max(1.0, self._walk_s * _REST), _LONGEST_REST_S)
+        self._last_walk = time.monotonic()
         if self._at_start is None:
             self._at_start = self._walked
         self.added = self._walked - self._at_start

@@ -9,6 +9,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import SyncVectorEnv
 
 from gymcp.envs import McpEnv
 from gymcp.errors import ConfigError, EnvInfraError
@@ -56,6 +57,15 @@ def test_actions_can_be_records(bank: McpEnv) -> None:
 def test_the_same_seed_draws_the_same_task_and_world(bank: McpEnv) -> None:
     first, second = bank.reset(seed=7), bank.reset(seed=7)
     assert first == second
+
+
+def test_two_environments_run_side_by_side_in_a_vector_environment() -> None:
+    both = SyncVectorEnv([lambda: McpEnv(BANK, tasks="pay_back_30") for _ in range(2)])
+    both.reset(seed=0)
+    both.step({"text": ("", "Done."), "tool_calls": (PAY["tool_calls"], ())})
+    _, rewards, terminated, *_ = both.step({"text": ("Done.", ""), "tool_calls": ((), ())})
+    both.close()
+    assert (rewards[0], terminated[0]) == (1.0, True)
 
 
 def test_gymnasium_make_finds_the_catalog() -> None:

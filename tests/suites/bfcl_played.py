@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 
+from gymcp.agents.sampling import sample_instance
 from gymcp.envs.suites.bfcl import BfclFiles, bfcl_server, replay
 from gymcp.envs.suites.bfcl_targets import replay_turns, run_to_end
 from gymcp.mcp_servers.digest import digest
@@ -107,34 +108,7 @@ def alter(task: Task, tools: ToolsByClass, rng: random.Random) -> Calls:
 
 def random_call(tool: Tool, words: Sequence[str], rng: random.Random) -> ToolCall:
     """Valid by the schema; strings are drawn from what the task's gold says."""
-    required = tool.input_schema.get("required", [])
-    properties: Mapping[str, Json] = tool.input_schema.get("properties", {})
-    arguments = {
-        name: _random_value(schema, words, rng)
-        for name, schema in properties.items()
-        if name in required or rng.random() < 0.5
-    }
-    return ToolCall(id="random", name=tool.name, arguments=arguments)
-
-
-def _random_value(schema: Json, words: Sequence[str], rng: random.Random) -> Json:
-    kind = schema.get("type", "string")
-    match rng.choice(kind) if isinstance(kind, list) else kind:
-        case "integer":
-            return rng.choice([0, 1, 2, 5, 100, 12345])
-        case "number":
-            return rng.choice([0, 1.0, 2.5, 100, -3.25, 1000])
-        case "boolean":
-            return rng.random() < 0.5
-        case "array":
-            return [_random_value(schema.get("items", {}), words, rng) for _ in range(rng.randint(0, 3))]
-        case "object":
-            inner = schema.get("properties", {})
-            return {name: _random_value(inner[name], words, rng) for name in inner if rng.random() < 0.5}
-        case "null":
-            return None
-        case _:
-            return rng.choice(words)
+    return ToolCall(id="random", name=tool.name, arguments=sample_instance(tool.input_schema, rng, words))
 
 
 def _changed(call: ToolCall, words: Sequence[str], rng: random.Random) -> ToolCall:

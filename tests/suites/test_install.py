@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.envs.suites.install import Wheel, fetch_wheel, make_once, unpack
+from gymcp.atomic import make_once
+from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.errors import IntegrityError, UsageError
 
 

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gymcp.atomic import make_once
 from gymcp.envs.suites.bfcl import BFCL, MPMATH, BfclFiles
-from gymcp.envs.suites.install import fetch_wheel, make_once
+from gymcp.envs.suites.install import fetch_wheel
 from gymcp.mcp_servers.runtime import find_violation
 from gymcp.types import Json, Step, ToolCall, Trajectory
 

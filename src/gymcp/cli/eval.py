@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.store import TrajectoryStore, create_run
 
 LOST_TO_INFRA = 3
@@ -55,7 +56,7 @@ def command(
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
     remove_leftovers(find_leftovers())
-    with create_run(folder, plan.config(loaded, env), seeds=[seed], resume=resume):
+    with create_run(folder, plan.config(loaded, env), seeds=[seed], versions=_versions(), resume=resume):
         with TrajectoryStore.open(folder, write=True) as store, Progress(f"{loaded.spec.name} · {agent}") as progress:
             finished = run_plan(
                 loaded, wall, plan, store, Schedule(concurrency=concurrency), progress.start, progress.advance
@@ -67,3 +68,9 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if summary["scored"] < summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
+
+
+def _versions() -> dict[str, str]:
+    """What a score may depend on beside gymcp itself."""
+    python = ".".join(map(str, interpreter().version))
+    return {name: version(name) for name in ("gymnasium", "mcp", "pydantic")} | {"python_inside": python}

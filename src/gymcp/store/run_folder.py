@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gymcp import __version__
+from gymcp.atomic import is_leftover, write_atomically
 from gymcp.errors import StoreError
-from gymcp.store.atomic import is_leftover, write_atomically
 from gymcp.store.database import newer_format
 from gymcp.types import Json
 

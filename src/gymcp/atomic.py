@@ -1,8 +1,11 @@
-"""Files that are whole or absent."""
+"""Files and folders that are whole or absent."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -27,3 +30,22 @@ def write_atomically(path: Path, data: bytes) -> None:
 def is_leftover(name: str) -> bool:
     """True for the file that a crash inside `write_atomically` leaves."""
     return name.startswith(".") and name.endswith(".tmp")
+
+
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        make(made)
+        made.chmod(0o755)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster, with the same content
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder

@@ -1,0 +1,159 @@
+"""What a harness that was killed leaves is found and removed; what a living one has is not."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.leftovers import (
+    find_leftovers,
+    is_alive,
+    owner,
+    remove_leftovers,
+    runtime_folder,
+    scratch_folder,
+    start_time,
+)
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+
+HARNESS = """
+import asyncio, signal
+from gymcp.mcp_servers.leftovers import owner
+from gymcp.mcp_servers.sandbox import Launch
+from gymcp.mcp_servers.sandbox.unconfined import Unconfined
+
+SERVER = '''
+import os, signal
+if os.fork() == 0:
+    os.setsid()
+os.write(1, b"ready\\\\n")
+signal.pause()
+'''
+
+async def serve():
+    async with Unconfined().start(Launch(argv=("python3", "-I", "-S", "-c", SERVER))) as process:
+        await process.stdout.readline()
+        print(owner(), process.pid, flush=True)
+        await process.wait()
+
+asyncio.run(serve())
+"""
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def harness(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+    """A running one with an unconfined server, its owner tag, and the server's process."""
+    command = [sys.executable, "-c", HARNESS]
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        tag, _, pid = process.stdout.readline().strip().partition(" ")
+        try:
+            yield process, tag, int(pid)
+        finally:
+            process.kill()
+            process.wait()
+            remove_leftovers([leftover for leftover in find_leftovers() if leftover.owner == tag])
+
+
+def test_owner_is_process_and_start_time() -> None:
+    pid = os.getpid()
+    assert owner() == f"{pid}-{start_time(pid)}"
+    assert is_alive(owner())
+    assert not is_alive(f"{pid}-1")  # the same id, another process
+    assert not is_alive("no-owner")
+
+
+def test_living_harness_is_left_alone(harness: tuple[subprocess.Popen[str], str, int]) -> None:
+    _, tag, pid = harness
+    assert [found for found in find_leftovers() if found.owner == tag] == []
+    os.kill(pid, 0)
+
+
+def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
+    process, tag, pid = harness
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    handle = os.pidfd_open(pid)
+    found = [leftover for leftover in find_leftovers() if leftover.owner == tag]
+    kinds = {"process", "folder", "cgroup"} if Bubblewrap().uses_cgroup else {"process", "folder"}
+    assert {leftover.kind for leftover in found} == kinds
+    assert str(pid) in [leftover.name for leftover in found if leftover.kind == "process"]
+    assert len([leftover for leftover in found if leftover.kind == "process"]) == 2
+    remove_leftovers(found)
+    ended, _, _ = select.select([handle], [], [], 10)
+    os.close(handle)
+    assert ended
+    assert [leftover for leftover in find_leftovers() if leftover.owner == tag and leftover.kind != "process"] == []
+    assert list(runtime_folder().iterdir()) == []
+
+
+def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
+    code = (
+        "from gymcp.mcp_servers.leftovers import scratch_folder as s\n"
+        "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
+    )
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
+    path, mode = out.split()
+    assert (Path(path).parent, mode) == (runtime_folder(), "0o40700")
+    assert stat.S_IMODE(runtime_folder().stat().st_mode) == 0o700
+    assert not Path(path).exists()
+
+
+def test_a_runtime_folder_of_someone_else_is_refused(temporary: Path) -> None:
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    runtime_folder().symlink_to(elsewhere)
+    with pytest.raises(SandboxUnavailable, match="not a private folder"):
+        scratch_folder()
+    (elsewhere / "1-1").mkdir()
+    assert [found for found in find_leftovers() if found.kind == "folder"] == []
+
+
+def test_only_folders_named_after_dead_owners_are_leftovers(temporary: Path) -> None:
+    root = runtime_folder()
+    root.mkdir(mode=0o700)
+    for name in ("1-1", owner(), "notes", "2-2x"):
+        (root / name).mkdir()
+    (root / "3-3").symlink_to(temporary)
+    (root / "4-4").touch()
+    found = [leftover for leftover in find_leftovers() if leftover.kind == "folder"]
+    assert [leftover.name for leftover in found] == [str(root / "1-1")]
+    remove_leftovers(found)
+    assert sorted(path.name for path in root.iterdir()) == sorted([owner(), "notes", "2-2x", "3-3", "4-4"])
+
+
+def test_a_folder_whose_lock_is_held_is_alive_elsewhere(temporary: Path) -> None:
+    """A harness in another container has a process id that means nothing here."""
+    root = runtime_folder()
+    (root / "1-1").mkdir(parents=True)
+    code = f"""
+import fcntl, os
+fcntl.flock(os.open({str(root / "1-1")!r}, os.O_RDONLY), fcntl.LOCK_SH)
+print("held", flush=True)
+input()
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert [found for found in find_leftovers() if found.kind == "folder"] == []
+        other.communicate("\n")
+    assert [found.name for found in find_leftovers() if found.kind == "folder"] == [str(root / "1-1")]

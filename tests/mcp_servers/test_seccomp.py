@@ -1,0 +1,156 @@
+"""The filter, run by the kernel from inside, and by a little Python for the architecture that this machine is not."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import signal
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.seccomp import CHECKED, DENIED, program
+
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED, KILLED = "allowed", "killed"
+
+
+def verdict(filter_: bytes, arch: int, number: int, *arguments: int) -> str:
+    """What the kernel would do: run classic BPF over one struct seccomp_data."""
+    words = struct.pack("=iIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
+    accumulator = position = 0
+    while True:
+        code, true, false, constant = struct.unpack_from("=HBBI", filter_, 8 * position)
+        position += 1
+        if code == 0x20:
+            (accumulator,) = struct.unpack_from("=I", words, constant)
+        elif code == 0x06:
+            action = {0x7FFF0000: ALLOWED, 0x80000000: KILLED}.get(constant)
+            return action or errno.errorcode[constant & 0xFFFF]
+        else:
+            hit = {
+                0x15: accumulator == constant,
+                0x35: accumulator >= constant,
+                0x45: bool(accumulator & constant),
+            }[code]
+            position += true if hit else false
+
+
+@pytest.fixture(params=list(MACHINES))
+def call(request: pytest.FixtureRequest) -> Callable[..., str]:
+    machine = request.param
+
+    def run(name: str, *arguments: int, network: bool = False, hidden_memory: bool = False) -> str:
+        filter_ = program(network=network, hidden_memory=hidden_memory, machine=machine)
+        return verdict(filter_, MACHINES[machine], CHECKED[machine][name], *arguments)
+
+    return run
+
+
+Call = Callable[..., str]
+
+
+def test_new_namespaces_are_refused(call: Call) -> None:
+    for flag in (0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000):
+        assert call("clone", flag | 17) == "EPERM"
+    assert call("clone", 17) == ALLOWED  # fork
+    assert call("clone", 0x3D0F00) == ALLOWED  # a thread
+    assert call("clone3") == "ENOSYS"
+
+
+def test_socket_families(call: Call) -> None:
+    unix, inet, inet6, netlink, packet, vsock = 1, 2, 10, 16, 17, 40
+    offline = {family: call("socket", family) for family in (unix, inet, inet6, netlink, packet, vsock)}
+    assert [family for family, answer in offline.items() if answer == ALLOWED] == [unix]
+    online = {family: call("socket", family, network=True) for family in offline}
+    assert [family for family, answer in online.items() if answer == ALLOWED] == [unix, inet, inet6, netlink]
+    assert call("socket", netlink, 3, 0, network=True) == ALLOWED  # NETLINK_ROUTE
+    assert call("socket", netlink, 3, 12, network=True) == "EAFNOSUPPORT"  # NETLINK_NETFILTER
+    assert (call("socketpair", unix), call("socketpair", inet)) == (ALLOWED, "EAFNOSUPPORT")
+
+
+def test_set_id_bits_are_refused_where_a_mode_is_read(call: Call) -> None:
+    assert [call("fchmod", 3, mode) for mode in (0o755, 0o4755, 0o2755, 0o1777)] == [ALLOWED, "EPERM", "EPERM", ALLOWED]
+    assert [call("fchmodat2", 3, 0, mode) for mode in (0o755, 0o4755)] == [ALLOWED, "EPERM"]
+    read, create, temporary = 0, 0o100, 0o20200000
+    assert [call("openat", 3, 0, flags, 0o4755) for flags in (read, create, temporary)] == [ALLOWED, "EPERM", "EPERM"]
+    assert call("openat2") == "ENOSYS"
+
+
+def test_arguments_of_ioctl_and_personality(call: Call) -> None:
+    tiocsti, tioclinux, tcgets = 0x5412, 0x541C, 0x5401
+    assert [call("ioctl", 0, command) for command in (tiocsti, tioclinux, tcgets)] == ["EPERM", "EPERM", ALLOWED]
+    assert call("ioctl", 0, 0x1_0000_0000 | tiocsti) == "EPERM"  # the kernel reads the low word only
+    assert [call("personality", value) for value in (0, 0xFFFFFFFF, 0x0040000)] == [ALLOWED, ALLOWED, "EPERM"]
+
+
+def test_memory_of_no_process_needs_a_cgroup(call: Call) -> None:
+    for name in ("memfd_create", "memfd_secret", "shmget"):
+        assert (call(name), call(name, hidden_memory=True)) == ("ENOSYS", ALLOWED)
+
+
+def test_other_architectures_are_killed() -> None:
+    filters = {machine: program(network=False, hidden_memory=True, machine=machine) for machine in MACHINES}
+    assert verdict(filters["x86_64"], 0x40000003, 1) == KILLED  # i386
+    assert verdict(filters["x86_64"], MACHINES["x86_64"], 0x40000000 | 1) == KILLED  # x32
+    assert verdict(filters["aarch64"], MACHINES["x86_64"], 1) == KILLED
+    assert verdict(filters["x86_64"], MACHINES["x86_64"], 1) == ALLOWED
+
+
+def test_a_machine_without_a_filter_is_refused() -> None:
+    with pytest.raises(SandboxUnavailable, match="no filter for machine 'riscv64'; have aarch64, x86_64"):
+        program(network=False, hidden_memory=True, machine="riscv64")
+
+
+@pytest.mark.parametrize("machine", list(MACHINES))
+def test_numbers_are_libseccomps(machine: str) -> None:
+    try:
+        resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
+    except OSError:
+        pytest.skip("libseccomp.so.2 is not installed")
+    newer = {"fchmodat2", "listmount", "open_tree_attr", "statmount"}  # than libseccomp 2.5
+    for name, number in {**DENIED[machine], **CHECKED[machine]}.items():
+        if name not in newer:
+            assert resolve(ctypes.c_uint32(MACHINES[machine]), name.encode()) == number, name
+
+
+CALL_ALL = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in NUMBERS.items():
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
+    if (result, ctypes.get_errno()) != (-1, 1): print(name, result, ctypes.get_errno())
+print("end")
+"""
+
+
+def test_dangerous_system_calls_are_refused_by_the_kernel(inside: Callable[..., str]) -> None:
+    """mount, ptrace, keyctl, bpf, unshare, setns, io_uring, process_vm_*, and the rest of the list."""
+    numbers = DENIED[platform.machine()]
+    assert {"mount", "ptrace", "keyctl", "bpf", "unshare", "setns", "io_uring_setup", "process_vm_readv"} <= set(
+        numbers
+    )
+    assert inside(f"NUMBERS = {numbers!r}\n{CALL_ALL}") == "end"
+
+
+CALL_OTHER_WAYS = """
+import ctypes, mmap
+code = bytes.fromhex(CODE)
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(code)
+ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+print("WORKED")
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="machine code of x86_64")
+@pytest.mark.parametrize("code", ["b814000000cd80c3", "b8270000400f05c3"], ids=["i386 getpid", "x32 getpid"])
+def test_other_ways_into_the_kernel_end_the_server(bwrap: Bubblewrap, to_end: Callable[..., Any], code: str) -> None:
+    ended = to_end(bwrap, CALL_OTHER_WAYS.replace("CODE", repr(code)))
+    assert (ended.out, ended.status) == ("", 128 + signal.SIGSYS), ended.err

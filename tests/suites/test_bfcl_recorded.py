@@ -1,0 +1,85 @@
+"""Episodes recorded through the real environment, judged by upstream's own checker in its own virtualenv."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+from bfcl_played import ToolsByClass, random_call, tools_of
+from upstream import upstream_verdicts
+
+from gymcp.agents.rollout import Job, Rollout
+from gymcp.agents.sampling import words_of
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import RandomAgent, Replay, play_gold
+from gymcp.envs import load_env, load_spec
+from gymcp.envs.suites.bfcl import BfclFiles
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.paths import gymcp_home
+from gymcp.protocols import Agent
+from gymcp.types import GoldTurn, Outcome, Suite, Task, ToolCall
+
+IMPERFECT = 200
+HALF = IMPERFECT // 2
+
+
+def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
+    suite: Suite, files: BfclFiles, tools: ToolsByClass
+) -> None:
+    chosen = random.Random(5).sample(suite.tasks, IMPERFECT)
+    at_random = {task.id for task in chosen[:HALF]}
+
+    def agent(task: Task, seed: int) -> Agent:
+        if task.id in at_random:
+            return RandomAgent(seed)
+        return Replay(play_gold(task, _one_call_altered(task, tools, random.Random(seed))))
+
+    rollouts: list[Rollout] = []
+    jobs = [Job(task=task, trial=0, seed=number) for number, task in enumerate(chosen)]
+    env = load_env(load_spec("bfcl"))
+    asyncio.run(
+        run_jobs(env, get_sandbox("bwrap"), agent, jobs, Schedule(), lambda rollout, last: rollouts.append(rollout))
+    )
+    trajectories = [rollout.trajectory for rollout in rollouts]
+    verdicts = upstream_verdicts(gymcp_home(), files, trajectories)
+    differ = [
+        (trajectory.task, trajectory.reason, verdict)
+        for trajectory, verdict in zip(trajectories, verdicts, strict=True)
+        if (trajectory.score == 1.0) != verdict["valid"]
+    ]
+    valid = sum(verdict["valid"] for verdict in verdicts)
+    print(f"{IMPERFECT - len(differ)}/{IMPERFECT} agree with upstream, which passes {valid} of them")
+    assert differ == []
+    assert len(trajectories) == IMPERFECT
+    assert {trajectory.outcome for trajectory in trajectories} <= {Outcome.SCORED, Outcome.BUDGET_EXHAUSTED}
+    assert 0 < valid < IMPERFECT
+
+
+def _one_call_altered(task: Task, tools: ToolsByClass, rng: random.Random) -> list[GoldTurn]:
+    """The gold with one call dropped, doubled, replaced by a random one, or with one put before it."""
+    words = words_of(" ".join(task.prompts))
+    filled = [index for index, turn in enumerate(task.gold) if turn.calls]
+    turn = rng.choice(filled)
+    place = rng.randrange(len(task.gold[turn].calls))
+    return [
+        GoldTurn(
+            calls=tuple(_altered(gold.calls, place, rng, random_call(rng.choice(tools_of(task, tools)), words, rng)))
+        )
+        if index == turn
+        else gold
+        for index, gold in enumerate(task.gold)
+    ]
+
+
+def _altered(calls: tuple[ToolCall, ...], place: int, rng: random.Random, stray: ToolCall) -> Iterator[ToolCall]:
+    what = rng.choice(["drop", "double", "replace", "insert"])
+    for index, call in enumerate(calls):
+        if index != place:
+            yield call
+        elif what == "double":
+            yield from (call, call)
+        elif what == "replace":
+            yield stray
+        elif what == "insert":
+            yield from (stray, call)
