@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gymcp.agents.rollout import Job, Rollout, rollout
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.warm import warmed
 from gymcp.protocols import AgentFactory
 
 RETRY_PAUSE_S = 0.5
@@ -52,11 +53,12 @@ async def run_jobs(
                 if last:
                     break
 
-    workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        waiting.clear()
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    async with warmed(sandbox) as sandbox:  # noqa: PLR1704
+        workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            waiting.clear()
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)

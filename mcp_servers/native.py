@@ -14,10 +14,11 @@ import subprocess
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from gymcp.atomic import make_once
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.sandbox import Limits, Mount, interpreter
+from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 
@@ -40,14 +41,16 @@ def native_server(
     mounts: Sequence[Mount] = (),
     python_path: Sequence[PurePosixPath] = (),
     limits: Limits | None = None,
+    start: Literal["exec", "fork"] = "exec",
 ) -> ServerSpec:
     """The spec of a server on the native runtime.
 
     `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
     its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
     Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
-    server. `modules` are the dotted names of further modules that the program imports. Raises ConfigError where the
-    source cannot be found, or uses what stays outside.
+    server. `modules` are the dotted names of further modules that the program imports. `start`: "fork" only for a
+    program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, or uses what stays
+    outside.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
@@ -61,6 +64,7 @@ def native_server(
         ),
         limits=limits or Limits(),
         state="declared",
+        fork=Forkable(path=tuple(paths), module="server_main") if start == "fork" else None,
         wire="2026-07-28",
     )
 

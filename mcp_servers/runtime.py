@@ -578,7 +578,7 @@ class Server:
 
     def run(self) -> None:
         """Serves stdin and stdout until stdin ends. Returns with both diverted: what is printed goes to stderr."""
-        self.serve(*_claim_stdio())
+        self.serve(*claim_wire())
 
     def serve(self, reader: BinaryIO, writer: BinaryIO) -> None:
         """Answers line by line until the reader ends, or nobody reads the writer any more."""
@@ -707,7 +707,11 @@ class Server:
         except (Exception, SystemExit) as error:
             _print_traceback(error)
             raise ProtocolError(SETUP_FAILED, f"setup failed: {_describe(error)}") from error
-        return {"stateKey": None if self._state is None else self._read_state({})["stateKey"]}
+        listing = json.dumps([tool.listed for tool in self._tools.values()], sort_keys=True)
+        return {
+            "stateKey": None if self._state is None else self._read_state({})["stateKey"],
+            "toolsKey": sha256(listing.encode(errors="replace")).hexdigest(),
+        }
 
     def _read_state(self, params: dict[str, Json]) -> dict[str, Json]:
         if self._state is None:
@@ -845,8 +849,11 @@ def _print_traceback(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def _claim_stdio() -> tuple[BinaryIO, BinaryIO]:
-    """The wire on descriptors of its own; tools and their children find an ended stdin, and stderr as stdout."""
+def claim_wire() -> tuple[BinaryIO, BinaryIO]:
+    """The wire on descriptors of its own; tools and their children find an ended stdin, and stderr as stdout.
+
+    A server that was forked has another wire: `spawner.py` puts a function of its own in this one's place.
+    """
     wire_in, wire_out = os.dup(0), os.dup(1)
     ended, closing = os.pipe()
     os.close(closing)

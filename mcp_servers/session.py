@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import mcp
@@ -32,19 +33,34 @@ STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
 PING_TIMEOUT_S = 5.0
 MAX_TOOLS = 10_000
+MAX_KNOWN_LISTS = 1_000
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
 
+_known_tools: OrderedDict[tuple[str, ...], tuple[Tool, ...]] = OrderedDict()
+"""By program and `toolsKey`: a server that lies about it only gets another list of its own."""
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 class _SetupResult(BaseModel):
     stateKey: str | None = None
+    toolsKey: str | None = None
+    """Digest of the tool list: one that was read before is not read again."""
 
 
 class _StateResult(BaseModel):
     stateKey: str
     state: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a session knows of its server between two calls."""
+
+    tools: tuple[Tool, ...]
+    known_key: str
+    log: hashlib._Hash
+    """Of an opaque server's calls."""
 
 
 class ToolSession:
@@ -85,20 +101,38 @@ class ToolSession:
 
     async def start(self, initial_state: Json, seed: int) -> None:
         """Hands over the initial state and reads the tool list. Raises EnvInfraError, IntegrityError."""
+        tools_key = None
         if self.spec.state == "declared":
             async with self._boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
-                self._known_key = answer.stateKey or ""
+            self._known_key, tools_key = answer.stateKey or "", answer.toolsKey
         async with self._boundary("list", self.spec.start_timeout_s):
-            self.tools = await self._list_tools()
-            if fault := fault_of_tools(self.tools):
-                raise ProtocolError(self._say("list", fault))
+            self.tools = await (self._list_tools() if tools_key is None else self._known(tools_key))
         wanted = self.spec.tools_sha256
         if wanted is not None and hash_of_tools(hash_tools(self.tools)) != wanted:
             raise IntegrityError(
                 self._say("list", "its tools are not the locked ones; for what has changed run: gymcp servers check")
             )
+
+    async def _known(self, tools_key: str) -> tuple[Tool, ...]:
+        key = (*self.spec.argv, *(str(mount.source) for mount in self.spec.mounts), tools_key)
+        if key not in _known_tools:
+            _known_tools[key] = await self._list_tools()
+            if len(_known_tools) > MAX_KNOWN_LISTS:
+                _known_tools.popitem(last=False)
+        return _known_tools[key]
+
+    @property
+    def process(self) -> SandboxProcess:
+        return self._process
+
+    def standing(self) -> Standing:
+        return Standing(tools=self.tools, known_key=self._known_key, log=self._log.copy())
+
+    async def resume(self, standing: Standing) -> None:
+        """Goes on where another session stood, when this one's server was copied from that one's."""
+        self.tools, self._known_key, self._log = standing.tools, standing.known_key, standing.log.copy()
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -108,9 +142,12 @@ class ToolSession:
             tools += [_tool(tool) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None:
-                return tuple(tools)
+                break
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(f"server '{self.spec.name}': lists more than {MAX_TOOLS} tools")
+        if fault := fault_of_tools(tuple(tools)):
+            raise ProtocolError(self._say("list", fault))
+        return tuple(tools)
 
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
@@ -132,7 +169,7 @@ class ToolSession:
 
     async def _call(self, name: str, arguments: Mapping[str, Json], timeout_s: float) -> tuple[str, bool]:
         try:
-            result = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=timeout_s)
+            result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
             if error.code == mcp_types.CONNECTION_CLOSED:
                 raise
@@ -150,6 +187,15 @@ class ToolSession:
         if isinstance(key, str):
             self._known_key = key
         return _text(result.content), bool(result.is_error)
+
+    async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
+        if self.spec.state != "declared":
+            return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
+        # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=name, arguments=arguments))
+        return await self._client.session.send_request(
+            request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
+        )
 
     async def state(self) -> tuple[str, Json]:
         """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs."""
@@ -217,24 +263,36 @@ async def open_session(
     `saved`: files to go on from instead of the initial state's. Enter and leave it in the same task (a rule of the
     SDK). Raises EnvInfraError where the server does not start.
     """
-    launch = spec.launch()
-    violation = Violation()
-    failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        workspace, digester = None, None
+        launch, workspace, digester = spec.launch(), None, None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
             digester = await stack.enter_async_context(open_digester(spec.name, spec.state, workspace, sandbox))
             launch = replace(launch, workspace=workspace.folder, written=workspace.written, entry=workspace.entry)
         process = await stack.enter_async_context(sandbox.start(launch))
+
+        async def begin(session: ToolSession) -> None:
+            session.workspace, session._digester = workspace, digester
+            await session.start(initial_state, seed)
+
+        yield await stack.enter_async_context(connected(spec, process, begin))
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    spec: ServerSpec, process: SandboxProcess, begin: Callable[[ToolSession], Awaitable[None]]
+) -> AsyncIterator[ToolSession]:
+    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task."""
+    violation = Violation()
+    failure: BaseException | None = None
+    async with contextlib.AsyncExitStack() as stack:
         client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
-        session.workspace, session._digester = workspace, digester
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)
         try:
-            await session.start(initial_state, seed)
+            await begin(session)
             yield session
         except BaseException as error:
             failure = error  # kept out of the client's task group, which would wrap it into an ExceptionGroup

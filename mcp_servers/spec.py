@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gymcp.mcp_servers.sandbox.spec import Image, Launch, Limits, Mount
+from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,15 @@ class ServerSpec:
     log of its calls. stateless: none."""
     wire: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
+    fork: Forkable | None = None
+    """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
+
+    Only for single-threaded first-party programs that run no code of the model's and signal no other process. A forked
+    server has a wall of its own too, with three things weaker: importing the program happens once for all episodes, in
+    the outer wall alone and before any seccomp filter; all episodes share one memory layout; and a server may call
+    ``setns``, for which it holds no namespace but its own."""
+    spares: int = 0
+    """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""
     tools_sha256: str | None = None
@@ -71,4 +80,6 @@ class ServerSpec:
             mounts=self.mounts,
             network=self.network,
             limits=self.limits,
+            fork=self.fork,
+            spares=self.spares,
         )

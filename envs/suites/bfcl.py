@@ -131,7 +131,8 @@ def servers() -> tuple[ServerSpec, ...]:
 
 def bfcl_server(files: BfclFiles) -> ServerSpec:
     """The one server of every task; `Task.initial_state` says which classes it is made of."""
-    return native_server("bfcl", PROGRAM, mounts=[Mount(source=files.server, target=INSIDE)], python_path=[INSIDE])
+    mounts = [Mount(source=files.server, target=INSIDE)]
+    return native_server("bfcl", PROGRAM, mounts=mounts, python_path=[INSIDE], start="fork")
 
 
 def _sandbox() -> Sandbox:

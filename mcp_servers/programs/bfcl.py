@@ -6,6 +6,7 @@ output, each task in a process of its own (upstream keeps state in modules and i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -51,13 +52,26 @@ MAX_CHARS = 8_000_000
 
 def main() -> None:
     """Serves over standard input and output, or replays."""
-    os.environ["TZ"] = "UTC"  # upstream makes timestamps in local time
-    time.tzset()
-    _import_late("mpmath")
+    _prepare()
     if sys.argv[1:] == ["--replay"]:
         replay()
     else:
         serve()
+
+
+def preload() -> None:
+    """What every episode needs, for a template that is forked."""
+    _prepare()
+    for module in MODULES.values():
+        _backend(module)
+        _documents(module)
+
+
+def _prepare() -> None:
+    os.environ["TZ"] = "UTC"  # upstream makes timestamps in local time
+    time.tzset()
+    if "mpmath" not in sys.modules:
+        _import_late("mpmath")
 
 
 def serve() -> None:
@@ -136,11 +150,15 @@ def tools_of(world: World) -> dict[str, Tool]:
     """{tool name: Tool} in the order of the documents; of two classes with one name the later wins, as upstream."""
     tools: dict[str, Tool] = {}
     for class_name, instance in world.items():
-        path = Path(importlib.import_module("bfcl_eval").__path__[0], "data", "multi_turn_func_doc")
-        for line in (path / (MODULES[class_name] + ".json")).read_text(encoding="utf-8").splitlines():
-            document = json.loads(line)
+        for document in _documents(MODULES[class_name]):
             tools[document["name"]] = Tool(document, getattr(instance, document["name"]))
     return tools
+
+
+@functools.cache
+def _documents(module: str) -> list[Json]:
+    path = Path(importlib.import_module("bfcl_eval").__path__[0], "data", "multi_turn_func_doc", module + ".json")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 class Tool:

@@ -8,10 +8,11 @@ from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
-from gymcp.mcp_servers.sandbox.spec import Image, Launch, Limits, Mount, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 __all__ = [
+    "Forkable",
     "Image",
     "Interpreter",
     "Launch",

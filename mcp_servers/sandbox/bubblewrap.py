@@ -39,6 +39,7 @@ from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
 OLDEST = (0, 8)
 WORKSPACE = PurePosixPath("/workspace")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+SPAWNER_PROC = "/.proc"
 _MEGABYTE = 1_000_000
 _OWN_PROCESSES = 2
 """bwrap itself, and process 1 inside."""
@@ -46,8 +47,9 @@ _INSTALL = (
     "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora); "
     "or use --sandbox none for servers you trust"
 )
+_NO_NESTING = ("--disable-userns", "--assert-userns-disabled")
 _NAMESPACES = (
-    *("--unshare-all", "--unshare-user", "--disable-userns", "--assert-userns-disabled"),
+    *("--unshare-all", "--unshare-user"),
     *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
     *("--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"),
 )
@@ -80,7 +82,7 @@ class Bubblewrap:
     def check(self) -> None:
         seccomp.program(network=False, hidden_memory=False)
         _check_version(_binary())
-        probe = [_binary(), *_prefix(self.python, False, scratch_folder()), "--remount-ro", "/", "true"]
+        probe = [_binary(), *_NO_NESTING, *_prefix(self.python, False, scratch_folder()), "--remount-ro", "/", "true"]
         result = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False)
         if result.returncode != 0:
             raise SandboxUnavailable(f"bwrap: cannot make a sandbox: {result.stderr.strip()}{_hint()}")
@@ -94,7 +96,8 @@ class Bubblewrap:
         binary = _binary()
         info_read, info_write = os.pipe()
         program = _document(_filter(launch.network, self.uses_cgroup))
-        words = ["--seccomp", str(program), "--info-fd", str(info_write), *arguments]
+        nesting = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else (*_NO_NESTING, "--seccomp", str(program))
+        words = [*nesting, "--info-fd", str(info_write), *arguments]
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
         command = Command(
             sandbox=self.name,
@@ -105,7 +108,7 @@ class Bubblewrap:
             workspace=launch.written or launch.workspace,
             use_cgroup=self._use_cgroup,
             spare_processes=_OWN_PROCESSES,
-            fds=(info_write, program, document),
+            fds=(info_write, program, document, *launch.fds),
             info_fd=info_read,
         )
         async with run(command) as process:
@@ -132,7 +135,7 @@ class Bubblewrap:
         if not launch.argv:
             raise ConfigError("bwrap: an empty command; have e.g. python3 server.py")
         argv = (str(self.python.path), *launch.argv[1:]) if launch.argv[0] == "python3" else launch.argv
-        fenced = not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14)
+        fenced = not launch.spawner and not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14)
         script = _FENCE + _FIRST_INSIDE if fenced else _FIRST_INSIDE
         return ("/bin/sh", "-c", script, str(launch.limits.processes + 1), *argv)  # 1: the shell
 

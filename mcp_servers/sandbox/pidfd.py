@@ -12,13 +12,14 @@ from collections.abc import Coroutine
 class ProcessEnd:
     """Another process, by a handle that cannot come to mean a third one; ``gone`` is done when it has ended."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, pidfd: int | None = None) -> None:
+        """`pidfd`: a handle that is at hand already, which is taken over."""
         loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = loop.create_future()
         self._pid = pid
         self._fd = -1
         try:
-            self._fd = os.pidfd_open(pid)
+            self._fd = os.pidfd_open(pid) if pidfd is None else pidfd
         except ProcessLookupError:
             self.gone.set_result(None)
         else:

@@ -62,7 +62,7 @@ class Command:
     """Where bwrap writes the process that is number 1 inside; closed here."""
 
 
-class _Tail(asyncio.Protocol):
+class Tail(asyncio.Protocol):
     """Reads for ever, keeps the end."""
 
     def __init__(self, size: int) -> None:
@@ -100,7 +100,7 @@ class Running:
         self._closing = False
         self._outer = ProcessEnd(popen.pid)
         self._outer.gone.add_done_callback(self._on_end)
-        self._tail = _Tail(command.limits.stderr_bytes)
+        self._tail = Tail(command.limits.stderr_bytes)
 
     @property
     def pid(self) -> int:

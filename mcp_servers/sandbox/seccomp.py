@@ -130,11 +130,24 @@ def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
     return checks
 
 
-def program(*, network: bool, hidden_memory: bool, machine: str | None = None) -> bytes:
+_ALONE_NUMBERS = _numbers("""
+kill 62 129, pidfd_send_signal 424 424, prlimit64 302 261, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
+tgkill 234 131, tkill 200 130
+""")
+_ALONE: dict[str, list[Instruction]] = {
+    **dict.fromkeys(("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _only(0, (2,), errno.EPERM)),
+    "prlimit64": _only(0, (0, 2), errno.EPERM),
+    "pidfd_send_signal": [_fail(errno.EPERM)],
+}
+
+
+def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine: str | None = None) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
     ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
-    cgroup counts it. Raises SandboxUnavailable on other machines than x86_64 and aarch64.
+    cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
+    in its PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other
+    machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:
@@ -151,7 +164,11 @@ def program(*, network: bool, hidden_memory: bool, machine: str | None = None) -
     for name, body in _checks(network, hidden_memory).items():
         if name in CHECKED[machine]:
             out += _when(CHECKED[machine][name], body)
-    for number in DENIED[machine].values():
-        out += _when(number, [_fail(errno.EPERM)])
+    if alone:
+        for name, body in _ALONE.items():
+            out += _when(_ALONE_NUMBERS[machine][name], body)
+    for name, number in DENIED[machine].items():
+        if not (alone and name == "setns"):
+            out += _when(number, [_fail(errno.EPERM)])
     out.append(_return(_ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in out)

@@ -40,6 +40,16 @@ Image = str | Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forkable:
+    """A Python program that can be imported once and forked for every episode; see `gymcp.mcp_servers.warm`."""
+
+    path: tuple[str, ...]
+    """Folders to import from, as seen from inside."""
+    module: str
+    """Importing it starts nothing; its ``main()`` serves; its ``preload()``, where there is one, imports the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One server process."""
 
@@ -59,6 +69,15 @@ class Launch:
     """The host folder in which the server's writes to the workspace appear; None: `workspace` itself."""
     reads_all: bool = False
     """May read files below its mounts whatever their mode says."""
+    fork: Forkable | None = None
+    """The same program for a sandbox that forks; others run `argv`."""
+    spares: int = 0
+    """How many a sandbox that keeps spares may have started ahead."""
+    spawner: bool = False
+    """It makes walls of its own for what it starts: it may make user namespaces, without a seccomp filter, and has the
+    host's /proc at /.proc, which it covers first of all. Only for gymcp's own `spawner.py`."""
+    fds: tuple[int, ...] = ()
+    """Handed to the server under the same numbers, above 9; closed here once it has them."""
 
 
 class SandboxProcess(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import weakref
 from pathlib import Path
 from typing import Protocol
@@ -47,8 +48,9 @@ class _Entry:
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.next_counters = 0.0
-        self.needs_tree = watched.cgroup is None or watched.cgroup.cpu is None
         limits = watched.limits
+        # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
+        self.needs_tree = limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
         self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
         self.cpu_s = 0.0
         """The most seen: a child that nobody waits for takes its time with it."""

@@ -55,6 +55,10 @@ class ServerDied(EnvInfraError):
     """The server process ended, or closed its pipe, in the middle of an episode."""
 
 
+class CannotFork(EnvInfraError):
+    """A live server cannot be copied as it is; its calls can still be replayed on a fresh one."""
+
+
 class ServerTimeout(EnvInfraError):
     """The server did not answer in time."""
 

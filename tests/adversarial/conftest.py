@@ -14,6 +14,7 @@ import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 TIMEOUT_S = 60.0
 
@@ -57,3 +58,15 @@ def attack(sandbox: Sandbox) -> Callable[..., Ended]:
         return asyncio.run(to_end())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def bwrap() -> Bubblewrap:
+    sandbox = Bubblewrap()
+    try:
+        sandbox.check()
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_BWRAP")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    return sandbox

@@ -1,0 +1,182 @@
+"""The harness's side of a forked server: the `SandboxProcess` of a cell (see `spawner.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gymcp.mcp_servers.leftovers import owner
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
+from gymcp.mcp_servers.sandbox.process import Tail
+from gymcp.mcp_servers.sandbox.spec import Limits
+from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
+
+UNKNOWN_STATUS = -1
+"""Of a copy, whose process 1 nobody here could wait for."""
+FIRST_PROCESSES = 1
+"""Process 1 of a cell belongs to the sandbox."""
+_END_TIMEOUT_S = 10.0
+log = logging.getLogger(__name__)
+_numbers = itertools.count(1)
+
+
+class Ends:
+    """The descriptors of one cell that its server gets, closed here when they were sent."""
+
+    def __init__(self, fds: tuple[int, ...], cgroup_fds: tuple[int, ...]) -> None:
+        self.fds = fds
+        """Wire, standard error, orders."""
+        self.cgroup_fds = cgroup_fds
+
+    def close(self) -> None:
+        """Harmless when they are closed."""
+        for fd in (*self.fds, *self.cgroup_fds):
+            os.close(fd)
+        self.fds = self.cgroup_fds = ()
+
+
+Copy = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
+
+
+class ForkedProcess:
+    """A server in a cell. Its end is known by process 1 of the cell, which the kernel takes everything else with."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+
+    def __init__(self, limits: Limits, copy: Copy, *, use_cgroup: bool) -> None:
+        self._copy = copy
+        self.limits = limits
+        self.workspace: Path | None = None
+        self.spare_processes = FIRST_PROCESSES
+        self.pid = 0
+        """Of process 1 of the cell, as the host counts."""
+        self.returncode: int | None = None
+        self.orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._wire, wire = socket.socketpair()
+        self._errors, errors = os.pipe()
+        self._first: ProcessEnd | None = None
+        self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tail = Tail(limits.stderr_bytes)
+        self._tail_transport: asyncio.ReadTransport | None = None
+        self._limit: str | None = None
+        self._closing = False
+        self._copies = 0
+        self._origin: ForkedProcess | None = None
+        hierarchy = usable_hierarchy() if use_cgroup else None
+        name = f"gymcp-{owner()}-f{next(_numbers)}"
+        self.cgroup: Cgroup | None = (
+            create(hierarchy, name, limits, spare_processes=FIRST_PROCESSES) if hierarchy else None
+        )
+        joins = self.cgroup.join_files if self.cgroup else ()
+        self.ends = Ends(
+            fds=(wire.detach(), errors, orders.detach()),
+            cgroup_fds=tuple(os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in joins),
+        )
+
+    async def open(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
+        """Connects to the server in the cell whose first process `pidfd` is; takes that over."""
+        self.pid = _process_of(pidfd)
+        self._first = ProcessEnd(self.pid, pidfd)
+        self._first.gone.add_done_callback(self._on_end)
+        self._origin = origin
+        if origin is not None:
+            origin._copies += 1
+            self.ended(UNKNOWN_STATUS)
+        self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=self.limits.line_bytes)
+        loop = asyncio.get_running_loop()
+        pipe = os.fdopen(self._errors, "rb", buffering=0)
+        self._tail_transport, _ = await loop.connect_read_pipe(lambda: self._tail, pipe)
+        watchdog().add(self)
+
+    def ended(self, status: int) -> None:
+        """Told by whoever could wait for it."""
+        if not self._status.done():
+            self._status.set_result(status)
+
+    async def wait(self) -> int:
+        assert self._first is not None
+        await asyncio.shield(self._first.gone)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                self.returncode = await asyncio.shield(self._status)
+        return UNKNOWN_STATUS if self.returncode is None else self.returncode
+
+    def stderr_tail(self) -> str:
+        return self._tail.kept.decode(errors="replace")
+
+    def limit_hit(self) -> str | None:
+        return self._limit
+
+    def end(self, limit: str) -> None:
+        if self._limit is None and not self._closing:
+            self._limit = limit
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._first is not None:
+            self._first.kill()
+
+    def _on_end(self, _: asyncio.Future[None]) -> None:
+        if self._closing or self._limit is not None or self.cgroup is None:
+            return
+        if self.cgroup.oom_kills():
+            self._limit = memory_limit(self.limits)
+        elif (self.cgroup.cpu_s() or 0.0) > self.limits.cpu_s:
+            self._limit = cpu_limit(self.limits)
+        elif self.cgroup.refused_forks():
+            self._limit = process_limit(self.limits)
+
+    async def close(self) -> None:
+        """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
+        if self._closing:
+            return
+        self._closing = True
+        watchdog().remove(self)
+        if self._tail_transport is not None:
+            self.stdin.transport.abort()
+            self._tail_transport.close()
+        else:
+            self._wire.close()
+            os.close(self._errors)
+        self.orders.close()
+        await asyncio.sleep(0)  # a transport closes its descriptor in the next turn of the loop
+        if self._copies == 0:
+            await self._end_cell()
+
+    async def _end_cell(self) -> None:
+        if self._first is not None:
+            self._first.kill()
+            try:
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await self._first.gone
+            except TimeoutError:
+                log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
+            self._first.close()
+        if self.cgroup is not None:
+            self.cgroup.remove()
+        origin = self._origin
+        if origin is not None:
+            origin._copies -= 1
+            if origin._copies == 0 and origin._closing:
+                await origin._end_cell()
+
+    async def fork(self, count: int) -> list[ForkedProcess]:
+        """Copies of the server as it is between two calls, each in a cell of its own; the caller closes them.
+
+        Raises CannotFork where it is not fit for that.
+        """
+        return await self._copy(self, count)
+
+
+def _process_of(pidfd: int) -> int:
+    match = re.search(r"^Pid:\s+(-?\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
+    return int(match[1]) if match else -1

@@ -1,0 +1,266 @@
+"""A program imported once, in a wall of its own, and forked for every episode: the harness's side of `spawner.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import fcntl
+import itertools
+import json
+import math
+import os
+import socket
+import weakref
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.sandbox import seccomp
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
+from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
+
+SPAWNER = PurePosixPath("/srv/spawner.py")
+START_TIMEOUT_S = 20.0
+COPY_TIMEOUT_S = 10.0
+_WALL_PROCESSES = 4096
+"""In the wall as a whole, where no cgroup holds each cell's; the spawner alone needs a handful."""
+_LOWEST_FD = 64
+"""Below, a shell uses numbers of its own."""
+_MAX_MESSAGE = 65_536
+_MAX_FDS = 16
+
+
+class Channel:
+    """Messages with descriptors over a packet socket, without a thread."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+
+    async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Raises OSError where the other side is gone."""
+        data = [json.dumps(message).encode()]
+        while True:
+            try:
+                socket.send_fds(self.sock, data, list(fds))
+            except BlockingIOError:
+                await _ready(self.sock, to_write=True)
+            else:
+                return
+
+    async def receive(self) -> tuple[dict[str, Any], list[int]]:
+        """An empty message where the other side is gone."""
+        while (found := self.receive_now()) is None:
+            await _ready(self.sock, to_write=False)
+        return found
+
+    def receive_now(self) -> tuple[dict[str, Any], list[int]] | None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self.sock, _MAX_MESSAGE, _MAX_FDS)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            return {}, []
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return (json.loads(data) if data else {}), fds
+
+
+class Template:
+    """Forks servers of one program. Made by `open_template`."""
+
+    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool) -> None:
+        self.process = process
+        self.gone = asyncio.Event()
+        """Set once nothing can be forked from it any more."""
+        self._control = control
+        self._use_cgroup = use_cgroup
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self._cells: dict[int, ForkedProcess] = {}
+        self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
+
+    async def begin(self, order: dict[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._control.send(order)
+                answer, _ = await self._control.receive()
+        except (OSError, TimeoutError) as error:
+            raise EnvInfraError(self._say(f"does not start: {error}")) from error
+        if "ready" not in answer:
+            raise EnvInfraError(answer.get("failed") or self._say("the program cannot be imported"))
+        asyncio.get_running_loop().add_reader(self._control.sock, self._listen)
+
+    def _listen(self) -> None:
+        while (found := self._control.receive_now()) is not None:
+            message, fds = found
+            if not message:
+                self._end()
+                return
+            if "started" in message:
+                waiting = self._waiting.pop(message["started"])
+                if waiting.done():  # whoever wanted it has given up; without its ends it ends
+                    os.close(fds[0])
+                else:
+                    waiting.set_result(fds[0])
+            elif message["ended"] in self._cells:
+                self._cells.pop(message["ended"]).ended(message["status"])
+
+    def _end(self) -> None:
+        if not self.gone.is_set():
+            self.gone.set()
+            asyncio.get_running_loop().remove_reader(self._control.sock)
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(ServerDied(self._say("ended before the server had started")))
+            self._waiting.clear()
+
+    def _say(self, why: str) -> str:
+        return f"template: {why}; its last words: {self.process.stderr_tail().strip()[-500:]}"
+
+    @contextlib.asynccontextmanager
+    async def start(self, launch: Launch) -> AsyncIterator[ForkedProcess]:
+        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone."""
+        try:
+            cell = self._cell(launch.limits)
+        except OSError as error:
+            raise EnvInfraError(f"template: the server could not be started: {error}") from error
+        try:
+            pidfd = await self._ask(cell)
+            await cell.open(pidfd)
+            yield cell
+        finally:
+            await uninterrupted(cell.close())
+
+    async def _ask(self, cell: ForkedProcess) -> int:
+        number = next(self._numbers)
+        self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
+        self._cells[number] = cell
+        try:
+            await self._control.send({"number": number}, (*cell.ends.fds, *cell.ends.cgroup_fds))
+        except OSError as error:
+            self._waiting.pop(number, None)
+            raise ServerDied(self._say("has ended")) from error
+        finally:
+            cell.ends.close()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                pidfd: int = await waiting
+        except TimeoutError as error:
+            raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
+        return pidfd
+
+    def _cell(self, limits: Limits) -> ForkedProcess:
+        return ForkedProcess(limits, self._copy, use_cgroup=self._use_cgroup)
+
+    async def _copy(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
+        orders = Channel(live.orders)
+        copies: list[ForkedProcess] = []
+        try:
+            async with asyncio.timeout(COPY_TIMEOUT_S):
+                await orders.send({"check": True})
+                answer, _ = await orders.receive()
+                if answer.get("refused", "it has ended"):
+                    raise CannotFork(f"server of process {live.pid}: {answer.get('refused', 'it has ended')}")
+                await self._fill(live, orders, copies, count)
+        except (OSError, TimeoutError) as error:
+            failure = ServerDied(self._say(f"process {live.pid} could not be copied: {error}"))
+            await self._close_all(copies)
+            raise failure from error
+        except BaseException:
+            await self._close_all(copies)
+            raise
+        self._copies.update(copies)
+        return copies
+
+    async def _fill(self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess], count: int) -> None:
+        """Has a cell made for each copy, and the live server fork into each that is ready; adds them to `copies`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        answers = Channel(ours)
+        with contextlib.ExitStack() as opened:
+            opened.callback(ours.close)
+            places = [os.open(f"/proc/{live.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "pid")]
+            for fd in places:
+                opened.callback(os.close, fd)
+            await self._control.send({"inside": count}, (theirs.fileno(), *places))
+            theirs.close()
+            for _ in range(count):
+                copy = self._cell(live.limits)
+                copies.append(copy)
+                answer, handles = await answers.receive()
+                if not answer:
+                    raise ConnectionError("a cell was not made")
+                first, *rest = handles
+                await copy.open(first, origin=live)
+                await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
+                copy.ends.close()
+                for fd in rest:
+                    os.close(fd)
+            await orders.send({"settle": True})
+            settled, _ = await orders.receive()
+            if any(settled.get("settled", [1])):
+                raise ConnectionError(copies[0].stderr_tail())
+
+    async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
+        for copy in copies:
+            copy.ends.close()
+            await copy.close()
+
+    async def close(self) -> None:
+        """Copies that nobody closed are closed, so that no descriptor of theirs stays open."""
+        self._end()
+        await self._close_all(self._copies)
+        self._control.sock.close()
+
+
+@contextlib.asynccontextmanager
+async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Template]:
+    """Imports the program of `launch.fork`; at the end nothing of it or its servers is left. Raises EnvInfraError."""
+    assert launch.fork is not None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+    theirs.close()
+    wall = replace(
+        launch,
+        argv=("python3", "-s", "-S", "-B", str(SPAWNER), str(fd)),
+        limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
+        mounts=(Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER), *launch.mounts),
+        spawner=True,
+        fds=(fd,),
+    )
+    hidden_memory = sandbox.uses_cgroup
+    order = {
+        "path": list(launch.fork.path),
+        "module": launch.fork.module,
+        "disk_bytes": launch.limits.disk_mb * 1_000_000,
+        "filter": base64.b64encode(seccomp.program(network=False, hidden_memory=hidden_memory, alone=True)).decode(),
+    }
+    with contextlib.closing(ours):
+        async with sandbox.start(wall) as process:
+            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup)
+            try:
+                await template.begin(order)
+                yield template
+            finally:
+                await template.close()
+
+
+async def _ready(sock: socket.socket, *, to_write: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+    add(sock, note)
+    try:
+        await ready
+    finally:
+        remove(sock)

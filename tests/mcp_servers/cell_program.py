@@ -1,0 +1,34 @@
+"""A server for tests of the fork path: it runs the code it is given, which no real forked server may do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Cell:
+    seen: list[str] = []  # noqa: RUF012 - shared on purpose: it must not outlive an episode
+
+    def __init__(self, note: str = "") -> None:
+        self.note = note
+        self._kept: list[Any] = []
+
+    def write(self, note: str) -> str:
+        """Change the state."""
+        self.note = note
+        return note
+
+    def run(self, code: str) -> str:
+        """What the code leaves in `out`."""
+        names: dict[str, Any] = {"out": None, "self": self, "seen": self.seen}
+        exec(code, names)  # noqa: S102
+        return str(names["out"])
+
+
+class Threaded:
+    import threading  # noqa: PLC0415 - only the class itself enters the sandbox
+
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+    def ping(self) -> str:
+        """Pong."""
+        return "pong"

@@ -1,0 +1,308 @@
+"""Servers forked from a template: the same answers as started ones, nothing carried over, clean ends, live copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cell_program import Cell, Threaded
+
+from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.snapshot import fork_session
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.types import ToolCall
+
+FORKED = native_server("cell", Cell, start="fork")
+STARTED = native_server("cell", Cell)
+
+
+@contextlib.asynccontextmanager
+async def session(sandbox: Sandbox, spec: ServerSpec = FORKED) -> AsyncIterator[ToolSession]:
+    async with open_session(spec, sandbox, initial_state={"note": "first"}, seed=1) as opened:
+        yield opened
+
+
+async def write(opened: ToolSession, note: str) -> str:
+    result = await opened.call(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
+    return result.content
+
+
+async def run(opened: ToolSession, code: str) -> str:
+    result = await opened.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    assert not result.is_error, result.content
+    return result.content
+
+
+def forked(opened: ToolSession) -> ForkedProcess:
+    assert isinstance(opened.process, ForkedProcess)
+    return opened.process
+
+
+def test_forked_server_answers_as_a_started_one(bwrap: Bubblewrap) -> None:
+    async def record(sandbox: Sandbox, spec: ServerSpec) -> list[object]:
+        async with session(sandbox, spec) as opened:
+            first = opened.world_key
+            look = "import os, sys; out = os.getcwd(), os.getpid(), sorted(os.environ.items()), sys.path, sys.argv"
+            return [first, await write(opened, "a"), opened.world_key, opened.tools, await run(opened, look)]
+
+    async def both() -> tuple[list[object], list[object]]:
+        async with warmed(bwrap) as warm:
+            return await record(warm, FORKED), await record(bwrap, STARTED)
+
+    one, other = asyncio.run(both())
+    assert one == other
+
+
+def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap) -> None:
+    leave = (
+        "import os, sys; seen.append('x'); os.environ['LEFT'] = 'x'; sys.modules['left'] = sys\n"
+        "for path in ('/tmp/left', '/workspace/left', '/dev/shm/left'): open(path, 'w').close()"
+    )
+    look = (
+        "import os, sys\nout = (seen, os.environ.get('LEFT'), 'left' in sys.modules, os.listdir('/tmp'), "
+        "os.listdir('/workspace'), os.listdir('/dev/shm'), self.note)"
+    )
+
+    async def episodes() -> tuple[str, str]:
+        async with warmed(bwrap) as warm:
+            async with session(warm) as opened:
+                await run(opened, leave)
+                async with session(warm) as beside:
+                    during = await run(beside, look)
+            async with session(warm) as opened:
+                return during, await run(opened, look)
+
+    assert asyncio.run(episodes()) == ("([], None, False, [], [], [], 'first')",) * 2
+
+
+def test_killed_server_takes_only_its_own_episode(bwrap: Bubblewrap) -> None:
+    async def episodes() -> str:
+        async with warmed(bwrap) as warm, session(warm) as one, session(warm) as other:
+            os.kill(forked(one).pid, signal.SIGKILL)
+            assert await forked(one).wait() == -signal.SIGKILL
+            with pytest.raises(ServerDied, match="the server ended"):
+                await write(one, "x")
+            async with session(warm) as later:
+                assert await write(later, "y") == "y"
+            return await write(other, "z")
+
+    assert asyncio.run(episodes()) == "z"
+
+
+def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
+    async def episode() -> None:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            await run(opened, "import os; os._exit(7)")
+
+    with pytest.raises(ServerDied, match="exit status 7"):
+        asyncio.run(episode())
+
+
+def test_server_that_leaves_children_behind_has_died_too(bwrap: Bubblewrap) -> None:
+    async def episode() -> None:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            await run(opened, "import os, signal\nif os.fork() == 0: signal.pause()\nos._exit(5)")
+
+    with pytest.raises(ServerDied, match="exit status 5"):
+        asyncio.run(episode())
+
+
+def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) -> None:
+    async def episodes() -> str:
+        async with warmed(bwrap) as warm:
+            assert isinstance(warm, WarmSandbox)
+            async with session(warm) as opened:
+                template = warm.templates[0]
+                os.kill(template.process.pid, signal.SIGKILL)
+                await asyncio.gather(template.gone.wait(), forked(opened).wait())
+                with pytest.raises(ServerDied):
+                    await write(opened, "x")
+            async with session(warm) as opened:
+                assert warm.templates[0] is not template
+                return await write(opened, "y")
+
+    assert asyncio.run(episodes()) == "y"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "said"),
+    [
+        (Limits(memory_mb=80), "import signal; kept = bytearray(b'x') * 300_000_000; signal.pause()", "memory"),
+        (
+            Limits(processes=5),
+            "import os, signal\nfor _ in range(20):\n    if os.fork() == 0: signal.pause()\nsignal.pause()",
+            "processes",
+        ),
+    ],
+)
+def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: str, said: str) -> None:
+    spec = native_server("cell", Cell, start="fork", limits=limits)
+
+    async def episodes() -> str:
+        async with warmed(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
+            call = greedy.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+            (ended,) = await asyncio.gather(call, return_exceptions=True)
+            # where the kernel refuses a fork the server hears of it and lives
+            assert "BlockingIOError" in str(ended) or (isinstance(ended, ServerDied) and said in str(ended)), ended
+            return await write(beside, "unharmed")
+
+    assert asyncio.run(episodes()) == "unharmed"
+
+
+def test_program_with_threads_is_started_instead(bwrap: Bubblewrap, caplog: pytest.LogCaptureFixture) -> None:
+    spec = replace(native_server("threaded", Threaded, start="fork"), start_timeout_s=20.0)
+
+    async def episode() -> bool:
+        async with warmed(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0) as opened:
+            return isinstance(opened.process, ForkedProcess)
+
+    assert asyncio.run(episode()) is False
+    assert "started a thread when it was imported" in caplog.text
+
+
+@pytest.mark.parametrize("shared", ["network", "workspace"])
+def test_what_cells_would_share_is_started_instead(bwrap: Bubblewrap, shared: str, tmp_path: Path) -> None:
+    launch = Launch(argv=FORKED.argv, env=FORKED.env, mounts=FORKED.mounts, fork=FORKED.fork)
+    other = replace(launch, network=True) if shared == "network" else replace(launch, workspace=tmp_path)
+
+    async def starts() -> list[bool]:
+        async with warmed(bwrap) as warm, warm.start(launch) as one, warm.start(other) as two:
+            return [isinstance(process, ForkedProcess) for process in (one, two)]
+
+    assert asyncio.run(starts()) == [True, False]
+
+
+HARNESS = """
+import asyncio, sys
+sys.path.insert(0, {folder!r})
+from test_fork_path import fork_session, forked, session, warmed
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+async def main():
+    async with warmed(Bubblewrap()) as warm, session(warm) as opened:
+        copies = await fork_session(opened, 2)
+        print(forked(opened).pid, warm.templates[0].process.pid, *(copy._process.pid for copy in copies), flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+def test_killed_harness_leaves_no_process() -> None:
+    script = HARNESS.format(folder=str(Path(__file__).parent))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        handles = [os.pidfd_open(int(pid)) for pid in harness.stdout.readline().split()]
+        harness.kill()
+        for handle in handles:
+            assert select.select([handle], [], [], 20.0)[0], "still there"
+            os.close(handle)
+    assert len(handles) == 4
+
+
+def test_copies_go_on_from_the_same_state_apart(bwrap: Bubblewrap) -> None:
+    draw = "import random; out = random.random(), random.getrandbits(64), list({'a', 'b', 'c'}), open('/tmp/f').read()"
+
+    async def tree() -> None:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            await write(opened, "shared")
+            await run(opened, "import random; random.seed(3); open('/tmp/f', 'w').write('text'); self._kept.append(3)")
+            copies = await fork_session(opened, 3)
+            async with contextlib.AsyncExitStack() as stack:
+                branches = [await stack.enter_async_context(copy.open()) for copy in copies]
+                assert {branch.world_key for branch in branches} == {opened.world_key}
+                assert {str(await branch.state()) for branch in branches} == {str(await opened.state())}
+                everyone = [opened, *branches]
+                assert len({await run(one, draw) for one in everyone}) == 1
+                assert {await run(one, "out = self._kept") for one in everyone} == {"[3]"}
+                for number, one in enumerate(everyone):
+                    await write(one, f"note {number}")
+                    await run(one, f"open('/tmp/f', 'w').write('{number}')")
+                notes = [await run(one, "out = self.note, open('/tmp/f').read()") for one in everyone]
+                assert notes == [f"('note {number}', '{number}')" for number in range(4)]
+
+    asyncio.run(tree())
+
+
+def test_copies_outlive_their_origin_and_can_be_copied(bwrap: Bubblewrap) -> None:
+    async def tree() -> list[str]:
+        async with warmed(bwrap) as warm:
+            async with session(warm) as opened:
+                first, second = await fork_session(opened, 2)
+            await second.discard()
+            async with first.open() as branch:
+                await write(branch, "deeper")
+                (third,) = await fork_session(branch, 1)
+            async with third.open() as branch:
+                return [await run(branch, "out = self.note"), branch.world_key]
+
+    note, key = asyncio.run(tree())
+    assert note == "deeper"
+    assert len(key) == 64
+
+
+def test_killed_copy_takes_nobody_with_it(bwrap: Bubblewrap) -> None:
+    async def tree() -> list[str]:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            first, second = await fork_session(opened, 2)
+            async with first.open() as one, second.open() as two:
+                os.kill(forked(one).pid, signal.SIGKILL)
+                await forked(one).wait()
+                with pytest.raises(ServerDied):
+                    await write(one, "x")
+                return [await write(two, "two"), await write(opened, "origin")]
+
+    assert asyncio.run(tree()) == ["two", "origin"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("self._kept.append(open('/tmp/f', 'w'))", "open files"),
+        ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", "2 threads"),
+    ],
+)
+def test_server_that_cannot_be_copied_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:
+    async def episode() -> str:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            await run(opened, code)
+            with pytest.raises(CannotFork, match=said):
+                await fork_session(opened, 2)
+            return await write(opened, "on")
+
+    assert asyncio.run(episode()) == "on"
+
+
+def test_started_server_cannot_be_copied(bwrap: Bubblewrap) -> None:
+    async def episode() -> None:
+        async with session(bwrap, STARTED) as opened:
+            await fork_session(opened, 1)
+
+    with pytest.raises(CannotFork, match="replay"):
+        asyncio.run(episode())
+
+
+def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
+    async def episodes() -> None:
+        async with warmed(bwrap) as warm, session(warm) as opened:
+            first, *_ = await fork_session(opened, 3)
+            async with first.open():
+                pass
+
+    asyncio.run(episodes())  # caches of the process are filled
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    asyncio.run(episodes())
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
