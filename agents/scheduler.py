@@ -40,9 +40,10 @@ async def run_jobs(
     have done so far, waits until their servers are gone, and raises CancelledError.
     """
     waiting = deque(jobs)
+    stopping = False
 
     async def work() -> None:
-        while waiting:
+        while waiting and not stopping:
             job = waiting.popleft()
             for attempt in range(schedule.max_attempts):
                 if attempt:
@@ -50,15 +51,19 @@ async def run_jobs(
                 done = await rollout(env, sandbox, make_agent, job, timeout_s=schedule.episode_timeout_s)
                 last = not done.trajectory.outcome.is_infra or attempt + 1 == schedule.max_attempts
                 on_rollout(done, last)
-                if last:
+                if last or stopping:
                     break
 
     async with warmed(sandbox) as sandbox:  # noqa: PLR1704
         workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
         try:
-            await asyncio.gather(*workers)
+            if workers:
+                # `gather` would pass a cancellation on before `stopping` is set, and a rollout turns it into a record
+                ended, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+                for worker in ended:
+                    worker.result()
         finally:
-            waiting.clear()
+            stopping = True
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -36,7 +37,8 @@ def main() -> None:
         for moment in moments:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             while _recorded(run) < moment and process.poll() is None:
-                os.sched_yield()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.02)
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=60)
             print(f"killed with {_recorded(run)} episodes recorded", file=sys.stderr, flush=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from cli_runner import BANK, GYMCP, gymcp
 
 from gymcp.store import TrajectoryStore
@@ -34,7 +35,8 @@ def recorded(run: Path) -> int:
 def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signal.Signals) -> str:
     """Sends the signal once that many episodes are recorded; what was printed on standard error."""
     while recorded(run) < episodes and process.poll() is None:
-        os.sched_yield()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.02)
     process.send_signal(sign)
     return process.communicate(timeout=60)[1]
 
@@ -61,11 +63,12 @@ def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> N
     finish(tmp_path)
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path)
-    said = end_at(process, tmp_path, 20, signal.SIGINT)
+    said = end_at(process, tmp_path, 20, sign)
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said
-    assert recorded(tmp_path) >= 20
+    assert 20 <= recorded(tmp_path) < EPISODES
     finish(tmp_path)
