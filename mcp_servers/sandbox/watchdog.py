@@ -65,9 +65,11 @@ class Watchdog:
         self._processes_then = 0
 
     def add(self, watched: Watched) -> None:
-        self._entries[watched] = _Entry(watched)
+        entry = self._entries[watched] = _Entry(watched)
+        if entry.disk is not None:
+            entry.disk.step(folders=len(self._entries))  # what is there before the server can have written
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(0.0, self._tick)  # now: disk use at the start
+            self._timer = asyncio.get_running_loop().call_later(0.0, self._tick)
 
     def remove(self, watched: Watched) -> None:
         self._entries.pop(watched, None)
