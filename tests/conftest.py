@@ -16,3 +16,10 @@ def node() -> None:
         if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
             pytest.fail("no /usr/bin/node, or no npm: apt-get install nodejs npm")
         pytest.skip("no /usr/bin/node, or no npm")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the figures that tests have recorded, such as the agreement with a third party's own checker."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

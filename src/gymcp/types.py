@@ -255,3 +255,18 @@ class Trajectory:
     def success(self) -> bool | None:
         """True for a full score, False for less, None where there is no score."""
         return None if self.score is None else self.score >= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A contiguous context to train on, [L] tokens; an edited context opens a new one."""
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    """True for the tokens that the policy drew."""
+    logprobs: tuple[float, ...]
+    """As the engine drew them; 0 where the mask is False."""
+    versions: tuple[tuple[str, int, int], ...]
+    """(weight version, start, end) spans over the tokens drawn."""
+    steps: tuple[tuple[int, int, int], ...]
+    """(step, start, end): which tokens were drawn in which step of the trajectory."""

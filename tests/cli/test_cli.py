@@ -96,6 +96,9 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
     assert "bfcl" in gymcp("suites").stdout
     assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == [
         "bfcl",
+        "filesystem",
+        "git",
+        "memory",
         "sequential_thinking",
         "time",
     ]

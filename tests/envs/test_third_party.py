@@ -14,7 +14,7 @@ from gymcp.envs import LoadedEnv, load_env, load_spec
 from gymcp.envs.leaks import find_leaks
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
-ENVS = ("time", "sequential_thinking")
+ENVS = ("time", "sequential_thinking", "memory", "filesystem", "git")
 
 
 @pytest.fixture(scope="session", params=ENVS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 from bfcl_played import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
@@ -16,7 +17,7 @@ IMPERFECT = 300
 
 
 def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
-    suite: Suite, files: BfclFiles, tools: ToolsByClass
+    suite: Suite, files: BfclFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(0)
     cases = [(task, gold_calls(task)) for task in suite.tasks]
@@ -29,8 +30,9 @@ def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
     ]
     upstream = [verdict["error_type"].removeprefix("multi_turn:") for verdict in verdicts]
     differ = [(task.id, calls, a, b) for (task, calls), a, b in zip(cases, ours, upstream, strict=True) if a != b]
-    print(f"gold: {ours[:800].count('')}/800 here, {upstream[:800].count('')}/800 upstream")
-    print(f"imperfect: {IMPERFECT - len(differ)}/{IMPERFECT} agree; upstream: {Counter(upstream[800:])}")
+    record_property("BFCL, gold", f"{ours[:800].count('')}/800 pass here, {upstream[:800].count('')}/800 upstream")
+    agreement = f"{IMPERFECT - len(differ)}/{IMPERFECT} verdicts agree; upstream: {dict(Counter(upstream[800:]))}"
+    record_property("BFCL, imperfect replayed episodes against upstream's checker", agreement)
     assert ours[:800] == [""] * 800
     assert differ == []
     assert len(set(upstream[800:])) == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bfcl_played import ToolsByClass, random_call, tools_of
 from upstream import upstream_verdicts
@@ -25,7 +25,7 @@ HALF = IMPERFECT // 2
 
 
 def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
-    suite: Suite, files: BfclFiles, tools: ToolsByClass
+    suite: Suite, files: BfclFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
 ) -> None:
     chosen = random.Random(5).sample(suite.tasks, IMPERFECT)
     at_random = {task.id for task in chosen[:HALF]}
@@ -49,7 +49,8 @@ def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
         if (trajectory.score == 1.0) != verdict["valid"]
     ]
     valid = sum(verdict["valid"] for verdict in verdicts)
-    print(f"{IMPERFECT - len(differ)}/{IMPERFECT} agree with upstream, which passes {valid} of them")
+    agreement = f"{IMPERFECT - len(differ)}/{IMPERFECT} verdicts agree; upstream passes {valid} of the episodes"
+    record_property("BFCL, imperfect recorded episodes against upstream's checker", agreement)
     assert differ == []
     assert len(trajectories) == IMPERFECT
     assert {trajectory.outcome for trajectory in trajectories} <= {Outcome.SCORED, Outcome.BUDGET_EXHAUSTED}
