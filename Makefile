@@ -53,9 +53,8 @@ bench: setup bwrap
 
 # Soak, chaos and gates at full length; the result files are committed.
 nightly: setup bwrap
-	cd benchmarks && ../$(PY) bfcl_gates.py --json > results/bfcl_gates.json
-	cd benchmarks && ../$(PY) kill_resume.py --json > results/kill_resume.json
-	cd benchmarks && ../$(PY) env_throughput.py --json > results/env_throughput.json
+	cd benchmarks && for name in bfcl_gates kill_resume env_throughput resets worlds; do \
+	  ../$(PY) $$name.py --json > results/$$name.json || exit 1; done
 
 clean: setup
 	$(VENV)/bin/gymcp clean

@@ -41,7 +41,8 @@ def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signa
     return process.communicate(timeout=60)[1]
 
 
-def finish(run: Path) -> None:
+def finish(run: Path, ended: list[int]) -> None:
+    """Resumes to the end. `ended`: the processes before; nothing of them or of this one must be left."""
     process = start(run)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -51,16 +52,19 @@ def finish(run: Path) -> None:
         scores = {row.score for row in store.summaries()}
     assert len(keys) == EPISODES
     assert (set(keys.values()), scores) == ({1}, {1.0})
-    assert gymcp("clean").stdout.strip() == "nothing to clean"
+    left = gymcp("clean", "--dry-run").stdout  # of others too: tests that kill harnesses run beside this one
+    assert [pid for pid in (*ended, process.pid) if f"(of process {pid}-" in left] == []
 
 
 def test_kill_9_at_random_moments_then_resume_loses_nothing(tmp_path: Path) -> None:
     moments = sorted(random.Random(1).sample(range(1, EPISODES - 40), 5))
+    killed = []
     for moment in moments:
         process = start(tmp_path)
+        killed.append(process.pid)
         end_at(process, tmp_path, moment, signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
-    finish(tmp_path)
+    finish(tmp_path, killed)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
@@ -71,4 +75,4 @@ def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signal
     assert "--resume" in said
     assert "Traceback" not in said
     assert 20 <= recorded(tmp_path) < EPISODES
-    finish(tmp_path)
+    finish(tmp_path, [process.pid])
