@@ -76,6 +76,8 @@ class ToolSession:
         """Where the state is in files."""
         self._digester: Digester | None = None
         self._known_key = ""
+        self._called = False
+        """True from a call until a declared state is fetched."""
         self._log = hashlib.sha256()
 
     @property
@@ -106,7 +108,9 @@ class ToolSession:
             async with self._boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
-            self._known_key, tools_key = answer.stateKey or "", answer.toolsKey
+            if answer.stateKey is None:
+                raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
+            self._known_key, tools_key = answer.stateKey, answer.toolsKey
         async with self._boundary("list", self.spec.start_timeout_s):
             self.tools = await (self._list_tools() if tools_key is None else self._known(tools_key))
         wanted = self.spec.tools_sha256
@@ -155,6 +159,7 @@ class ToolSession:
         Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost.
         """
         started = time.perf_counter()
+        self._called = True
         async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
             content, is_error = await self._call(call.name, arguments, timeout_s)
         if self.spec.state == "opaque":
@@ -174,17 +179,22 @@ class ToolSession:
             if error.code == mcp_types.CONNECTION_CLOSED:
                 raise
             if error.code != mcp_types.REQUEST_TIMEOUT:
+                await self._learn_key()
                 return error.message, True
             # The tool was slow, which is the tool's failure, provided that the server still answers.
             await self._client.session.send_request(
                 mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
             )
+            await self._learn_key()
             return f"tool '{name}' did not answer within {timeout_s:g} s", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses a result that does not match the tool's own output schema: a broken tool, not a dead one.
+            await self._learn_key()
             return f"tool '{name}' gave an invalid result: {str(error).splitlines()[0]}", True
-        key = (result.meta or {}).get(STATE_KEY)
-        if isinstance(key, str):
+        if self.spec.state == "declared":
+            key = (result.meta or {}).get(STATE_KEY)
+            if not isinstance(key, str):
+                raise ProtocolError(self._say(f"tool '{name}'", f"its result has no {STATE_KEY}"))
             self._known_key = key
         return _text(result.content), bool(result.is_error)
 
@@ -197,15 +207,35 @@ class ToolSession:
             request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
         )
 
+    async def _learn_key(self) -> None:
+        """After an answer without a key: what the declared state is now."""
+        if self.spec.state == "declared":
+            self._known_key = (await self._harness_request("gymcp/state", {}, _StateResult)).stateKey
+
+    async def confirm(self) -> None:
+        """Compares a declared state with its key, where it was not fetched since the last call. Raises ProtocolError.
+
+        A key says that nothing has changed; only the state itself shows it.
+        """
+        if self.spec.state == "declared" and self._called:
+            await self.state()
+
     async def state(self) -> tuple[str, Json]:
-        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs."""
+        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs.
+
+        Raises ProtocolError where a declared state does not have the key that the server has claimed for it.
+        """
         if self._digester is not None:
             self._known_key, state = await self._digester.state(self._known_key)
             return self._known_key, state
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        self._known_key = answer.stateKey
-        return digest(answer.state), answer.state
+        self._called = False
+        found = digest(answer.state)
+        for claimed in (self._known_key, answer.stateKey):
+            if claimed != found:
+                raise ProtocolError(self._say("gymcp/state", f"it claims the key {claimed} for a state with {found}"))
+        return found, answer.state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
