@@ -14,7 +14,7 @@ from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, World, open_world
-from gymcp.errors import EnvInfraError, SnapshotError
+from gymcp.errors import EnvInfraError, ServerExhausted, SnapshotError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -64,6 +64,7 @@ class Episode:
         self._turn = 0
         self._turn_steps = 0
         self._agent_s = 0.0
+        self._tool_s = 0.0
         self._history = ""
         self._graded: Trajectory | None = None
         self._broken: EnvInfraError | None = None
@@ -127,7 +128,13 @@ class Episode:
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
         """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
         for index, call in enumerate(action.tool_calls):
-            results.append(await self._call(index, call))
+            try:
+                result = await self._call(index, call)
+            except ServerExhausted as error:  # the world stays the one before this step: nobody can tell it any more
+                results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
+                return str(error)
+            results.append(result)
+            self._tool_s += result.seconds
         await self._world.update()
         spent = self._budget_spent(len(self._steps) + 1, self._turn_steps if action.tool_calls else 0)
         if spent or not action.tool_calls:
@@ -161,6 +168,8 @@ class Episode:
 
         if index >= self._limits.calls_per_step:
             return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
+        if self._tool_s >= self._limits.tool_s:
+            return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
         offered = [tool.name for tool in self.observation.tools]
         if call.name not in offered:
             return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")
@@ -192,6 +201,8 @@ class Episode:
             return f"{limits.steps_per_turn} steps in one user turn"
         if limits.agent_s is not None and self._agent_s >= limits.agent_s:
             return f"{limits.agent_s:g} s of the agent's time"
+        if self._tool_s >= limits.tool_s:
+            return f"{limits.tool_s:g} s of the tools' time"
         return None
 
     def _grade(self, spent: str | None) -> float:
@@ -313,6 +324,7 @@ class Episode:
         self._steps = list(snapshot.steps)
         self._turn, self._turn_steps = snapshot.turn, snapshot.turn_steps
         self._agent_s, self._history = snapshot.agent_s, snapshot.history
+        self._tool_s = sum(result.seconds for step in snapshot.steps for result in step.results)
         self._graded = self._broken = None
         self.states |= snapshot.states
         self.observation = snapshot.observation

@@ -16,9 +16,9 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.runtime import canonical_json
+from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tool_checks import fault_of_tools
@@ -32,6 +32,8 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
 PING_TIMEOUT_S = 5.0
+OWN_SHARE = 0.9
+"""Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
 MAX_KNOWN_LISTS = 1_000
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
@@ -156,12 +158,23 @@ class ToolSession:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
 
-        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost.
+        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost; ServerExhausted where the
+        call did that to a server that declares its state, by taking too long or more than its sandbox gives.
         """
         started = time.perf_counter()
         self._called = True
-        async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
-            content, is_error = await self._call(call.name, arguments, timeout_s)
+        try:
+            async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
+                content, is_error = await self._call(call.name, arguments, timeout_s)
+        except ServerTimeout as error:
+            if self.spec.state != "declared":
+                raise
+            why = f"did not end within {timeout_s:g} s"
+            raise ServerExhausted(self._say(f"tool '{call.name}'", why)) from error
+        except ServerDied as error:
+            if self.spec.state != "declared" or self._process.limit_hit() is None:
+                raise
+            raise ServerExhausted(str(error)) from error
         if self.spec.state == "opaque":
             self._log.update(canonical_json([call.name, arguments]).encode("utf-8", "surrogatepass"))
         return ToolResult(
@@ -202,7 +215,8 @@ class ToolSession:
         if self.spec.state != "declared":
             return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
         # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
-        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=name, arguments=arguments))
+        params = {"name": name, "arguments": arguments, "_meta": {TIMEOUT_KEY: OWN_SHARE * timeout_s}}
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams.model_validate(params))
         return await self._client.session.send_request(
             request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
         )
