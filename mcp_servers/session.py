@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.plain_text import plain_schema, plain_text
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
@@ -189,21 +190,20 @@ class ToolSession:
         try:
             result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
-            if error.code == mcp_types.CONNECTION_CLOSED:
-                raise
-            if error.code != mcp_types.REQUEST_TIMEOUT:
-                await self._learn_key()
-                return error.message, True
-            # The tool was slow, which is the tool's failure, provided that the server still answers.
-            await self._client.session.send_request(
-                mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
-            )
+            # The SDK's codes for a closed connection and a slow answer are codes that servers use, too. Either way it
+            # is the tool's failure, provided that the server still answers.
+            if error.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
+                await self._client.session.send_request(
+                    mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
+                )
             await self._learn_key()
+            if error.code != mcp_types.REQUEST_TIMEOUT:
+                return plain_text(error.message), True
             return f"tool '{name}' did not answer within {timeout_s:g} s", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses a result that does not match the tool's own output schema: a broken tool, not a dead one.
             await self._learn_key()
-            return f"tool '{name}' gave an invalid result: {str(error).splitlines()[0]}", True
+            return f"tool '{name}' gave an invalid result: {plain_text(str(error)).splitlines()[0]}", True
         if self.spec.state == "declared":
             key = (result.meta or {}).get(STATE_KEY)
             if not isinstance(key, str):
@@ -294,8 +294,9 @@ class ToolSession:
         return ServerDied(self._say(doing, why))
 
     def _say(self, doing: str, why: str) -> str:
-        tail = self._process.stderr_tail().strip()
-        return f"server '{self.spec.name}': {doing}: {why}" + (f"; its last words: {tail[-500:]}" if tail else "")
+        tail = plain_text(self._process.stderr_tail()).strip()
+        said = f"server '{self.spec.name}': {doing}: {plain_text(why)}"
+        return said + (f"; its last words: {tail[-500:]}" if tail else "")
 
 
 @contextlib.asynccontextmanager
@@ -354,14 +355,13 @@ def _tool(tool: mcp_types.Tool) -> Tool:
     annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
     return Tool(
         name=tool.name,
-        description=tool.description or "",
-        input_schema=tool.input_schema,
+        description=plain_text(tool.description or ""),
+        input_schema=plain_schema(tool.input_schema),
         annotations=annotations,
     )
 
 
 def _text(content: list[Any]) -> str:
-    """The text of a result; anything else is named, so that the agent knows it was there."""
-    return "\n".join(
-        block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content
-    )
+    """The plain text of a result; anything else is named, so that the agent knows it was there."""
+    texts = (block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content)
+    return plain_text("\n".join(texts))

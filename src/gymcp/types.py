@@ -131,7 +131,7 @@ class Sampled:
 class ToolResult:
     call_id: str
     content: str
-    """As the server gave it, before it was cut for the agent, capped by the transport."""
+    """As the server gave it, without terminal escapes and control characters, before it was cut for the agent."""
     is_error: bool = False
     seconds: float = 0.0
     bytes: int = 0
