@@ -778,11 +778,14 @@ def class_server(cls: type, name: str | None = None) -> Server:
     def state() -> Json:
         return {key: value for key, value in vars(instance()).items() if not key.startswith("_")}
 
-    methods: dict[str, Callable[..., Any]] = {}
+    methods: dict[str, Any] = {}
     for owner in reversed(cls.__mro__):
-        methods.update({key: part for key, part in vars(owner).items() if isinstance(part, types.FunctionType)})
+        kinds = (types.FunctionType, staticmethod)
+        methods.update({key: part for key, part in vars(owner).items() if isinstance(part, kinds)})
     for key, method in methods.items():
-        if not key.startswith("_"):
+        if isinstance(method, staticmethod) and not key.startswith("_"):
+            server._register(method.__func__, method.__func__, {"name": key})
+        elif not key.startswith("_"):
 
             def call(_method: str = key, /, **arguments: Json) -> Any:
                 return getattr(instance(), _method)(**arguments)
