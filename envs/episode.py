@@ -14,7 +14,7 @@ from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, World, open_world
-from gymcp.errors import EnvInfraError, SnapshotError
+from gymcp.errors import EnvInfraError, ServerExhausted, SnapshotError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -64,8 +64,11 @@ class Episode:
         self._turn = 0
         self._turn_steps = 0
         self._agent_s = 0.0
+        self._tool_s = 0.0
         self._history = ""
         self._graded: Trajectory | None = None
+        self._broken: EnvInfraError | None = None
+        """What every step raises, once a server is lost."""
         self._started = time.perf_counter()
         self._reset_s = 0.0
         self.observation = Observation(messages=(), tools=())
@@ -88,35 +91,55 @@ class Episode:
         """Executes the calls in order; without calls, ends the user turn.
 
         `agent_s`: seconds the agent took to decide, charged to its budget. What a tool or the agent does wrong is an
-        observation; raises EnvInfraError where a server is lost, or after the end.
+        observation. Raises EnvInfraError where a server is lost, and then in every later step, or after the end.
         """
+        if self._broken is not None:
+            raise self._broken
         if self._graded is not None:
             raise EnvInfraError(f"environment '{self._spec.name}': step after the episode ended; reset first")
-        observation, state_key = self.observation, self._state_key()
-        results = [await self._call(index, call) for index, call in enumerate(action.tool_calls)]
-        await self._world.update()
-        self._steps.append(
-            Step(
-                turn=self._turn,
-                observation=observation,
-                action=action,
-                results=tuple(results),
-                state_key=state_key,
-                world_key=self._world.key,
-                state_ref=self._world.state_ref,
-                sampled=sampled,
-                valid=bool(action.tool_calls or action.text),
-                agent_s=agent_s,
-            )
+        begun = Step(
+            turn=self._turn,
+            observation=self.observation,
+            action=action,
+            state_key=self._state_key(),
+            sampled=sampled,
+            valid=bool(action.tool_calls or action.text),
+            agent_s=agent_s,
         )
         self._agent_s += agent_s
         self._turn_steps += 1
+        results: list[ToolResult] = []
+        try:
+            spent = await self._execute(action, results)
+        except EnvInfraError as error:
+            self._broken = error
+            raise
+        finally:  # a step in which a server was lost is recorded as far as it came
+            world = self._world
+            ended = replace(begun, results=tuple(results), world_key=world.key, state_ref=world.state_ref)
+            self._steps.append(ended)
         terminated = not await self._answer(action, results)
-        spent = None if terminated else self._budget_spent()
+        spent = None if terminated else spent
         reward = self._grade(spent) if terminated or spent else 0.0
         return Transition(
             observation=self.observation, reward=reward, terminated=terminated, truncated=spent is not None
         )
+
+    async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
+        """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
+        for index, call in enumerate(action.tool_calls):
+            try:
+                result = await self._call(index, call)
+            except ServerExhausted as error:  # the world stays the one before this step: nobody can tell it any more
+                results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
+                return str(error)
+            results.append(result)
+            self._tool_s += result.seconds
+        await self._world.update()
+        spent = self._budget_spent(len(self._steps) + 1, self._turn_steps if action.tool_calls else 0)
+        if spent or not action.tool_calls:
+            await self._world.confirm()
+        return spent
 
     async def _answer(self, action: Action, results: list[ToolResult]) -> bool:
         """Makes the next observation; False where the user has nothing left to ask."""
@@ -145,6 +168,8 @@ class Episode:
 
         if index >= self._limits.calls_per_step:
             return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
+        if self._tool_s >= self._limits.tool_s:
+            return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
         offered = [tool.name for tool in self.observation.tools]
         if call.name not in offered:
             return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")
@@ -168,14 +193,16 @@ class Episode:
             parts.append(self._history)
         return digest(parts)
 
-    def _budget_spent(self) -> str | None:
+    def _budget_spent(self, steps: int, turn_steps: int) -> str | None:
         limits = self._limits
-        if len(self._steps) >= limits.steps:
+        if steps >= limits.steps:
             return f"{limits.steps} steps"
-        if limits.steps_per_turn is not None and self._turn_steps >= limits.steps_per_turn:
+        if limits.steps_per_turn is not None and turn_steps >= limits.steps_per_turn:
             return f"{limits.steps_per_turn} steps in one user turn"
         if limits.agent_s is not None and self._agent_s >= limits.agent_s:
             return f"{limits.agent_s:g} s of the agent's time"
+        if self._tool_s >= limits.tool_s:
+            return f"{limits.tool_s:g} s of the tools' time"
         return None
 
     def _grade(self, spent: str | None) -> float:
@@ -241,6 +268,8 @@ class Episode:
 
     async def snapshot(self) -> Snapshot:
         """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError."""
+        if self._broken is not None:
+            raise self._broken
         if self._graded is not None:
             raise SnapshotError(f"environment '{self._spec.name}': snapshot after the episode ended")
         image = await capture(self._world)
@@ -295,7 +324,8 @@ class Episode:
         self._steps = list(snapshot.steps)
         self._turn, self._turn_steps = snapshot.turn, snapshot.turn_steps
         self._agent_s, self._history = snapshot.agent_s, snapshot.history
-        self._graded = None
+        self._tool_s = sum(result.seconds for step in snapshot.steps for result in step.results)
+        self._graded = self._broken = None
         self.states |= snapshot.states
         self.observation = snapshot.observation
 

@@ -29,9 +29,15 @@ class Leak:
 
 
 def needles(task: Task) -> set[str]:
-    """The task's gold as it may be written down: calls as Python and as JSON, arguments alone, final texts."""
+    """The task's gold as it may be written down: calls as Python and as JSON, arguments alone, final texts.
+
+    Of targets only one that is a text, as an answer is, and that the task does not give away itself. The strings inside
+    a target state are not searched for: what a tool writes into its world (messages, defaults) is in its source, too.
+    """
     alone = [form for _, arguments in _gold_calls(task) for form in _as_json(arguments)]
     texts = [turn.final_text for turn in task.gold]
+    if isinstance(task.target, str) and task.target not in json.dumps([task.prompts, task.initial_state]):
+        texts.append(task.target)
     return _named(task) | {text for text in alone + texts if len(text) >= MIN_NAMELESS and "\n" not in text}
 
 

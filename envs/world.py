@@ -64,6 +64,14 @@ class World:
                 return
         raise EnvInfraError("the state of the servers changes while no call is running")
 
+    async def confirm(self) -> None:
+        """Compares what servers declare with what they claim, after the last call of a user turn or an episode.
+
+        A server that sends the key of a state it has left is found out here; raises ProtocolError.
+        """
+        for session in self._telling:
+            await session.confirm()
+
     def _keys(self) -> dict[str, str]:
         return {session.spec.name: session.world_key for session in self.sessions}
 

@@ -162,7 +162,7 @@ class ForkedProcess:
                 log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
             self._first.close()
         if self.cgroup is not None:
-            self.cgroup.remove()
+            await self.cgroup.removed()
         origin = self._origin
         if origin is not None:
             origin._copies -= 1

@@ -11,6 +11,8 @@ import hashlib
 import importlib.util
 import inspect
 import subprocess
+import symtable
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -25,6 +27,7 @@ from gymcp.paths import gymcp_home
 PROGRAM = PurePosixPath("/srv/program")
 """Where the folder appears inside."""
 RUNTIME = "gymcp.mcp_servers.runtime"
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _START = (
     "import sys\n"
     "sys.path[:] = {paths!r} + [p for p in sys.path if p]\n"  # without the working folder, which agents write to
@@ -46,11 +49,12 @@ def native_server(
     """The spec of a server on the native runtime.
 
     `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
-    its public methods become the tools, ``cls(**initial_state)`` the setup, its public attributes the declared state.
+    its public methods, static ones too, become the tools (class methods and properties do not),
+    ``cls(**initial_state)`` the setup, its public attributes the declared state.
     Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
     server. `modules` are the dotted names of further modules that the program imports. `start`: "fork" only for a
-    program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, or uses what stays
-    outside.
+    program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, uses what stays
+    outside, or has async tools.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
@@ -83,11 +87,18 @@ def _class_source(cls: type) -> str:
     except (OSError, TypeError) as error:
         raise ConfigError(f"native server: the source of class '{cls.__name__}' is not in a file: {error}") from error
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    left_out = sorted(used & _defined(module) - {cls.__name__})
+    read = _globals(symtable.symtable(body, cls.__name__, "exec"))
+    left_out = sorted((read & _defined(module) - {cls.__name__}) | _starred(cls, module, read))
     if left_out:
         raise ConfigError(
             f"native server: class '{cls.__name__}' uses {', '.join(left_out)} of its file, but only the class itself "
-            "and the imports it uses enter the sandbox; move them into the class"
+            "and the plain imports it uses at the top of the file enter the sandbox; move them into the class"
+        )
+    waiting = [name for name, part in vars(cls).items() if _is_async(part) and not name.startswith("_")]
+    if waiting:
+        raise ConfigError(
+            f"native server: class '{cls.__name__}': async {', '.join(waiting)}: tools run one at a time, without an "
+            "event loop; make them plain methods"
         )
     return "\n".join(
         [
@@ -101,10 +112,15 @@ def _class_source(cls: type) -> str:
     )
 
 
+def _is_async(part: object) -> bool:
+    plain = part.__func__ if isinstance(part, staticmethod | classmethod) else part
+    return inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
+
+
 def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
     """The top-level imports of the names in `used`; of gymcp only the runtime is there inside."""
     for node in module.body:
-        if not isinstance(node, ast.Import | ast.ImportFrom):
+        if not isinstance(node, _IMPORTS):
             continue
         names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
         if not names:
@@ -119,13 +135,40 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
 
 
 def _defined(module: ast.Module) -> set[str]:
-    """Names that the file itself binds at its top level, other than by importing."""
-    names = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for node in module.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    """Names that the file itself binds at its top level, in ``if``, ``try``, ``for`` or ``with`` too.
+
+    An import counts where it does so under a condition: which one holds is not known inside the sandbox.
+    """
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(module.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue
+        if isinstance(node, _IMPORTS):
+            if node not in module.body:
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            waiting += ast.iter_child_nodes(node)
     return names
+
+
+def _starred(cls: type, module: ast.Module, used: set[str]) -> set[str]:
+    """Names of `used` that the file has from an ``import *``."""
+    if not any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in module.body):
+        return set()
+    plain = {(a.asname or a.name).split(".")[0] for n in module.body if isinstance(n, _IMPORTS) for a in n.names}
+    return (used & vars(sys.modules[cls.__module__]).keys()) - plain - {cls.__name__}
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    """Names that the source reads and does not bind itself."""
+    at_top = table.get_type() == "module"
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (at_top or s.is_global())}
+    return names.union(*map(_globals, table.get_children()))
 
 
 def precompile(folder: Path) -> None:

@@ -32,6 +32,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import types
 import typing
@@ -67,6 +68,10 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 STATE_KEY = "gymcp/stateKey"
+TIMEOUT_KEY = "gymcp/callTimeout"
+"""In the `_meta` of a call: seconds after which it is interrupted, which is an error result. One long call into C, such
+as of ``sum``, cannot be interrupted before it returns."""
+_ALARM_AGAIN_S = 1.0
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -91,6 +96,10 @@ class ProtocolError(Exception):
         super().__init__(message)
         self.code = code
         self.details = details
+
+
+class _TooLong(BaseException):
+    """Raised in a tool by the alarm; no Exception, so that tools do not take it for one of theirs."""
 
 
 # ---------------------------------------------------------------------------------------------------- canonical state
@@ -671,10 +680,33 @@ class Server:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not (arguments is None or isinstance(arguments, dict)):
             raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
-        result = self._answer(name, arguments or {})
+        meta = params.get("_meta")
+        limit = meta.get(TIMEOUT_KEY) if isinstance(meta, dict) else None
+        if isinstance(limit, (int, float)) and 0 < limit < math.inf:
+            result = self._answer_within(limit, name, arguments or {})
+        else:
+            result = self._answer(name, arguments or {})
         if self._state is not None:
             result["_meta"] = {STATE_KEY: self._read_state({})["stateKey"]}
         return result
+
+    def _answer_within(self, limit: float, name: str, arguments: dict[str, Json]) -> dict[str, Json]:
+        def interrupt(*_: object) -> None:
+            raise _TooLong
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            try:
+                # again and again, because a tool may swallow the first in an `except:` of its own
+                signal.setitimer(signal.ITIMER_REAL, limit, _ALARM_AGAIN_S)
+                return self._answer(name, arguments)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except _TooLong:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # where the alarm came between the answer and the line above
+            return _text_result(f"Tool {name!r} did not answer within {limit:g} s", is_error=True)
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
     def _answer(self, name: str, arguments: dict[str, Json]) -> dict[str, Json]:
         tool = self._tools.get(name)
@@ -746,11 +778,14 @@ def class_server(cls: type, name: str | None = None) -> Server:
     def state() -> Json:
         return {key: value for key, value in vars(instance()).items() if not key.startswith("_")}
 
-    methods: dict[str, Callable[..., Any]] = {}
+    methods: dict[str, Any] = {}
     for owner in reversed(cls.__mro__):
-        methods.update({key: part for key, part in vars(owner).items() if isinstance(part, types.FunctionType)})
+        kinds = (types.FunctionType, staticmethod)
+        methods.update({key: part for key, part in vars(owner).items() if isinstance(part, kinds)})
     for key, method in methods.items():
-        if not key.startswith("_"):
+        if isinstance(method, staticmethod) and not key.startswith("_"):
+            server._register(method.__func__, method.__func__, {"name": key})
+        elif not key.startswith("_"):
 
             def call(_method: str = key, /, **arguments: Json) -> Any:
                 return getattr(instance(), _method)(**arguments)

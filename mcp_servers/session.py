@@ -16,9 +16,10 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.runtime import canonical_json
+from gymcp.mcp_servers.plain_text import plain_schema, plain_text
+from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tool_checks import fault_of_tools
@@ -32,6 +33,8 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
 PING_TIMEOUT_S = 5.0
+OWN_SHARE = 0.9
+"""Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
 MAX_KNOWN_LISTS = 1_000
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
@@ -76,6 +79,8 @@ class ToolSession:
         """Where the state is in files."""
         self._digester: Digester | None = None
         self._known_key = ""
+        self._called = False
+        """True from a call until a declared state is fetched."""
         self._log = hashlib.sha256()
 
     @property
@@ -106,7 +111,9 @@ class ToolSession:
             async with self._boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
-            self._known_key, tools_key = answer.stateKey or "", answer.toolsKey
+            if answer.stateKey is None:
+                raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
+            self._known_key, tools_key = answer.stateKey, answer.toolsKey
         async with self._boundary("list", self.spec.start_timeout_s):
             self.tools = await (self._list_tools() if tools_key is None else self._known(tools_key))
         wanted = self.spec.tools_sha256
@@ -152,11 +159,23 @@ class ToolSession:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
 
-        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost.
+        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost; ServerExhausted where the
+        call did that to a server that declares its state, by taking too long or more than its sandbox gives.
         """
         started = time.perf_counter()
-        async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
-            content, is_error = await self._call(call.name, arguments, timeout_s)
+        self._called = True
+        try:
+            async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
+                content, is_error = await self._call(call.name, arguments, timeout_s)
+        except ServerTimeout as error:
+            if self.spec.state != "declared":
+                raise
+            why = f"did not end within {timeout_s:g} s"
+            raise ServerExhausted(self._say(f"tool '{call.name}'", why)) from error
+        except ServerDied as error:
+            if self.spec.state != "declared" or self._process.limit_hit() is None:
+                raise
+            raise ServerExhausted(str(error)) from error
         if self.spec.state == "opaque":
             self._log.update(canonical_json([call.name, arguments]).encode("utf-8", "surrogatepass"))
         return ToolResult(
@@ -171,20 +190,24 @@ class ToolSession:
         try:
             result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
-            if error.code == mcp_types.CONNECTION_CLOSED:
-                raise
+            # The SDK's codes for a closed connection and a slow answer are codes that servers use, too. Either way it
+            # is the tool's failure, provided that the server still answers.
+            if error.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
+                await self._client.session.send_request(
+                    mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
+                )
+            await self._learn_key()
             if error.code != mcp_types.REQUEST_TIMEOUT:
-                return error.message, True
-            # The tool was slow, which is the tool's failure, provided that the server still answers.
-            await self._client.session.send_request(
-                mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
-            )
+                return plain_text(error.message), True
             return f"tool '{name}' did not answer within {timeout_s:g} s", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses a result that does not match the tool's own output schema: a broken tool, not a dead one.
-            return f"tool '{name}' gave an invalid result: {str(error).splitlines()[0]}", True
-        key = (result.meta or {}).get(STATE_KEY)
-        if isinstance(key, str):
+            await self._learn_key()
+            return f"tool '{name}' gave an invalid result: {plain_text(str(error)).splitlines()[0]}", True
+        if self.spec.state == "declared":
+            key = (result.meta or {}).get(STATE_KEY)
+            if not isinstance(key, str):
+                raise ProtocolError(self._say(f"tool '{name}'", f"its result has no {STATE_KEY}"))
             self._known_key = key
         return _text(result.content), bool(result.is_error)
 
@@ -192,20 +215,41 @@ class ToolSession:
         if self.spec.state != "declared":
             return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
         # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
-        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=name, arguments=arguments))
+        params = {"name": name, "arguments": arguments, "_meta": {TIMEOUT_KEY: OWN_SHARE * timeout_s}}
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams.model_validate(params))
         return await self._client.session.send_request(
             request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
         )
 
+    async def _learn_key(self) -> None:
+        """After an answer without a key: what the declared state is now."""
+        if self.spec.state == "declared":
+            self._known_key = (await self._harness_request("gymcp/state", {}, _StateResult)).stateKey
+
+    async def confirm(self) -> None:
+        """Compares a declared state with its key, where it was not fetched since the last call. Raises ProtocolError.
+
+        A key says that nothing has changed; only the state itself shows it.
+        """
+        if self.spec.state == "declared" and self._called:
+            await self.state()
+
     async def state(self) -> tuple[str, Json]:
-        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs."""
+        """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs.
+
+        Raises ProtocolError where a declared state does not have the key that the server has claimed for it.
+        """
         if self._digester is not None:
             self._known_key, state = await self._digester.state(self._known_key)
             return self._known_key, state
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        self._known_key = answer.stateKey
-        return digest(answer.state), answer.state
+        self._called = False
+        found = digest(answer.state)
+        for claimed in (self._known_key, answer.stateKey):
+            if claimed != found:
+                raise ProtocolError(self._say("gymcp/state", f"it claims the key {claimed} for a state with {found}"))
+        return found, answer.state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
@@ -250,8 +294,9 @@ class ToolSession:
         return ServerDied(self._say(doing, why))
 
     def _say(self, doing: str, why: str) -> str:
-        tail = self._process.stderr_tail().strip()
-        return f"server '{self.spec.name}': {doing}: {why}" + (f"; its last words: {tail[-500:]}" if tail else "")
+        tail = plain_text(self._process.stderr_tail()).strip()
+        said = f"server '{self.spec.name}': {doing}: {plain_text(why)}"
+        return said + (f"; its last words: {tail[-500:]}" if tail else "")
 
 
 @contextlib.asynccontextmanager
@@ -310,14 +355,13 @@ def _tool(tool: mcp_types.Tool) -> Tool:
     annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
     return Tool(
         name=tool.name,
-        description=tool.description or "",
-        input_schema=tool.input_schema,
+        description=plain_text(tool.description or ""),
+        input_schema=plain_schema(tool.input_schema),
         annotations=annotations,
     )
 
 
 def _text(content: list[Any]) -> str:
-    """The text of a result; anything else is named, so that the agent knows it was there."""
-    return "\n".join(
-        block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content
-    )
+    """The plain text of a result; anything else is named, so that the agent knows it was there."""
+    texts = (block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content)
+    return plain_text("\n".join(texts))

@@ -19,6 +19,7 @@ from typing import Any
 
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
@@ -121,7 +122,7 @@ class Template:
             self._waiting.clear()
 
     def _say(self, why: str) -> str:
-        return f"template: {why}; its last words: {self.process.stderr_tail().strip()[-500:]}"
+        return f"template: {why}; its last words: {plain_text(self.process.stderr_tail()).strip()[-500:]}"
 
     @contextlib.asynccontextmanager
     async def start(self, launch: Launch) -> AsyncIterator[ForkedProcess]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from types import TracebackType
 
@@ -80,14 +81,27 @@ async def _read_lines(
             while line := await stdout.readline():
                 if line.isspace():
                     continue
-                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                await send.send(SessionMessage(message))
+                await send.send(SessionMessage(_parsed(line)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             return  # the session or the pipe is gone, which the session reports
         except ValueError as error:
             # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
             # deep. What a server writes after that cannot be trusted to line up with requests any more.
             violation.text = _say(error)
+
+
+def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
+    """The message, with a question mark for every half of a character. Raises ValueError for what is none."""
+    try:
+        return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        if "hex escape" not in str(error):
+            raise
+        try:  # half of a character, which JSON can say and no text can hold
+            line = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
+        except RecursionError:
+            raise error from None
+        return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
 def _say(error: ValueError) -> str:

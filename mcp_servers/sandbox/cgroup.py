@@ -8,6 +8,7 @@ watchdog holds the limits.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
@@ -20,6 +21,7 @@ from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.spec import Limits
 
 _REMOVE_TIMEOUT_S = 5.0
+_REMOVE_AGAIN_S = 0.0005
 _CONTROLLERS = frozenset({"memory", "pids"})
 
 
@@ -76,21 +78,25 @@ class Cgroup:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def remove(self) -> None:
-        """The folders, once the last process is gone; leaves them to `find_leftovers` where one does not die."""
-        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+    def remove(self) -> bool:
+        """True once its folders are gone; False while a killed process in it is on its way out."""
+        gone = True
         for folder in self.folders:
-            while True:
-                try:
-                    folder.rmdir()
-                except FileNotFoundError:
-                    break
-                except OSError:  # EBUSY: a killed process is still on its way out
-                    if time.monotonic() > deadline:
-                        break
-                    time.sleep(0.0005)
-                else:
-                    break
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError:  # EBUSY
+                gone = False
+        return gone
+
+    async def removed(self) -> None:
+        """Waits for `remove`; leaves the folders to `find_leftovers` where a process does not die."""
+        deadline = time.monotonic() + _REMOVE_TIMEOUT_S
+        while not self.remove():
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_REMOVE_AGAIN_S)
 
 
 def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: int) -> Cgroup:

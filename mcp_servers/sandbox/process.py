@@ -161,7 +161,7 @@ class Running:
                 if pipe is not None:
                     pipe.close()  # those that no transport had taken over
             if self.cgroup is not None:
-                self.cgroup.remove()
+                await self.cgroup.removed()
 
     def _close_handles(self) -> None:
         for transport in self._transports:

@@ -10,6 +10,7 @@
     │   └── StoreError          a run folder that cannot be written, read, or continued
     ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
     │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
+    │   │   └── ServerExhausted a call used up its time, or its server's memory: graded as it stands
     │   ├── ServerTimeout       the server did not answer in time
     │   ├── ProtocolError       the server said something that is not MCP, too long, or too deep
     │   ├── DirtyReset          a fresh world is not the one its task has always started from
@@ -53,6 +54,13 @@ class EnvInfraError(GymcpError):
 
 class ServerDied(EnvInfraError):
     """The server process ended, or closed its pipe, in the middle of an episode."""
+
+
+class ServerExhausted(ServerDied):
+    """A call of a server that declares its state did not end in time, or took the server over a limit of its sandbox.
+
+    In a step of an episode that is what the agent did: the episode ends and is graded on its last known state.
+    """
 
 
 class CannotFork(EnvInfraError):

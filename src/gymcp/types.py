@@ -74,7 +74,10 @@ class EpisodeLimits:
     agent_s: float | None = None
     """Wall-clock seconds of the agent's own thinking."""
     call_timeout_s: float = 30.0
-    """One tool call; after that the server counts as hung (`ServerTimeout`)."""
+    """One tool call; after that it is an error result, where the server still answers anything. Else it is hung
+    (`ServerExhausted` where it declares its state, `ServerTimeout` where it does not)."""
+    tool_s: float = 300.0
+    """All tool calls together, in wall-clock seconds: less than a whole episode may take, which would be no score."""
     argument_bytes: int = 1_000_000
     """Arguments of one call, as JSON; more is refused with an error result."""
     result_chars: int = 100_000
@@ -128,7 +131,7 @@ class Sampled:
 class ToolResult:
     call_id: str
     content: str
-    """As the server gave it, before it was cut for the agent, capped by the transport."""
+    """As the server gave it, without terminal escapes and control characters, before it was cut for the agent."""
     is_error: bool = False
     seconds: float = 0.0
     bytes: int = 0
@@ -174,6 +177,11 @@ class Outcome(StrEnum):
     grader_error      None    no           no      re-graded
     cancelled         None    no           no      run again
     ================  ======  ===========  ======  ==============
+
+    No agent can take itself out of the mean by a slow or greedy call. One that is slow in Python is interrupted, which
+    is an error result. One that blocks a server that declares its state, or takes it over a limit of its sandbox, ends
+    the episode as ``budget_exhausted``, graded on the state before that step: the server had answered until then, and
+    its only thread is in the agent's call. Of other servers nobody knows whose fault it is: ``timeout``, ``env_infra``.
     """
 
     SCORED = "scored"

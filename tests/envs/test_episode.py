@@ -47,12 +47,29 @@ class Shelf:
 
     def hang(self) -> str:
         """Never answers."""
+        self.boxes["hung"] = 1
         while True:
             time.sleep(1)
+
+    def block(self) -> str:
+        """Is busy in C for ever."""
+        self.boxes["blocked"] = 1
+        return str(sum(range(10**15)))
+
+    def hoard(self) -> str:
+        """Takes all memory."""
+        return str(len(bytearray(10**9) + bytearray(10**9)))
 
     def flood(self) -> str:
         """Answers at great length."""
         return "x" * 5_000_000
+
+
+class Deaf:
+    def hang(self) -> str:
+        """Never answers."""
+        time.sleep(60)
+        return "late"
 
 
 def call(name: str, number: int = 1, **arguments: object) -> ToolCall:
@@ -204,9 +221,39 @@ def test_a_server_that_dies_is_env_infra_without_a_score() -> None:
     assert "server 'shelf': tool 'crash': the server ended" in done.trajectory.reason
 
 
-def test_a_server_that_hangs_is_a_timeout_without_a_score() -> None:
-    done = play([Action(tool_calls=(call("hang"),))])
+def test_a_tool_that_never_ends_is_an_observation_and_the_episode_goes_on() -> None:
+    done = play([Action(tool_calls=(call("hang"),)), Action(tool_calls=(call("look"),)), Action(), Action()])
+    hung, looked = done.trajectory.steps[0].results[0], done.trajectory.steps[1].results[0]
+    assert (hung.is_error, hung.content) == (True, "Tool 'hang' did not answer within 0.9 s")
+    assert json.loads(looked.content) == {"a": 1, "hung": 1}
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.SCORED, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [("block", "tool 'block': did not end within 1 s"), ("hoard", "tool 'hoard': memory: the process tree used more")],
+)
+def test_no_agent_leaves_the_mean_by_a_call_that_uses_up_the_server(tool: str, said: str) -> None:
+    put = call("put", box="a", count=1)
+    done = play([Action(tool_calls=(put,)), Action(tool_calls=(call(tool, 2), call("look", 3))), Action()])
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
+    assert f"out of budget (server 'shelf': {said}" in done.trajectory.reason
+    assert [(r.call_id, r.is_error) for r in done.trajectory.steps[1].results] == [("call_2", True)]
+    assert done.states[done.trajectory.final_state or ""] == {"boxes": {"a": 2}}
+
+
+def test_a_server_that_hangs_and_declares_nothing_is_a_timeout_without_a_score() -> None:
+    opaque = replace(native_server("deaf", Deaf), state="opaque")
+    done = play([Action(tool_calls=(call("hang"),))], replace(SHELF, servers=(opaque,)))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.TIMEOUT, None)
+
+
+def test_many_slow_calls_spend_the_time_of_the_tools() -> None:
+    slow = shelf_env(limits=EpisodeLimits(call_timeout_s=0.2, tool_s=0.3))
+    done = play([Action(tool_calls=tuple(call("hang", number) for number in range(3)))], slow)
+    assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
+    assert "0.3 s of the tools' time" in done.trajectory.reason
+    assert done.trajectory.steps[0].results[2].content == "not run: the tools have taken 0.3 s together"
 
 
 @pytest.mark.parametrize("line", ["this is not JSON", "[1, 2]", '{"jsonrpc": "2.0"}', "[" * 5000])

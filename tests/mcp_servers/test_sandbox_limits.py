@@ -18,7 +18,7 @@ from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.leftovers import find_leftovers, owner, remove_leftovers, start_time
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.cgroup import Hierarchy, find_hierarchy
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, find_hierarchy
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 ToEnd = Callable[..., Any]
@@ -324,3 +324,20 @@ def test_own_place_in_cgroup_hierarchies() -> None:
     )
     assert find_hierarchy(V1_MOUNTS, "") is None
     assert find_hierarchy("", "0::/") is None
+
+
+def test_waiting_for_a_cgroup_to_empty_lets_other_episodes_go_on(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    (held / "process").mkdir(parents=True)
+    group = Cgroup(version=2, memory=held, pids=held, cpu=None)
+
+    async def main() -> None:
+        removed = asyncio.create_task(group.removed())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not removed.done()
+        (held / "process").rmdir()
+        await removed
+        assert not held.exists()
+
+    asyncio.run(asyncio.wait_for(main(), timeout=2.0))

@@ -24,6 +24,7 @@ from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interp
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
 
+BUSY_TIMEOUT_S = 5.0
 LOST_TO_INFRA = 3
 INTERRUPTED = 130
 
@@ -59,7 +60,9 @@ def command(
     folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
     remove_leftovers(find_leftovers())
     with create_run(folder, plan.config(loaded, env), seeds=[seed], versions=_versions(wall, loaded), resume=resume):
-        with TrajectoryStore.open(folder, write=True) as store, Progress(f"{loaded.spec.name} · {agent}") as progress:
+        # no episode goes on while one is written: what waits for a lock longer than this ends the run, to be resumed
+        store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
+        with store, Progress(f"{loaded.spec.name} · {agent}") as progress:
             finished = run_plan(
                 loaded, wall, plan, store, Schedule(concurrency=concurrency), progress.start, progress.advance
             )

@@ -1,0 +1,79 @@
+"""What of a class enters the sandbox, and what is refused before it could fail there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.runtime import class_server
+
+OUTSIDE = "class 'Tool' uses K of its file, but only the class itself and the plain imports"
+USES = "class Tool:\n    def f(self) -> int:\n        return K\n"
+
+
+def class_in(tmp_path: Path, name: str, text: str) -> type:
+    file = tmp_path / f"{name}.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    found: type = module.Tool
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("K = 1\n" + USES, OUTSIDE),
+        ("if True:\n    K = 1\n" + USES, OUTSIDE),
+        ("for K in (1, 2):\n    pass\n" + USES, OUTSIDE),
+        ("with open('/dev/null') as K:\n    pass\n" + USES, OUTSIDE),
+        ("try:\n    import math as K\nexcept ImportError:\n    K = None\n" + USES, OUTSIDE),
+        ("async def K():\n    pass\n" + USES, OUTSIDE),
+        ("from math import *\nclass Tool:\n    def f(self) -> float:\n        return pi\n", "class 'Tool' uses pi of"),
+        ("class Tool:\n    async def f(self) -> int:\n        return 1\n", "class 'Tool': async f: tools run one at a"),
+    ],
+)
+def test_what_would_be_missing_inside_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    cls = class_in(tmp_path, "refused", text)
+    with pytest.raises(ConfigError) as caught:
+        native_server("s", cls)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import math as K\n" + USES,
+        "K = 1\nclass Tool:\n    def f(self) -> int:\n        K = 2\n        return K\n",
+        "K = [x for x in (1,)]\nclass Tool:\n    def f(self) -> int:\n        return sum(x for x in (1,))\n",
+        "from math import *\nimport math\nclass Tool:\n    def f(self) -> float:\n        return math.pi\n",
+    ],
+)
+def test_what_is_there_inside_is_taken(text: str, tmp_path: Path) -> None:
+    assert native_server("s", class_in(tmp_path, "taken", text)).state == "declared"
+
+
+def test_a_static_method_is_a_tool() -> None:
+    class Tool:
+        @staticmethod
+        def double(x: int) -> str:
+            """Twice."""
+            return str(2 * x)
+
+        def name(self) -> str:
+            return "n"
+
+    server = class_server(Tool)
+    answer = server._call({"name": "double", "arguments": {"x": 4}})
+    assert (answer["content"], answer["isError"]) == ([{"type": "text", "text": "8"}], False)
+    assert list(server._tools) == ["double", "name"]
