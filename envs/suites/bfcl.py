@@ -25,7 +25,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Suite
 
-__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "load_suite", "servers"]
+__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "is_installed", "load_suite", "servers"]
 
 BFCL = Wheel(
     name="bfcl-eval",
@@ -96,12 +96,22 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
         unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
         precompile(folder / "server")
 
-    files = BfclFiles(root=make_once(home / "suites" / "bfcl" / BFCL.version, make))
+    files = _files(home)
+    make_once(files.root, make)
     if not files.tasks.is_file():
         tasks = read_tasks(files.private, files.server / _CODE)
         targets = compute_targets(tasks, functools.partial(replay, files, sandbox or _sandbox()))
         write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
+
+
+def is_installed() -> bool:
+    """True where nothing is left to fetch or to compute."""
+    return _files(gymcp_home()).tasks.is_file()
+
+
+def _files(home: Path) -> BfclFiles:
+    return BfclFiles(root=home / "suites" / "bfcl" / BFCL.version)
 
 
 def replay(files: BfclFiles, sandbox: Sandbox, text: str) -> str:

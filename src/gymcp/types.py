@@ -174,6 +174,9 @@ class Outcome(StrEnum):
     grader_error      None    no           no      re-graded
     cancelled         None    no           no      run again
     ================  ======  ===========  ======  ==============
+
+    Capped: a run tries a job up to `Schedule.max_attempts` times, and so does every resume, until `MAX_RESUMES` times
+    as many attempts have failed; then the job stays lost. Re-graded: from the record, nothing is run.
     """
 
     SCORED = "scored"
@@ -194,6 +197,11 @@ class Outcome(StrEnum):
     def is_infra(self) -> bool:
         """True where the harness failed: counted apart, retried up to a cap."""
         return self in (Outcome.ENV_INFRA, Outcome.POLICY_INFRA, Outcome.TIMEOUT)
+
+    @property
+    def runs_again(self) -> bool:
+        """True where nothing was recorded that could be graded: another attempt may take its place."""
+        return self.is_infra or self is Outcome.CANCELLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
