@@ -35,8 +35,8 @@ def made(who: str, what: str, given: Callable[[], T] | T) -> T:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Type and message."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """Type and message; of our own errors the message."""
+    return " ".join((f"{error}" if isinstance(error, GymcpError) else f"{type(error).__name__}: {error}").split())
 
 
 def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:

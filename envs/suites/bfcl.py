@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import make_once, write_atomically
+from gymcp.cache import in_cache
 from gymcp.envs.suites.bfcl_targets import compute_targets, run_to_end
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
@@ -81,6 +82,7 @@ class BfclFiles:
         return self.private / f"tasks-{_fingerprint()}.json"
 
 
+@in_cache()
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
     """The suite's files in gymcp's cache. What is complete is used as it is, without network.
 

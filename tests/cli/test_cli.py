@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -275,6 +277,56 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     assert {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]} == dict.fromkeys(
         ["bfcl", "sequential_thinking", "time"], False
     )
+
+
+@pytest.mark.parametrize(
+    "where", [{"GYMCP_HOME": "/proc/x"}, {"GYMCP_HOME": "/etc/passwd"}, {"HOME": "/proc/x", "XDG_CACHE_HOME": ""}]
+)
+@pytest.mark.parametrize("env", [BANK, "bfcl", "time"])
+def test_a_cache_that_cannot_be_written_is_one_line(env: object, where: dict[str, str], tmp_path: Path) -> None:
+    done = gymcp("eval", env, env={"GYMCP_HOME": "", **where}, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "set GYMCP_HOME to a folder that can be written" in done.stderr
+
+
+INTERRUPTED_IMPORT = """
+import sys
+from gymcp.cli.main import main
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+
+
+def test_ctrl_c_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text("raise KeyboardInterrupt")
+    importing = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False, timeout=60
+    )
+    starting = gymcp("eval", "env.py", cwd=tmp_path)
+    assert [(done.returncode, "Traceback" in done.stderr) for done in (importing, starting)] == [(130, False)] * 2
+
+
+def test_check_says_what_does_not_apply(tmp_path: Path) -> None:
+    (tmp_path / "talk.py").write_text(
+        "from dataclasses import replace\n"
+        + BANK.read_text()
+        .replace("final_state_equals()", "answer_equals(target_key='answer')")
+        .replace("import final_state_equals", "import answer_equals")
+        + "\nTALK = Task(id='talk', prompts=('Say yes.',), target={'answer': 'yes'},"
+        " initial_state={'accounts': {}}, gold=(GoldTurn(final_text='yes'),))\n"
+        "ENV = replace(ENV, suite=replace(ENV.suite, tasks=(TALK,)))\n"
+    )
+    done = gymcp("check", "talk.py", "--sandbox", "none", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "leaks"}
+    assert checks["leaks"]["detail"] == "not applicable: nothing is confined"
 
 
 def test_no_bubblewrap_says_what_to_install(tmp_path: Path) -> None:
