@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import subprocess
@@ -13,8 +14,11 @@ from cli_runner import BANK, gymcp
 
 from gymcp.cli.eval import _unused
 from gymcp.envs import load_env, load_spec
+from gymcp.envs.leaks import find_leaks
 from gymcp.envs.suites.bfcl import BFCL
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore
 
 
@@ -310,6 +314,19 @@ def test_ctrl_c_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
     )
     starting = gymcp("eval", "env.py", cwd=tmp_path)
     assert [(done.returncode, "Traceback" in done.stderr) for done in (importing, starting)] == [(130, False)] * 2
+
+
+def test_a_leak_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymcp.envs.leaks.SEARCH_TIMEOUT_S", 0.0)
+    with pytest.raises(EnvInfraError, match="leak test of server 'bank': not done within 0 s"):
+        asyncio.run(find_leaks(load_env(load_spec(str(BANK))), get_sandbox("bwrap")))
+
+
+def test_the_cache_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GYMCP_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert gymcp_home() == tmp_path / "cache" / "gymcp"
 
 
 def test_check_says_what_does_not_apply(tmp_path: Path) -> None:
