@@ -6,17 +6,22 @@ import asyncio
 import fnmatch
 import hashlib
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.envs.fingerprint import env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.store import TrajectoryStore
+from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Outcome, Suite, Task, Trajectory
+
+MAX_RESUMES = 3
+"""A job is tried again while fewer than this many times `Schedule.max_attempts` of its attempts were lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +38,15 @@ class Plan:
     seed: int = 0
 
     def config(self, env: LoadedEnv, source: str) -> dict[str, Json]:
-        """What `run.json` records and a resumed run must agree with; `source` is how the user named the environment."""
+        """What `run.json` records and a resumed run must agree with; `source` names the environment from anywhere."""
         return {
             "env": env.spec.name,
             "source": source,
             "env_version": env.spec.version,
             "suite": env.suite.name,
             "suite_version": env.suite.version,
+            "env_digest": env_digest(env),
+            "suite_digest": suite_digest(env.suite),
             "agent": self.agent,
             "sandbox": self.sandbox,
             "tasks": self.tasks,
@@ -84,9 +91,15 @@ def run_plan(
 ) -> bool:
     """Runs what the store does not hold yet; False where it was interrupted (SIGINT, SIGTERM), nothing being lost.
 
+    What a grader had failed on is graded again from the record. What the harness lost is tried again while fewer than
+    `MAX_RESUMES` times ``schedule.max_attempts`` attempts of it were lost; what was cancelled, always.
     `on_start` is told how many episodes there are to run; `on_episode` gets each that will not be tried again.
     """
-    done = {key for key, ended in store.attempts().items() if not _runs_again(ended[-1])}
+    failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
+    for _ in grade_again(env, store, failed):
+        pass
+    cap = MAX_RESUMES * schedule.max_attempts
+    done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
     jobs = [job for job in jobs_of(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
     on_start(len(jobs))
 
@@ -96,6 +109,26 @@ def run_plan(
             on_episode(rollout.trajectory)
 
     return run_until_signalled(run_jobs(env, sandbox, SCRIPTED[plan.agent], jobs, schedule, keep))
+
+
+def _may_run(ended: Sequence[Outcome], cap: int) -> bool:
+    return ended[-1].runs_again and sum(outcome.is_infra for outcome in ended) < cap
+
+
+def grade_again(
+    env: LoadedEnv, store: TrajectoryStore, rows: Iterable[EpisodeRow]
+) -> Iterator[tuple[EpisodeRow, Trajectory]]:
+    """Each row with its newest verdict, which the store then has too. Raises ConfigError for a task that is not there.
+
+    Infrastructure failures and cancelled episodes have nothing to grade: the store refuses them.
+    """
+    tasks = {task.id: task for task in env.suite.tasks}
+    for row in rows:
+        if row.task not in tasks:
+            raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
+        graded = apply_grader(env.spec.grade, tasks[row.task], store.load(row.id), store.state)
+        store.add_grade(graded, grader=f"{env.spec.name}/{env.spec.version}")
+        yield row, graded
 
 
 def run_until_signalled(work: Coroutine[None, None, None]) -> bool:
@@ -116,7 +149,3 @@ def run_until_signalled(work: Coroutine[None, None, None]) -> bool:
     except asyncio.CancelledError:
         return False
     return True
-
-
-def _runs_again(outcome: Outcome) -> bool:
-    return outcome.is_infra or outcome is Outcome.CANCELLED

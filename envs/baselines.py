@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from gymcp.cache import in_cache
 from gymcp.envs.world import Origin, World, open_world
 from gymcp.errors import DirtyReset
 from gymcp.mcp_servers.digest import DigestMemo, digest
@@ -36,13 +37,15 @@ async def check_baseline(world: World) -> None:
         return  # there is nothing to compare
     origin = world.origin
     book, identity = _book(gymcp_home() / "baselines"), _identity(origin)
-    expected = book.get(identity)
+    with in_cache():
+        expected = book.get(identity)
     if expected is None:
         async with open_world(dataclasses.replace(origin, seed=origin.seed + 1)) as witness:
             if witness.key != world.key:
                 raise DirtyReset(_say(origin, "two fresh worlds differ", world.key, witness.key))
         names = {"env": origin.env.spec.name, "version": origin.env.spec.version, "task": origin.task.id}
-        expected = book.add(identity, world.key, names)
+        with in_cache():
+            expected = book.add(identity, world.key, names)
     if expected != world.key:
         raise DirtyReset(_say(origin, "the reset is not clean", expected, world.key))
 

@@ -30,7 +30,7 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
     """An environment of MCP tools. Actions are `gymcp.types.Action` records or elements of `action_space`.
 
     The reward of the last step is the grader's score, every other reward is 0. A lost server raises EnvInfraError:
-    it is never a reward. `info` holds ``task``, ``turn_key`` and ``world_key``, and is the same for the same seed and
+    it is never a reward. `info` holds ``task``, ``turn`` and ``world_key``, and is the same for the same seed and
     actions. After the last step `trajectory` is the graded record.
     """
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.sandbox import Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
@@ -81,7 +81,22 @@ async def _search(server: ServerSpec, sandbox: Sandbox, wanted: set[str]) -> lis
         return []
     limits = replace(server.limits, memory_mb=max(1024, server.limits.memory_mb), line_bytes=Limits().line_bytes)
     launch = replace(server.launch(), argv=_GREP, network=False, limits=limits)
-    async with asyncio.timeout(SEARCH_TIMEOUT_S), sandbox.start(launch) as process:
+    try:
+        async with asyncio.timeout(SEARCH_TIMEOUT_S):
+            lines = await _grep(server, sandbox, launch, wanted)
+    except TimeoutError as error:
+        raise EnvInfraError(
+            f"leak test of server '{server.name}': not done within {SEARCH_TIMEOUT_S:g} s: what it can read is too much"
+        ) from error
+    leaks = []
+    for line in lines:
+        file, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(":")
+        leaks.append(Leak(server=server.name, file=file, text=text))
+    return leaks
+
+
+async def _grep(server: ServerSpec, sandbox: Sandbox, launch: Launch, wanted: set[str]) -> list[bytes]:
+    async with sandbox.start(launch) as process:
         process.stdin.write("\n".join(sorted(wanted)).encode() + b"\n")
         process.stdin.close()
         lines = [line async for line in process.stdout]
@@ -91,8 +106,4 @@ async def _search(server: ServerSpec, sandbox: Sandbox, wanted: set[str]) -> lis
             raise EnvInfraError(
                 f"leak test of server '{server.name}': grep ended with {status}: {process.stderr_tail()}"
             )
-    leaks = []
-    for line in lines:
-        file, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(":")
-        leaks.append(Leak(server=server.name, file=file, text=text))
-    return leaks
+    return lines

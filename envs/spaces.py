@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from gymcp.errors import ConfigError
 from gymcp.types import Action, Message, Observation, Tool, ToolCall
 
 SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789 _-.,{}[]\"':\n"
@@ -59,14 +60,27 @@ def observation_space() -> spaces.Dict:
 
 
 def to_action(value: Action | Mapping[str, Any], step: int) -> Action:
-    """The record of an element of the action space. Call ids are made from the step's number, so they repeat."""
+    """The record of an element of the action space. Call ids are made from the step's number, so they repeat.
+
+    Raises ConfigError for anything else.
+    """
     if isinstance(value, Action):
         return value
+    _check_keys("action", value, ("text", "tool_calls"))
+    for call in value["tool_calls"]:
+        _check_keys("action: a tool call", call, ("name", "arguments"))
     calls = tuple(
         ToolCall(id=f"call_{step}_{index}", name=call["name"], arguments=call["arguments"])
         for index, call in enumerate(value["tool_calls"])
     )
     return Action(text=value["text"], tool_calls=calls)
+
+
+def _check_keys(what: str, value: object, keys: tuple[str, ...]) -> None:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what} must be a mapping with {' and '.join(keys)}, not {type(value).__name__}")
+    if missing := [key for key in keys if key not in value]:
+        raise ConfigError(f"{what} lacks {' and '.join(missing)}; it must have {' and '.join(keys)}")
 
 
 def from_observation(observation: Observation) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from gymcp.envs.users import ScriptedUser
+from gymcp.envs.validation import check_name, check_servers, check_suite, made
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import Grader, User
 from gymcp.types import EpisodeLimits, Suite, Task
@@ -40,6 +42,8 @@ class EnvSpec:
     """Who answers when the agent speaks."""
     cost: Callable[[str], float] = lambda tool: 0.0
     """Price of one call of a tool, recorded with its result."""
+    installed: Callable[[], bool] = lambda: True
+    """False while `servers` or `suite` still have something to fetch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,15 @@ class LoadedEnv:
 
 
 def load_env(spec: EnvSpec) -> LoadedEnv:
-    """Makes the servers and reads the tasks; the first time, that may install a suite."""
-    servers = spec.servers() if callable(spec.servers) else spec.servers
-    suite = spec.suite() if callable(spec.suite) else spec.suite
+    """Makes the servers and reads the tasks; the first time, that may install a suite.
+
+    Raises ConfigError for what is no environment, and the UsageError of an installation that fails.
+    """
+    who = check_name(spec.name)
+    if spec.anchor not in get_args(Anchor):
+        raise ConfigError(f"{who}: no anchor {spec.anchor!r}; have {', '.join(get_args(Anchor))}")
+    if not callable(spec.grade):
+        raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
+    servers = check_servers(who, made(who, "servers", spec.servers))
+    suite = check_suite(who, made(who, "suite", spec.suite))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

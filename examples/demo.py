@@ -14,15 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 AGENTS = {
-    "oracle": ("100 %", "replays the gold"),
-    "mutated": ("0 %", "replays the gold less one necessary call"),
-    "null": ("0 %", "does nothing"),
-    "random": ("", "makes valid calls, drawn at random"),
+    "oracle": (1.0, "replays the gold"),
+    "mutated": (0.0, "replays the gold less one necessary call"),
+    "null": (0.0, "does nothing"),
+    "random": (None, "makes valid calls, drawn at random"),
 }
-"""Name -> (the score it must have, what it does)."""
+"""Name -> (the success it must have, or None; what it does)."""
 
 
 def main() -> None:
+    """Exits with 1 where an agent's success is not what it must be, or an episode was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the run folders")
     parser.add_argument("--limit", type=int, default=200, help="tasks per agent, evenly spread; 0: all 800")
@@ -32,18 +33,20 @@ def main() -> None:
     table = Table(title="BFCL multi-turn · MCP servers under bubblewrap", title_justify="left", header_style="bold")
     for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "seconds"):
         table.add_column(heading, justify="left" if heading == "agent" else "right", no_wrap=True)
+    wrong = []
     for agent, (expected, _) in AGENTS.items():
         command = [gymcp, "eval", "bfcl", "--agent", agent, "--limit", str(args.limit), "--out", out / agent, "--json"]
         done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 3):
             sys.exit(done.returncode)
         summary = json.loads(done.stdout)
-        low, high = summary["ci95"]
+        if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
+            wrong.append(agent)
         table.add_row(
             agent,
-            expected,
-            f"{100 * summary['success']:.1f} %",
-            f"{100 * low:.1f} – {100 * high:.1f}",
+            percent(expected),
+            percent(summary["success"]),
+            " – ".join(f"{100 * bound:.1f}" for bound in summary["ci95"] or ()),
             f"{summary['scored']}/{summary['episodes']}",
             str(summary["tool_calls"]),
             f"{summary['wall_s']:.0f}",
@@ -53,6 +56,12 @@ def main() -> None:
     for agent, (_, does) in AGENTS.items():
         console.print(f"{agent:<8} {does:<42} {out / agent / 'report.html'}", soft_wrap=True, highlight=False)
     console.print("\nAll 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle", highlight=False)
+    if wrong:
+        sys.exit(f"not as it must be: {', '.join(wrong)}")
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 if __name__ == "__main__":

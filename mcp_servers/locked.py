@@ -13,6 +13,7 @@ from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
     ensure_installed,
+    folder_of,
     resolve,
     start_words,
     verify_installed,
@@ -50,6 +51,11 @@ def locked_server(
     is not set, UsageError where it cannot be installed, IntegrityError where what is fetched is not what was locked.
     """
     return spec_of(locked(Path(lock), name), args=args, env=env, mounts=mounts, state=state, limits=limits)
+
+
+def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:
+    """True where this machine has the server as it is locked. Raises ConfigError for a name that the lock lacks."""
+    return folder_of(locked(Path(lock), name)).is_dir()
 
 
 def spec_of(

@@ -9,4 +9,5 @@ ENV = EnvSpec(
     servers=bfcl.servers,
     suite=bfcl.load_suite,
     grade=bfcl.grade,
+    installed=bfcl.is_installed,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("servers.lock")
@@ -119,6 +119,7 @@ ENV = EnvSpec(
     name="sequential_thinking",
     description="Arithmetic thought out aloud with server-sequential-thinking (npm): 15 tasks.",
     servers=lambda: (locked_server("sequential_thinking", lock=LOCK),),
+    installed=lambda: is_installed("sequential_thinking", lock=LOCK),
     suite=make_suite,
     grade=all_of(
         {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import all_of, answer_equals, as_target, calls_made
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("servers.lock")
@@ -107,6 +107,7 @@ ENV = EnvSpec(
     name="time",
     description="Clock arithmetic with mcp-server-time (PyPI): 18 tasks.",
     servers=lambda: (locked_server("time", lock=LOCK, state="stateless"),),
+    installed=lambda: is_installed("time", lock=LOCK),
     suite=make_suite,
     grade=all_of({"answer": answer_equals(target_key="answer"), "calls": calls_made(target_key="calls")}),
     tools=frozenset({"convert_time"}),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import make_once, write_atomically
+from gymcp.cache import in_cache
 from gymcp.envs.suites.bfcl_targets import compute_targets, run_to_end
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
@@ -25,7 +26,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Suite
 
-__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "load_suite", "servers"]
+__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "is_installed", "load_suite", "servers"]
 
 BFCL = Wheel(
     name="bfcl-eval",
@@ -81,6 +82,7 @@ class BfclFiles:
         return self.private / f"tasks-{_fingerprint()}.json"
 
 
+@in_cache()
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
     """The suite's files in gymcp's cache. What is complete is used as it is, without network.
 
@@ -96,12 +98,22 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
         unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
         precompile(folder / "server")
 
-    files = BfclFiles(root=make_once(home / "suites" / "bfcl" / BFCL.version, make))
+    files = _files(home)
+    make_once(files.root, make)
     if not files.tasks.is_file():
         tasks = read_tasks(files.private, files.server / _CODE)
         targets = compute_targets(tasks, functools.partial(replay, files, sandbox or _sandbox()))
         write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
+
+
+def is_installed() -> bool:
+    """True where nothing is left to fetch or to compute."""
+    return _files(gymcp_home()).tasks.is_file()
+
+
+def _files(home: Path) -> BfclFiles:
+    return BfclFiles(root=home / "suites" / "bfcl" / BFCL.version)
 
 
 def replay(files: BfclFiles, sandbox: Sandbox, text: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gymcp.cache import in_cache
 from gymcp.errors import IntegrityError, UsageError
 
 DOWNLOAD_TIMEOUT_S = 600.0
@@ -31,6 +32,7 @@ class Wheel:
         return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
+@in_cache()
 def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
     """The wheel's file in `folder`, downloaded where it is not there yet, with the expected hash.
 

@@ -35,7 +35,17 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[s
         ],
         "components": dict(summary.components),
         "coverage": summary.overall.coverage,
+        "lost": _lost(rows),
     }
+
+
+def _lost(rows: list[EpisodeRow]) -> dict[str, str]:
+    """Of each outcome without a score, which episode was the first, and why."""
+    first: dict[str, str] = {}
+    for row in rows:
+        if row.latest and row.score is None:
+            first.setdefault(str(row.outcome), f"{row.task} trial {row.trial}: {row.reason}")
+    return first
 
 
 def percent(share: float | None) -> str:

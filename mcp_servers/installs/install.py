@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gymcp.atomic import make_once
+from gymcp.cache import in_cache
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs import node, python
@@ -48,7 +49,8 @@ def ensure_installed(server: LockedServer) -> Path:
 
     Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
     """
-    return make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+    with in_cache():
+        return make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
 
 
 def with_tree(server: LockedServer) -> LockedServer:

@@ -11,4 +11,4 @@ def gymcp_home() -> Path:
     if home := os.environ.get("GYMCP_HOME"):
         return Path(home).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "gymcp"
+    return (Path(cache).absolute() if cache else Path.home() / ".cache") / "gymcp"

@@ -182,6 +182,9 @@ class Outcome(StrEnum):
     is an error result. One that blocks a server that declares its state, or takes it over a limit of its sandbox, ends
     the episode as ``budget_exhausted``, graded on the state before that step: the server had answered until then, and
     its only thread is in the agent's call. Of other servers nobody knows whose fault it is: ``timeout``, ``env_infra``.
+
+    Capped: a run tries a job up to `Schedule.max_attempts` times, and so does every resume, until `MAX_RESUMES` times
+    as many attempts have failed; then the job stays lost. Re-graded: from the record, nothing is run.
     """
 
     SCORED = "scored"
@@ -202,6 +205,11 @@ class Outcome(StrEnum):
     def is_infra(self) -> bool:
         """True where the harness failed: counted apart, retried up to a cap."""
         return self in (Outcome.ENV_INFRA, Outcome.POLICY_INFRA, Outcome.TIMEOUT)
+
+    @property
+    def runs_again(self) -> bool:
+        """True where nothing was recorded that could be graded: another attempt may take its place."""
+        return self.is_infra or self is Outcome.CANCELLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -14,12 +14,13 @@ from gymcp.agents.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, PolicyInfraError
-from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.protocols import Agent
+from gymcp.mcp_servers.sandbox import Mount, get_sandbox
+from gymcp.protocols import Agent, StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome, Task, Trajectory
+from gymcp.types import Outcome, Score, Task, Trajectory
 
-BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
+BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
+BANK = load_env(load_spec(BANK_FILE))
 
 
 def run(env: LoadedEnv, plan: Plan, folder: Path, **schedule: float) -> list[Trajectory]:
@@ -60,6 +61,44 @@ def test_an_infrastructure_failure_is_tried_again_up_to_the_cap_and_on_resume(tm
     with TrajectoryStore.open(tmp_path) as store:
         assert list(store.attempts().values()) == [[Outcome.ENV_INFRA] * 2]
     assert [t.score for t in run(BANK, plan, tmp_path)] == [1.0]
+
+
+def test_an_infrastructure_failure_is_given_up_in_the_end(tmp_path: Path) -> None:
+    broken = replace(BANK, servers=(replace(BANK.servers[0], argv=("python3", "-c", "raise SystemExit(1)")),))
+    plan = Plan(agent="oracle", limit=1)
+    tried = [len(run(broken, plan, tmp_path, max_attempts=1)) for _ in range(4)]
+    assert tried == [1, 1, 1, 0]
+
+
+def test_what_a_grader_failed_on_is_graded_again_on_resume(tmp_path: Path) -> None:
+    def broken(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        raise ValueError("a bug")
+
+    plan = Plan(agent="oracle")
+    ended = run(replace(BANK, spec=replace(BANK.spec, grade=broken)), plan, tmp_path)
+    assert {t.outcome for t in ended} == {Outcome.GRADER_ERROR}
+    assert run(BANK, plan, tmp_path) == []
+    with TrajectoryStore.open(tmp_path) as store:
+        assert [(row.outcome, row.score, row.attempt) for row in store.summaries()] == [(Outcome.SCORED, 1.0, 0)] * 3
+
+
+def test_the_digests_tell_environments_apart_and_machines_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def digests(env: LoadedEnv) -> list[object]:
+        config = Plan(agent="oracle").config(env, "bank")
+        return [config["env_digest"], config["suite_digest"]]
+
+    here = digests(BANK)
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    assert digests(load_env(load_spec(BANK_FILE))) == here
+    task = replace(BANK.suite.tasks[0], target={})
+    assert digests(replace(BANK, suite=replace(BANK.suite, tasks=(task,))))[1] != here[1]
+    note = tmp_path.parent / "note"
+    seen = []
+    for text in ("a", "b"):
+        note.write_text(text)
+        mounts = (Mount(source=note, target=PurePosixPath("/srv/note")),)
+        seen.append(digests(replace(BANK, servers=(replace(BANK.servers[0], mounts=mounts),)))[0])
+    assert len({here[0], *seen}) == 3
 
 
 def test_a_policy_that_cannot_be_reached_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
 
+from gymcp.cli.eval import _unused
+from gymcp.envs import load_env, load_spec
+from gymcp.envs.leaks import find_leaks
+from gymcp.envs.suites.bfcl import BFCL
+from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore
 
 
@@ -147,6 +157,196 @@ def test_a_malformed_environment_file_is_one_line(text: str, said: str, tmp_path
     done = gymcp("eval", file)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
     assert said in done.stderr
+
+
+IMPORTS = """
+import sys
+from dataclasses import replace
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import Suite, Task
+SERVER = ServerSpec(name="s", argv=("python3",))
+TASK = Task(id="a", prompts=("x",))
+SUITE = Suite(name="s", version="1", tasks=(TASK,))
+ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals())
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("suite=lambda: 1 / 0", "its suite raised ZeroDivisionError: division by zero"),
+        ("suite=lambda: sys.exit(0)", "its suite raised SystemExit: 0"),
+        ("suite=[TASK]", "its suite must be a gymcp.types.Suite"),
+        ("suite=replace(SUITE, tasks=())", "its suite has no tasks"),
+        ("suite=replace(SUITE, tasks=(TASK, TASK))", "two tasks have the id 'a'"),
+        ("suite=replace(SUITE, tasks=(replace(TASK, prompts=()),))", "task 'a': its prompts must be"),
+        ("suite=replace(SUITE, tasks=(replace(TASK, initial_state={1, 2}),))", "its initial_state is not JSON"),
+        ("servers=()", "its servers must be a tuple with at least one ServerSpec, not ()"),
+        ('servers=[{"argv": "x"}]', "its servers must be a tuple"),
+        ("servers=(SERVER, SERVER)", "two servers are named 's'"),
+        ("servers=lambda: open('/nowhere')", "its servers raised FileNotFoundError"),
+        ('servers=(replace(SERVER, argv="python3 x.py"),)', "server 's': its argv must be a tuple of texts"),
+        ("servers=(replace(SERVER, argv=()),)", "its argv is empty"),
+        ("grade=5", "its grade must be a function, not 5"),
+        ('anchor="foo"', "no anchor 'foo'; have world, world+observation, world+history"),
+        ('name="x/../y"', "its name must be made of letters"),
+        ("version=sys.exit(0)", "SystemExit: 0"),
+    ],
+)
+def test_what_is_no_environment_is_said_in_one_line(change: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "env.py"
+    file.write_text(f"{IMPORTS}\nENV = replace(ENV, {change})")
+    with pytest.raises(ConfigError) as caught:
+        load_env(load_spec(str(file)))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_environment_ends_with_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(f"{IMPORTS}\nENV = replace(ENV, suite=lambda: 1 / 0)")
+    (tmp_path / "env.txt").write_text(IMPORTS)
+    for env, said in [
+        ("env.py", "environment 'x': its suite raised ZeroDivisionError: division by zero"),
+        (".", "environment file '.': is a folder"),
+        ("env.txt", "environment file 'env.txt': not a Python file"),
+    ]:
+        done = gymcp("eval", env, cwd=tmp_path)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert said in done.stderr
+
+
+def test_a_run_is_graded_from_another_folder_and_resumed_under_another_spelling(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "bank.py").write_text(BANK.read_text())
+    assert gymcp("eval", "bank.py", "--out", "run", "--json", cwd=tmp_path).returncode == 0
+    assert gymcp("grade", "../run", "--json", cwd=tmp_path / "sub").returncode == 0
+    again = gymcp("eval", "../bank.py", "--out", "../run", "--resume", "--json", cwd=tmp_path / "sub")
+    assert again.returncode == 0, again.stderr
+
+
+def test_an_edited_environment_is_refused_by_resume_and_grade(tmp_path: Path) -> None:
+    env, run = tmp_path / "bank.py", tmp_path / "run"
+    env.write_text(BANK.read_text())
+    assert gymcp("eval", env, "--out", run, "--json").returncode == 0
+    env.write_text(BANK.read_text().replace("(5, 30, 100)", "(5, 30)"))
+    resumed, graded = gymcp("eval", env, "--out", run, "--resume"), gymcp("grade", run)
+    assert (resumed.returncode, graded.returncode) == (2, 2)
+    assert "was started with another config: suite_digest was" in resumed.stderr
+    assert "recorded with suite_digest" in graded.stderr
+    env.write_text(BANK.read_text().replace('return "done"', 'return "paid"'))
+    resumed = gymcp("eval", env, "--out", run, "--resume")
+    assert "was started with another config: env_digest was" in resumed.stderr
+
+
+def test_a_run_without_its_database_is_left_as_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    gymcp("eval", BANK, "--out", run, "--json")
+    (run / "trajectories.sqlite").unlink()
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    for verb in ("grade", "report"):
+        done = gymcp(verb, run)
+        assert (done.returncode, done.stderr) == (2, f"gymcp: run folder {run}: holds no trajectories.sqlite\n")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize(("config", "said"), [([], "'config' is not an object"), ({}, "does not say: source")])
+def test_an_edited_run_json_is_one_line(config: object, said: str, tmp_path: Path) -> None:
+    record = {"format": 1, "created": "", "config": config, "seeds": [], "versions": {}, "git": None}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    done = gymcp("grade", tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert said in done.stderr
+
+
+def test_eval_says_why_an_episode_was_lost(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(
+        IMPORTS + "raise_it = 'import sys; sys.exit(\"\\x1b[31m[bold]no\")'\n"
+        "ENV = replace(ENV, servers=(replace(SERVER, argv=('python3', '-c', raise_it)),))"
+    )
+    done = gymcp("eval", "env.py", "--agent", "null", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("first env_infra: a trial 0: ")]
+    assert "\\u001b[31m[bold]no" in line
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
+    folders = {_unused(tmp_path / "runs" / "x") for _ in range(3)}
+    assert {folder.name for folder in folders} == {"x", "x-2", "x-3"}
+
+
+def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> None:
+    (tmp_path / "suites" / "bfcl" / BFCL.version).mkdir(parents=True)
+    (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
+    (tmp_path / "servers" / "time-0123").mkdir(parents=True)
+    done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
+    assert {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]} == dict.fromkeys(
+        ["bfcl", "sequential_thinking", "time"], False
+    )
+
+
+@pytest.mark.parametrize(
+    "where", [{"GYMCP_HOME": "/proc/x"}, {"GYMCP_HOME": "/etc/passwd"}, {"HOME": "/proc/x", "XDG_CACHE_HOME": ""}]
+)
+@pytest.mark.parametrize("env", [BANK, "bfcl", "time"])
+def test_a_cache_that_cannot_be_written_is_one_line(env: object, where: dict[str, str], tmp_path: Path) -> None:
+    done = gymcp("eval", env, env={"GYMCP_HOME": "", **where}, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "set GYMCP_HOME to a folder that can be written" in done.stderr
+
+
+INTERRUPTED_IMPORT = """
+import sys
+from gymcp.cli.main import main
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+
+
+def test_ctrl_c_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text("raise KeyboardInterrupt")
+    importing = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False, timeout=60
+    )
+    starting = gymcp("eval", "env.py", cwd=tmp_path)
+    assert [(done.returncode, "Traceback" in done.stderr) for done in (importing, starting)] == [(130, False)] * 2
+
+
+def test_a_leak_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymcp.envs.leaks.SEARCH_TIMEOUT_S", 0.0)
+    with pytest.raises(EnvInfraError, match="leak test of server 'bank': not done within 0 s"):
+        asyncio.run(find_leaks(load_env(load_spec(str(BANK))), get_sandbox("bwrap")))
+
+
+def test_the_cache_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GYMCP_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert gymcp_home() == tmp_path / "cache" / "gymcp"
+
+
+def test_check_says_what_does_not_apply(tmp_path: Path) -> None:
+    (tmp_path / "talk.py").write_text(
+        "from dataclasses import replace\n"
+        + BANK.read_text()
+        .replace("final_state_equals()", "answer_equals(target_key='answer')")
+        .replace("import final_state_equals", "import answer_equals")
+        + "\nTALK = Task(id='talk', prompts=('Say yes.',), target={'answer': 'yes'},"
+        " initial_state={'accounts': {}}, gold=(GoldTurn(final_text='yes'),))\n"
+        "ENV = replace(ENV, suite=replace(ENV.suite, tasks=(TALK,)))\n"
+    )
+    done = gymcp("check", "talk.py", "--sandbox", "none", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    assert {name for name, check in checks.items() if not check["applies"]} == {"mutated", "leaks"}
+    assert checks["leaks"]["detail"] == "not applicable: nothing is confined"
 
 
 def test_no_bubblewrap_says_what_to_install(tmp_path: Path) -> None:

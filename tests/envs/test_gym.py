@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -79,6 +80,22 @@ def test_what_is_not_there_is_named() -> None:
         McpEnv(BANK, sandbox="jail")
     with pytest.raises(ConfigError, match="no environment 'nope'; have bfcl"):
         McpEnv("nope")
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"text": "x"}, "action lacks tool_calls; it must have text and tool_calls"),
+        ({}, "action lacks text and tool_calls"),
+        (None, "action must be a mapping with text and tool_calls, not NoneType"),
+        ({"text": "", "tool_calls": ({"name": "transfer"},)}, "action: a tool call lacks arguments"),
+    ],
+)
+def test_an_action_of_another_shape_is_refused_and_the_episode_goes_on(bank: McpEnv, action: Any, said: str) -> None:
+    bank.reset(seed=0)
+    with pytest.raises(ConfigError, match=said):
+        bank.step(action)
+    bank.step(PAY)
 
 
 def test_a_step_before_reset_or_after_the_end_is_refused(bank: McpEnv) -> None:

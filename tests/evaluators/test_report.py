@@ -96,6 +96,7 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
         ],
         "components": {"did": 0.5},
         "coverage": "3/4 scored, 1 infra",
+        "lost": {"env_infra": "d trial 0: "},
     }
     written = write_report(tmp_path)
     assert written == json.loads((tmp_path / "summary.json").read_text()) == expected

@@ -102,7 +102,8 @@ def test_a_newer_run_asks_for_an_upgrade(tmp_path: Path) -> None:
         ("", "is not JSON"),
         ("{", "is not JSON"),
         ("[]", "is not the record of a run"),
-        ('{"format": 1}', "is not the record of a run: KeyError"),
+        ('{"format": 1}', "is not the record of a run: it has no 'config'"),
+        ('{"format": 1, "config": []}', r"run.json: 'config' is not an object, but \[\]"),
         ('{"format": "x"}', "is not the record of a run"),
     ],
 )

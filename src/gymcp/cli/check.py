@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import signal
 import warnings
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,17 +13,17 @@ from gymnasium.utils.env_checker import check_env
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
 from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.scripted import SCRIPTED, applies
 from gymcp.cli.eval import INTERRUPTED
-from gymcp.cli.output import console, print_json
+from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
-from gymcp.envs.leaks import find_leaks
+from gymcp.envs.leaks import Leak, find_leaks
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.types import Trajectory
+from gymcp.types import Json, Trajectory
 
 GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> the score that every task must get."""
@@ -34,6 +34,8 @@ class Verdict:
     check: str
     passed: bool
     detail: str
+    applies: bool = True
+    """False where there is nothing to check: it passes, and says why."""
 
 
 def command(
@@ -53,19 +55,25 @@ def command(
     if as_json:
         print_json(
             {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
-            | {"checks": {verdict.check: {"passed": verdict.passed, "detail": verdict.detail} for verdict in verdicts}}
+            | {"checks": {verdict.check: _as_object(verdict) for verdict in verdicts}}
         )
     else:
         for verdict in verdicts:
             mark = "[green]pass[/]" if verdict.passed else "[red]FAIL[/]"
+            mark = mark if verdict.applies else "[dim]n/a [/]"
             console.print(f"{mark}  {verdict.check:<12}", end="")
-            console.print(verdict.detail, markup=False, highlight=False)
+            console.print(in_one_line(verdict.detail), markup=False, highlight=False)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
 
 
+def _as_object(verdict: Verdict) -> dict[str, Json]:
+    return {"passed": verdict.passed, "applies": verdict.applies, "detail": verdict.detail}
+
+
 def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
     env = McpEnv(loaded, sandbox=wall, render_mode="ansi")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers are closed on the way out
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -74,6 +82,7 @@ def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
         return Verdict(check="check_env", passed=False, detail=str(error))
     finally:
         env.close()
+        signal.signal(signal.SIGTERM, before)
     return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
 
 
@@ -81,6 +90,10 @@ def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency
     verdicts = []
     started_from: dict[str, set[str]] = {}
     for agent, expected in GATES.items():
+        if not any(applies(agent, task) for task in loaded.suite.tasks):
+            detail = "not applicable: no task has what this agent plays"
+            verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
+            continue
         plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
         try:
             ended = _play(loaded, wall, plan, concurrency)
@@ -119,7 +132,15 @@ def _play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> lis
 
 
 def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
-    leaks = asyncio.run(find_leaks(loaded, wall))
+    if not wall.confined:
+        return Verdict(check="leaks", passed=True, detail="not applicable: nothing is confined", applies=False)
+    leaks: list[Leak] = []
+
+    async def search() -> None:
+        leaks.extend(await find_leaks(loaded, wall))
+
+    if not run_until_signalled(search()):
+        raise typer.Exit(INTERRUPTED)
     if leaks:
         detail = f"{len(leaks)} pieces of gold are readable; first: {leaks[0].file}: {leaks[0].text[:100]}"
         return Verdict(check="leaks", passed=False, detail=detail)

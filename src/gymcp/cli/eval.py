@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from datetime import datetime
 from importlib.metadata import version
@@ -15,9 +16,9 @@ from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.progress import Progress
-from gymcp.envs.catalog import load_spec
+from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
@@ -57,9 +58,10 @@ def command(
     loaded = load_env(load_spec(env))
     check_images(wall, [server.image for server in loaded.servers])
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
-    folder = out or Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
     remove_leftovers(find_leftovers())
-    with create_run(folder, plan.config(loaded, env), seeds=[seed], versions=_versions(wall, loaded), resume=resume):
+    config = plan.config(loaded, source_of(env))
+    with create_run(folder, config, seeds=[seed], versions=_versions(wall, loaded), resume=resume):
         # no episode goes on while one is written: what waits for a lock longer than this ends the run, to be resumed
         store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
         with store, Progress(f"{loaded.spec.name} · {agent}") as progress:
@@ -73,6 +75,20 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if summary["scored"] < summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
+
+
+def _unused(folder: Path) -> Path:
+    """A new folder of that name, or of that name with a number: another run may have begun in the same second."""
+    for number in itertools.count(1):
+        made = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            made.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StoreError(f"run folder {made}: cannot be made: {error.strerror or error}") from error
+        return made
+    raise AssertionError("unreachable: numbers do not end")
 
 
 def _versions(wall: Sandbox, loaded: LoadedEnv) -> dict[str, str]:

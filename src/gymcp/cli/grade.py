@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from gymcp.cli.output import console, print_json, print_summary
+from gymcp.agents.runs import grade_again
+from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.spec import load_env
-from gymcp.errors import ConfigError
-from gymcp.evaluators.grading import apply_grader
+from gymcp.envs.fingerprint import suite_digest
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
-from gymcp.store import TrajectoryStore, open_run
-from gymcp.types import Outcome
+from gymcp.store import Run, TrajectoryStore, open_run
+
+NEEDED = ("source", "suite_version", "suite_digest")
+"""What the config of a run must say for it to be graded again."""
 
 
 def command(
@@ -25,30 +28,30 @@ def command(
 
     Exit code 1 where a score differs from the one before.
     """
-    config = open_run(run).config
-    env = load_env(load_spec(str(config["source"])))
-    if env.suite.version != config["suite_version"]:
-        raise ConfigError(
-            f"run folder {run}: recorded with suite {config['suite_version']}, here is {env.suite.version}; "
-            "grade it with the gymcp that recorded it"
-        )
-    tasks = {task.id: task for task in env.suite.tasks}
-    grader = f"{env.spec.name}/{env.spec.version}"
+    recorded = open_run(run)
+    if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
+        raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
     changed: list[str] = []
-    with TrajectoryStore.open(run, write=True) as store:
-        for row in store.summaries():
-            if not (row.outcome.has_score or row.outcome is Outcome.GRADER_ERROR):
-                continue
-            recorded = store.load(row.id)
-            graded = apply_grader(env.spec.grade, tasks[row.task], recorded, store.state)
-            store.add_grade(graded, grader=grader)
+    with TrajectoryStore.open(run, write=True, create=False) as store:
+        env = load_env(load_spec(recorded.config["source"]))
+        _refuse_other_tasks(recorded, env)
+        for row, graded in grade_again(env, store, [row for row in store.summaries() if not row.outcome.runs_again]):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
     summary = write_report(run)
     print_json({**summary, "changed": len(changed)}) if as_json else print_summary(summary)
     for line in changed[:20] if not as_json else ():
-        console.print(line, highlight=False, markup=False)
+        console.print(in_one_line(line), highlight=False, markup=False)
     if not as_json:
         console.print(f"{len(changed)} scores changed" if changed else "every score is what it was")
     if changed:
         raise typer.Exit(1)
+
+
+def _refuse_other_tasks(run: Run, env: LoadedEnv) -> None:
+    for key, here in (("suite_version", env.suite.version), ("suite_digest", suite_digest(env.suite))):
+        if run.config[key] != here:
+            raise ConfigError(
+                f"run folder {run.folder}: recorded with {key} {run.config[key]}, here is {here}: the tasks are others;"
+                " grade it with the environment file and the gymcp that recorded it"
+            )

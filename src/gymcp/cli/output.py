@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
+from gymcp.evaluators.report.html import visible
 from gymcp.types import Json
 
 console = Console()
+
+MAX_LINE = 400
+"""Characters of one line that others have written."""
 
 
 def print_json(value: Json) -> None:
@@ -31,9 +35,17 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     console.print(table)
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
     console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {summary['wall_s']:.0f} s")
+    for name, reason in summary.get("lost", {}).items():
+        console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
     for name, value in summary.get("components", {}).items():
         console.print(f"{name}: {value:.3f}")
     console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
+
+
+def in_one_line(text: str) -> str:
+    """What a server or an agent may have written, as one line that acts on no terminal."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [...]"
 
 
 def _figures(part: Mapping[str, Json]) -> tuple[str, str, str]:

@@ -11,7 +11,6 @@ from rich.table import Table
 from gymcp.cli.output import console, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import load_env
-from gymcp.paths import gymcp_home
 
 app = typer.Typer(invoke_without_command=True, help="List the environments, or install what they need.")
 
@@ -24,9 +23,9 @@ def list_all(
     """List the environments of the catalog."""
     if context.invoked_subcommand is not None:
         return
+    specs = {name: catalog.load_spec(name) for name in catalog.names()}
     rows = [
-        {"name": name, "description": catalog.load_spec(name).description, "installed": _installed(name)}
-        for name in catalog.names()
+        {"name": name, "description": spec.description, "installed": spec.installed()} for name, spec in specs.items()
     ]
     if as_json:
         print_json({"suites": rows})
@@ -47,8 +46,3 @@ def install(name: Annotated[str, typer.Argument(help="A catalog name.")]) -> Non
     console.print(f"{name}: {len(env.suite.tasks)} tasks, version {env.suite.version}, from {env.suite.source}")
     for tag, count in Counter(task.tags[0] for task in env.suite.tasks if task.tags).items():
         console.print(f"  {tag}: {count}")
-
-
-def _installed(name: str) -> bool:
-    """A suite of its own, or the server of the same name."""
-    return (gymcp_home() / "suites" / name).is_dir() or any((gymcp_home() / "servers").glob(f"{name}-*"))

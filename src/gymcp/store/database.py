@@ -127,8 +127,8 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Conn
     file = folder / FILE_NAME
     if not folder.is_dir():
         raise StoreError(f"{where}: no such folder")
-    if not write and not file.exists():
-        raise StoreError(f"{where}: holds no {FILE_NAME}")
+    if not write:
+        require(folder)
     with one_line(where):
         if write and not file.exists():
             _create(file, busy_timeout_s)
@@ -147,6 +147,12 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Conn
             connection.close()
             raise
     return connection
+
+
+def require(folder: Path) -> None:
+    """Raises StoreError where the folder holds no database."""
+    if not (folder / FILE_NAME).exists():
+        raise StoreError(f"run folder {folder}: holds no {FILE_NAME}")
 
 
 def _create(file: Path, busy_timeout_s: float) -> None:

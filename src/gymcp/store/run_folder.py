@@ -93,6 +93,9 @@ def open_run(folder: Path) -> Run:
     try:
         if record["format"] > RUN_FORMAT:
             raise newer_format(where, record["format"], RUN_FORMAT)
+        for key in ("config", "versions"):
+            if not isinstance(record[key], dict):
+                raise StoreError(f"{where}: {RUN_FILE}: '{key}' is not an object, but {json.dumps(record[key])[:60]}")
         return Run(
             folder=folder,
             created=record["created"],
@@ -101,7 +104,9 @@ def open_run(folder: Path) -> Run:
             versions=record["versions"],
             git=record["git"],
         )
-    except (KeyError, TypeError) as error:
+    except KeyError as error:
+        raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: it has no {error}") from error
+    except TypeError as error:
         raise StoreError(f"{where}: {RUN_FILE} is not the record of a run: {error!r}") from error
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from gymcp.errors import StoreError
 from gymcp.store.codec import StepRow, decode_steps, dumps, encode_steps, pack, text, unpack, unpack_tools, untext
-from gymcp.store.database import connect, one_line, transaction
+from gymcp.store.database import connect, one_line, require, transaction
 from gymcp.store.rows import EpisodeRow, Grade
 from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
 
@@ -40,8 +40,13 @@ class TrajectoryStore:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, folder: Path, *, write: bool = False, busy_timeout_s: float = 30.0) -> Self:
-        """The store of a run folder; `write` creates the file where there is none. Raises StoreError."""
+    def open(cls, folder: Path, *, write: bool = False, create: bool = True, busy_timeout_s: float = 30.0) -> Self:
+        """The store of a run folder; `write` creates the file where there is none, unless `create` is False.
+
+        Raises StoreError.
+        """
+        if write and not create:
+            require(folder)
         return cls(connect(folder, write=write, busy_timeout_s=busy_timeout_s), f"run folder {folder}")
 
     def __enter__(self) -> Self:
@@ -167,7 +172,7 @@ class TrajectoryStore:
             row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (text(graded.id),)).fetchone()
             if row is None:
                 raise StoreError(f"{self._where}: no trajectory {graded.id!r} to grade")
-            if _may_run_again(Outcome(row[1])):
+            if Outcome(row[1]).runs_again:
                 raise StoreError(f"{self._where}: {graded.id!r} ended in {row[1]}: nothing to grade, run it again")
             db.execute(
                 "INSERT INTO grades (trajectory, outcome, score, components, reason, graded_at, grader)"
@@ -261,7 +266,7 @@ class TrajectoryStore:
         if last is None:
             return 0
         attempt, outcome = int(last[0]), Outcome(last[1])
-        if not _may_run_again(outcome):
+        if not outcome.runs_again:
             raise StoreError(
                 f"{self._where}: task {trajectory.task!r} trial {trajectory.trial} is already recorded as {outcome};"
                 " another attempt is kept only after one that ended in infrastructure or was cancelled"
@@ -276,10 +281,6 @@ class TrajectoryStore:
 
 def _only(latest: bool) -> str:
     return "AND latest" if latest else ""
-
-
-def _may_run_again(outcome: Outcome) -> bool:
-    return outcome.is_infra or outcome is Outcome.CANCELLED
 
 
 def _episode_row(row: tuple[Any, ...]) -> EpisodeRow:

@@ -1,0 +1,45 @@
+"""The command line: one module per verb."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, servers, suites
+from gymcp.errors import GymcpError, UsageError
+
+USAGE_ERROR = 2
+
+app = typer.Typer(
+    name="gymcp",
+    help="Any MCP tool server as a Gymnasium environment: sandboxed, cleanly reset, honestly benchmarked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("eval")(eval.command)
+app.add_typer(suites.app, name="suites")
+app.add_typer(servers.app, name="servers")
+app.command("new")(new.command)
+app.command("grade")(grade.command)
+app.command("report")(report.command)
+app.command("check")(check.command)
+app.add_typer(sandbox.app, name="sandbox")
+app.command("doctor")(doctor.command)
+app.command("clean")(clean.command)
+
+
+def run() -> None:
+    """Runs the command that was typed. What the user can mend is one line on standard error and exit code 2."""
+    try:
+        app()
+    except UsageError as error:
+        print(f"gymcp: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    except GymcpError as error:
+        print(f"gymcp: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone: nobody is left to tell
+        sys.exit(1)
