@@ -6,7 +6,7 @@ from typing import Any
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_files_equal
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
@@ -100,6 +100,7 @@ ENV = EnvSpec(
     name="filesystem",
     description="Tidying and editing with server-filesystem (npm): 15 tasks.",
     servers=lambda: (locked_server("filesystem", lock=LOCK, state=FileState(kind="workspace")),),
+    installed=lambda: is_installed("filesystem", lock=LOCK),
     suite=make_suite,
     grade=final_files_equal(),
 )

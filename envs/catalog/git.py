@@ -12,7 +12,7 @@ from gymcp.envs import EnvSpec
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
 from gymcp.protocols import StateReader
@@ -141,6 +141,7 @@ ENV = EnvSpec(
             state=FileState(kind="git"),
         ),
     ),
+    installed=lambda: is_installed("git", lock=LOCK),
     suite=make_suite,
     grade=grade,
 )

@@ -9,7 +9,7 @@ from gymcp.envs import EnvSpec
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.mcp_servers.spec import FileState
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Score, Suite, Task, ToolCall, Trajectory
@@ -146,6 +146,7 @@ ENV = EnvSpec(
     name="memory",
     description="A knowledge graph kept right with server-memory (npm): 15 tasks.",
     servers=lambda: (locked_server("memory", lock=LOCK, state=FileState(kind="workspace")),),
+    installed=lambda: is_installed("memory", lock=LOCK),
     suite=make_suite,
     grade=grade,
 )

@@ -17,6 +17,7 @@ from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.spec import StateSource
 from gymcp.types import Action, Message, Outcome, Suite, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")
@@ -46,7 +47,7 @@ class Counter:
         return self.count
 
 
-def counter_env(state: str = "declared", **changes: object) -> LoadedEnv:
+def counter_env(state: StateSource = "declared", **changes: object) -> LoadedEnv:
     task = Task(id="count", prompts=("Count.", "On."), initial_state={"start": 5}, target={"count": 8})
     server = replace(native_server("counter", Counter), state=state)
     spec = EnvSpec(
