@@ -142,7 +142,7 @@ def test_a_snapshot_outlives_its_episode_and_knows_what_the_user_has_said() -> N
 
 
 @pytest.mark.parametrize("state", ["declared", "opaque"])
-def test_servers_in_memory_are_forked_by_replay(state: str) -> None:
+def test_servers_in_memory_are_forked_by_replay(state: StateSource) -> None:
     async def work(episode: Episode) -> None:
         before = int(await ask(episode, "add", amount=2))
         await episode.step(Action(text="Counted."))

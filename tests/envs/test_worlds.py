@@ -249,8 +249,8 @@ def test_an_overlay_shows_only_what_was_written() -> None:
         seed = await seed_folder({"files": {"a": "seed"}}, get_sandbox("bwrap"))
         async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
             assert list(workspace.written.iterdir()) == list(workspace.folder.iterdir()) == []
-            command = [*workspace.entry, "cp", workspace.folder / "a", workspace.folder / "b"]
-            await asyncio.to_thread(lambda: subprocess.run(command, check=True))
+            command = [*workspace.entry, "cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
+            await asyncio.to_thread(subprocess.check_call, command)
             assert [path.name for path in workspace.written.iterdir()] == ["b"]
 
     asyncio.run(main())

@@ -26,7 +26,6 @@ PACKAGES = ("python3", "ca-certificates")
 RECIPE = 1
 """Counted up when anything below that shapes the image changes."""
 BASE = "gymcp-base"
-DEBIAN = "http://deb.debian.org/debian"
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _CHUNK = 1 << 20
 
@@ -138,8 +137,8 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
     return name
 
 
-def _debootstrap(folder: Path, mirror: str, say: Say) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(folder), mirror]
+def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(folder), *([mirror] if mirror else [])]
     said: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
@@ -149,16 +148,16 @@ def _debootstrap(folder: Path, mirror: str, say: Say) -> None:
             said.append(line.strip())
             say(said[-1].removeprefix("I: "))
     if process.returncode != 0:
-        raise SandboxUnavailable(f"sandbox build: debootstrap from {mirror} failed: {' / '.join(said[-3:])}")
+        raise SandboxUnavailable(f"sandbox build: debootstrap from {mirror or "its default mirror"} failed: {' / '.join(said[-3:])}")
 
 
-def _host_mirror() -> str:
+def _host_mirror() -> str | None:
     """Where this machine's apt fetches the suite from; Debian's own where it does not."""
     command = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {SUITE}"]
     if shutil.which(command[0]) is None:
-        return DEBIAN
+        return None
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.split()
-    return found[0] if found else DEBIAN
+    return found[0] if found else None
 
 
 def _strip(root: Path) -> None:
