@@ -138,7 +138,14 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
 
 
 def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(folder), *([mirror] if mirror else [])]
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={','.join(PACKAGES)}",
+        SUITE,
+        str(folder),
+        *([mirror] if mirror else []),
+    ]
     said: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
@@ -148,7 +155,8 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
             said.append(line.strip())
             say(said[-1].removeprefix("I: "))
     if process.returncode != 0:
-        raise SandboxUnavailable(f"sandbox build: debootstrap from {mirror or "its default mirror"} failed: {' / '.join(said[-3:])}")
+        where = mirror or "its own mirror"
+        raise SandboxUnavailable(f"sandbox build: debootstrap from {where} failed: {' / '.join(said[-3:])}")
 
 
 def _host_mirror() -> str | None:
