@@ -418,7 +418,7 @@ def test_a_database_cannot_run_for_ever(tmp_path: Path) -> None:
 def test_a_database_behind_a_link_or_a_fifo_is_none(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
-    empty = {"schema": [], "tables": {}}
+    empty: dict[str, object] = {"schema": [], "tables": {}}
     for name in ("link", "fifo", "absent"):
         assert digest_of(tmp_path, kind="sqlite", path=name)[1] == empty
 
