@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from gymcp.types import Action, Json, Message, Observation, Score, Task, Trajectory
+from gymcp.types import (
+    Action,
+    Json,
+    Message,
+    Observation,
+    Sampled,
+    Sampling,
+    Score,
+    Task,
+    Tool,
+    Trajectory,
+)
 
 
 class StateReader(Protocol):
@@ -38,4 +50,20 @@ class User(Protocol):
 
     async def reply(self, said: str) -> Message | None:
         """The user's next message, or None when they have nothing left to ask."""
+        ...
+
+
+class Policy(Protocol):
+    """A language model, tokens in and tokens out. What it knows of an earlier prompt it may keep: prompts only grow."""
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        """Raises PolicyInfraError where the engine fails, never for what the model says."""
+        ...
+
+
+class ChatPolicy(Protocol):
+    """A language model behind a chat endpoint: no tokens, so nothing to train on."""
+
+    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Action:
+        """Raises PolicyInfraError where the endpoint fails, never for what the model says."""
         ...

@@ -117,14 +117,33 @@ class Suite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn."""
+
+    max_tokens: int = 512
+    temperature: float = 1.0
+    """0: the likeliest token, always."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: no limit."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the sample; the tokens that spell them are part of it."""
+    seed: int | None = None
+    """None: drawn from the engine's own generator. The same seed, prompt and weights give the same tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
     """Tokens of one action, exactly as the engine saw and drew them."""
 
     prompt_ids: tuple[int, ...]
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """Of each of `ids` under the distribution it was drawn from, temperature included, before top-p and top-k."""
     versions: tuple[tuple[str, int, int], ...]
     """(weight version, start, end) spans over `ids`."""
+    finish: Literal["stop", "length"] = "stop"
+    """Whether the model ended the sample, or `max_tokens` or the context did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ sampled = st.builds(
     ids=token_lists,
     logprobs=st.lists(finite, max_size=4).map(tuple),
     versions=st.lists(st.tuples(texts, st.integers(), st.integers()), max_size=2).map(tuple),
+    finish=st.sampled_from(("stop", "length")),
 )
 results = st.builds(
     ToolResult,

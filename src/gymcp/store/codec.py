@@ -97,7 +97,12 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
         prompt, ids = _tokens(step.sampled.prompt_ids), _tokens(step.sampled.ids)
         shared = _shared_prefix(prompt, context)
         width = "<i4" if _fits_int32(prompt) and _fits_int32(ids) else "<i8"
-        payload["sampled"] = {"shared": shared, "dtype": width, "versions": step.sampled.versions}
+        payload["sampled"] = {
+            "shared": shared,
+            "dtype": width,
+            "versions": step.sampled.versions,
+            "finish": step.sampled.finish,
+        }
         rows.append(
             StepRow(
                 payload=pack(payload),
@@ -131,6 +136,7 @@ def decode_steps(rows: list[StepRow], tools: Callable[[str], tuple[Tool, ...]]) 
                 ids=tuple(ids.tolist()),
                 logprobs=tuple(np.frombuffer(row.logprobs, dtype="<f8").tolist()),
                 versions=tuple((version, start, end) for version, start, end in sampled["versions"]),
+                finish=sampled["finish"],
             )
         steps.append(
             Step(
