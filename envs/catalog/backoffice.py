@@ -1,0 +1,23 @@
+"""A company's back office: look-ups, conditional actions under a handbook, corrections, refusals. Tasks without end."""
+
+from gymcp.envs import EnvSpec
+from gymcp.envs.suites.backoffice import make_suite
+from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
+from gymcp.evaluators.graders.milestones import with_milestones
+from gymcp.mcp_servers.native import native_server
+from gymcp.types import EpisodeLimits
+
+PROGRAM = "gymcp.mcp_servers.programs.backoffice"
+
+ENV = EnvSpec(
+    name="backoffice",
+    description="A back office over a database: 23 tools, ten families of requests at five levels, tasks without end.",
+    servers=lambda: (native_server("backoffice", PROGRAM, modules=(f"{PROGRAM}_data",), start="fork"),),
+    suite=make_suite,
+    grade=with_milestones(
+        all_of(
+            {"state": final_state_equals(target_key="state"), "answer": answer_equals(target_key="answer")},
+        )
+    ),
+    limits=EpisodeLimits(steps=16),
+)

@@ -1,0 +1,6 @@
+"""Tasks for the back office: families, wordings, levels and splits, without end."""
+
+from gymcp.envs.suites.backoffice.families import FAMILIES, HELD_OUT_FAMILIES
+from gymcp.envs.suites.backoffice.tasks import LEVELS, SPLITS, make_suite, make_tasks
+
+__all__ = ["FAMILIES", "HELD_OUT_FAMILIES", "LEVELS", "SPLITS", "make_suite", "make_tasks"]

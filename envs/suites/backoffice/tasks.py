@@ -1,0 +1,104 @@
+"""Drafts with a wording, a handbook, a target: tasks. The same arguments always make the same ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from gymcp.envs.suites.backoffice.families import FAMILIES, HELD_OUT_FAMILIES, Draft
+from gymcp.envs.suites.backoffice.wordings import wordings
+from gymcp.envs.suites.backoffice.world import Unfit, World, as_calls
+from gymcp.mcp_servers.programs.backoffice_data import POLICIES, TODAY, handbook
+from gymcp.types import GoldTurn, Suite, Task
+
+Split = Literal["train", "seeds", "wordings", "values", "families"]
+SPLITS: tuple[Split, ...] = ("seeds", "wordings", "values", "families")
+"""Test splits: companies, phrases, people and places, or kinds of requests that no training task has."""
+LEVELS = (1, 2, 3, 4, 5)
+HANDBOOK = {1: 0, 2: 0, 3: 3, 4: 5, 5: 8}
+"""Rules in the request, by level; those that decide are always among them."""
+ANSWERS = "Reply with the bare value, or done, or refused: and why."
+VERSION = "1"
+_FIRST_SEED = {"train": 0, "seeds": 1_000_000, "wordings": 2_000_000, "values": 3_000_000, "families": 4_000_000}
+_TRIES = 40
+_TASKS_OF_A_WORLD = 10
+
+
+def make_tasks(
+    split: Split,
+    *,
+    families: Sequence[str] | None = None,
+    levels: Sequence[int] = LEVELS,
+    count: int = 4,
+    first: int = 0,
+) -> Iterator[Task]:
+    """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
+
+    ``train`` draws companies, wordings and values that no test split has, in the families for training.
+    """
+    chosen = families or tuple(HELD_OUT_FAMILIES if split == "families" else FAMILIES)
+    for number in range(first, first + count):
+        for family in chosen:
+            for level in levels:
+                yield _task(split, family, level, number)
+
+
+def make_suite() -> Suite:
+    """The test splits."""
+    tasks = [task for split in SPLITS for task in make_tasks(split, count=8 if split == "families" else 4)]
+    return Suite(name="backoffice", version=VERSION, tasks=tuple(tasks), source="generated")
+
+
+def _task(split: Split, family: str, level: int, number: int) -> Task:
+    rng = random.Random(f"{split}-{family}-{level}-{number}")
+    make = {**FAMILIES, **HELD_OUT_FAMILIES}[family]
+    company = _FIRST_SEED[split] + number // _TASKS_OF_A_WORLD * 1000
+    for attempt in range(_TRIES):
+        world = _world(company + attempt, split == "values")
+        try:
+            draft = make(world, rng, level)
+        except Unfit:
+            continue
+        return _finished(split, family, level, number, world, draft, rng)
+    raise RuntimeError(f"backoffice: no company fits a task of {family}, level {level}")
+
+
+def _finished(
+    split: Split, family: str, level: int, number: int, world: World, draft: Draft, rng: random.Random
+) -> Task:
+    said = rng.choice(wordings(family, level, held_out=split == "wordings")).format(**draft.slots)
+    rules = _rules(draft, HANDBOOK[level], rng)
+    book = f"Handbook: {' '.join(handbook(world.tables, rules))}\n" if rules else ""
+    state = world.after(draft.calls)
+    return Task(
+        id=f"{split}-{family}-{level}-{number}",
+        prompts=(f"Today is day {TODAY}. {ANSWERS}\n{book}{said}",),
+        initial_state={"seed": world.seed},
+        target={"state": {"changes": state}, "answer": draft.answer},
+        gold=(GoldTurn(calls=as_calls(draft.calls), final_text=draft.answer),),
+        last_necessary=_last_necessary(world, draft, state),
+        split="train" if split == "train" else "test",
+        tags=(family, f"level {level}", f"split {split}"),
+    )
+
+
+def _rules(draft: Draft, size: int, rng: random.Random) -> list[str]:
+    others = [topic for topic in POLICIES if topic not in draft.rules]
+    rules = [*draft.rules, *rng.sample(others, min(max(size - len(draft.rules), 0), len(others)))]
+    rng.shuffle(rules)
+    return rules
+
+
+def _last_necessary(world: World, draft: Draft, state: object) -> tuple[int, int] | None:
+    """The last call without which the books end up different; reading leaves them as they are."""
+    for number in reversed(range(len(draft.calls))):
+        if world.after((*draft.calls[:number], *draft.calls[number + 1 :])) != state:
+            return (0, number)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _world(seed: int, held_out: bool) -> World:
+    return World(seed, held_out=held_out)
