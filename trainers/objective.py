@@ -43,7 +43,7 @@ class Loss:
     dual_clip: float | None = 3.0
     """Bound on the loss of a token with a negative advantage; None: none."""
     aggregation: Aggregation = "token-mean"
-    constant_length: int | None = None
+    constant_length: float | None = None
     """What ``seq-mean-token-sum-norm`` divides by: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
     """Correction for tokens drawn by an engine that computes other probabilities than the trainer."""

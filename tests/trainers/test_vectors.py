@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +14,7 @@ from gymcp.trainers.batch import StepBatch, batch_of_columns
 from gymcp.trainers.credit import advantages, assign_credit
 from gymcp.trainers.matching import assigned, hard_rewards, similarities, soft_rewards
 from gymcp.trainers.modulators import EntropyModulation
-from gymcp.trainers.presets import PARITY, make_preset
+from gymcp.trainers.presets import PARITY, Preset, make_preset
 from gymcp.trainers.returns import generalised_advantages
 from gymcp.trainers.selectors import tool_penalty
 from gymcp.trainers.shapers import ShortEnough, Trackers, overlong_penalty, tool_productivity
@@ -91,9 +92,7 @@ def _calls(rows: list[dict[str, Any]], arguments: str) -> list[ToolCall]:
 
 def test_matchtir_similarity_and_both_matchings() -> None:
     vector = VECTORS["matchtir_similarity_and_matching"]
-    table = similarities(
-        _calls(vector["inputs"]["pred"], "arguments"), _calls(vector["inputs"]["gold"], "parameters")
-    )
+    table = similarities(_calls(vector["inputs"]["pred"], "arguments"), _calls(vector["inputs"]["gold"], "parameters"))
     assert table.tolist() == near(vector["similarity"])
     assert hard_rewards(table, how="greedy") == near(vector["hard_rewards_unmatched0"])
     assert hard_rewards(table) == near(vector["hard_true_kuhn_munkres"])
@@ -126,9 +125,7 @@ def test_matchtir_adds_the_episode_and_the_turn() -> None:
     assert tokens == near(vector["adv_tokens"])
 
 
-def _without_shapers(preset: Any) -> Any:
-    from dataclasses import replace
-
+def _without_shapers(preset: Preset) -> Preset:
     return replace(preset, shapers=())
 
 
