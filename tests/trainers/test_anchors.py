@@ -58,6 +58,6 @@ def test_statistics_count_what_can_be_compared() -> None:
 def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:
     batch = batch_of_columns([[0.0, 0.0, 1.0]] * 2, ["g", "g"])
     turn = batch.keys["turn"]
-    assert explained_share(turn * 1.0, batch.keys["group"], turn) == pytest.approx(1.0)
+    assert explained_share(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
     assert explained_share(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
     assert explained_share(np.zeros(6), batch.keys["group"], turn) == 0.0

@@ -120,7 +120,7 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
         means.add_row(name, str(found["states"]), f"{found['mean_group']:.1f}", str(found["largest_group"]), *shares)
     console.print(means)
     console.print(
-        "each, most: steps in a state. alone: steps no other shares its state with. again: an episode came back to it.\n"
+        "each, most: steps in a state. alone: no other shares its state. again: an episode came back to it.\n"
         "weight: the step part's share of all credit. index: how much of it the step's number alone explains."
     )
     if not np.any(credit.advantage):
