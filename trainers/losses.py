@@ -41,6 +41,8 @@ def policy_loss(
     denominators: Denominators | None = None,
 ) -> Tensor:
     """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute."""
+    if loss.kind == "likelihood":
+        return aggregated(loss, -advantages * new, mask, denominators)
     ratio = _ratio(loss, new, old, mask)
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)

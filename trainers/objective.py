@@ -36,8 +36,9 @@ class BandWeight:
 class Loss:
     """How an advantage becomes a gradient."""
 
-    kind: Literal["ppo", "gspo", "cispo"] = "ppo"
-    """ppo: token ratios, clipped. gspo: one ratio a sequence. cispo: clipped weights, so that no gradient is lost."""
+    kind: Literal["ppo", "gspo", "cispo", "likelihood"] = "ppo"
+    """ppo: token ratios, clipped. gspo: one ratio a sequence. cispo: clipped weights, so that no gradient is lost.
+    likelihood: -A log p, which with A = 1 is supervised learning."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
