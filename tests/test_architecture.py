@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
 
 def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, gymcp.cli.app, gymcp.trainers.gigpo, gymcp.envs; print(gymcp.__file__);"
+        "import sys, gymcp.cli.app, gymcp.trainers.batch, gymcp.envs; print(gymcp.__file__);"
         f"print(sorted(set(sys.modules) & set({FOLDERS!r})))"
     )
     where, bare = run(installed, "-c", code, cwd=tmp_path).splitlines()
@@ -110,5 +110,5 @@ def test_a_checkout_whose_links_became_text_says_what_to_do(tmp_path: Path) -> N
 
 
 def test_importing_prints_nothing_and_reads_no_environment_variable_of_ours() -> None:
-    code = "import os; os.environ['GYMCP_HOME'] = '/proc/nope'; import gymcp.cli.app, gymcp.trainers.gigpo"
+    code = "import os; os.environ['GYMCP_HOME'] = '/proc/nope'; import gymcp.cli.app, gymcp.trainers.credit"
     assert run(sys.executable, "-c", code) == ""

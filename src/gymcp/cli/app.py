@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, servers, suites
+from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, servers, suites, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -24,6 +24,7 @@ app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("report")(report.command)
+app.command("train")(train.command)
 app.command("check")(check.command)
 app.add_typer(sandbox.app, name="sandbox")
 app.command("doctor")(doctor.command)

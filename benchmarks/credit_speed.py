@@ -1,0 +1,75 @@
+"""How long a preset takes to give credit to a million steps, and whether the cost is linear in steps."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from gymcp.trainers.batch import StepBatch, codes
+from gymcp.trainers.credit import assign_credit
+from gymcp.trainers.presets import PRESETS, make_preset
+
+STEPS = 1_000_000
+SKIPPED = {"matchtir": "compares calls with gold, in Python", "gdpo": "needs named components"}
+
+
+def batch(steps: int, seed: int = 0) -> StepBatch:
+    """Episodes of 1 to 39 steps in groups of 8, states that meet half of the time, as 64-character digests."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 40, steps // 20)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    total, episodes = int(starts[-1]), len(lengths)
+    group = np.repeat(np.arange(episodes) // 8, lengths)
+    reward = np.zeros(total)
+    reward[starts[1:] - 1] = rng.integers(0, 2, episodes)
+    keys = [f"{g:032x}{s:032x}" for g, s in zip(group.tolist(), rng.integers(0, 60, total).tolist(), strict=True)]
+    return StepBatch(
+        starts=starts,
+        columns={
+            "reward": reward,
+            "valid": np.ones(total),
+            "calls": rng.integers(0, 3, total).astype(float),
+            "errors": np.zeros(total),
+            "tokens": rng.integers(1, 60, total).astype(float),
+            "entropy": rng.random(total),
+            "value": rng.random(total),
+        },
+        keys={
+            "group": group,
+            "trajectory": np.repeat(np.arange(episodes), lengths),
+            "state": codes(keys),
+            "turn": np.arange(total) - np.repeat(starts[:-1], lengths),
+        },
+        tasks=tuple(f"env/{n // 8}" for n in range(episodes)),
+    )
+
+
+def seconds(name: str, steps: StepBatch, rounds: int = 3) -> float:
+    """The fastest of some rounds."""
+    preset = make_preset(name)
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.perf_counter()
+        assign_credit(steps, preset)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def measure(quick: bool) -> list[tuple[str, float, float]]:
+    """(preset, seconds for all steps, seconds for a tenth of them)."""
+    many = batch(STEPS // 10 if quick else STEPS)
+    few = batch(STEPS // 100 if quick else STEPS // 10)
+    return [(name, seconds(name, many), seconds(name, few)) for name in PRESETS if name not in SKIPPED]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
+    for name, many, few in measure(parser.parse_args().quick):
+        print(f"{name:14} {many:6.3f} s   {many / few:5.1f} times a tenth of the steps")
+
+
+if __name__ == "__main__":
+    main()

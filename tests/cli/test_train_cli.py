@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "bank"
+    assert gymcp("eval", BANK, "--agent", "random", "--trials", "3", "--out", out).returncode == 0
+    return out
+
+
+def test_dry_run_prints_the_credit_of_a_recorded_run(run: Path) -> None:
+    done = gymcp("train", "--dry-run", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
+    assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
+    assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
+
+
+def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
+    done = gymcp("train", "--dry-run", str(run), "--preset", "matchtir", "--json")
+    assert any(value != 0 for row in json.loads(done.stdout)["advantages"] for value in row["steps"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--preset", "gigo"), "no preset 'gigo'; have reinforce_pp"),
+        (("--set", "omega=1"), "preset 'gigpo': no option 'omega'; have gamma"),
+        (("--set", "gamma"), "--set gamma: must be key=value"),
+        (("--preset", "empg"), "needs the column entropy"),
+    ],
+)
+def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = gymcp("train", "--dry-run", str(run), *arguments)
+    assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (2, True, 1)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gymcp.trainers.anchors import Anchor, anchor_codes
+from gymcp.trainers.batch import batch_of, batch_of_columns
+from gymcp.trainers.diagnostics import anchor_statistics, explained_share
+from gymcp.types import Action, Message, Observation, Step, Trajectory
+
+
+def episode(group: str, score: float, *places: tuple[str, str]) -> Trajectory:
+    """Steps that saw each text in each world; the world after a step is that of the next one."""
+    worlds = [world for world, _ in places] + ["end"]
+    steps = tuple(
+        Step(
+            turn=0,
+            observation=Observation(messages=(Message(role="tool", content=seen),), tools=()),
+            action=Action(),
+            world_key=after,
+            state_key=f"{world}{seen}",
+        )
+        for (world, seen), after in zip(places, worlds[1:], strict=True)
+    )
+    return Trajectory(id="", env="e", task=group, group=group, steps=steps, initial_key=worlds[0], score=score)
+
+
+RECORDS = [
+    episode("a", 1.0, ("w", "x"), ("w", "y"), ("v", "x")),
+    episode("a", 0.0, ("w", "x"), ("v", "x"), ("v", "x")),
+    episode("b", 0.0, ("w", "x")),
+]
+
+
+@pytest.mark.parametrize(
+    ("anchor", "expected"),
+    [
+        ("world", [0, 0, 1, 0, 1, 1, 2]),
+        ("world+observation", [0, 1, 2, 0, 2, 2, 3]),
+        ("world+history", [0, 1, 2, 0, 3, 4, 5]),
+        ("recorded", [0, 1, 2, 0, 2, 2, 3]),
+        ("turn", [0, 1, 2, 0, 1, 2, 3]),
+    ],
+)
+def test_anchors_tell_states_apart_within_a_group(anchor: Anchor, expected: list[int]) -> None:
+    assert anchor_codes(RECORDS, anchor).tolist() == expected
+
+
+def test_statistics_count_what_can_be_compared() -> None:
+    found = anchor_statistics(batch_of(RECORDS), anchor_codes(RECORDS, "world+observation"), gamma=1.0)
+    assert (found.states, found.largest_group, found.mean_group) == (4, 3, 7 / 4)
+    assert found.singletons == pytest.approx(2 / 7)  # y, and the whole of group b
+    assert found.self_repeats == pytest.approx(1 / 7)  # the second episode is twice in (v, x)
+    # Step part: (w, x) +-.5; (v, x) with returns 1, 0, 0: 2/3, -1/3, -1/3. Episode part: six steps of .5.
+    assert found.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 3))
+
+
+def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:
+    batch = batch_of_columns([[0.0, 0.0, 1.0]] * 2, ["g", "g"])
+    turn = batch.keys["turn"]
+    assert explained_share(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
+    assert explained_share(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
+    assert explained_share(np.zeros(6), batch.keys["group"], turn) == 0.0

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import PreTrainedModel
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.forward import common_prefix, plan, token_values
+from gymcp.trainers.learner import Learner, LearnerSettings, learning_rate
+from gymcp.trainers.objective import Loss, TruncatedWeight
+from gymcp.trainers.rows import rows_of
+from gymcp.types import Action, Observation, Row, Sampled, Step, Trajectory
+
+SETTINGS = LearnerSettings(learning_rate=1e-3)
+
+
+def gradients(model: PreTrainedModel, rows: list[Row], prefix: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    model.zero_grad()
+    values = token_values(model, rows, prefix=prefix).logprobs
+    weights = torch.linspace(-1, 1, len(values))
+    return values, list(torch.autograd.grad((values * weights).sum(), list(model.parameters())))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "llama"])
+def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str) -> None:
+    model, rows = tiny.model(kind), tiny.group(1)
+    assert common_prefix(rows) == 40
+    plain, plain_gradients = gradients(model, rows, 0)
+    shared, shared_gradients = gradients(model, rows, 40)
+    assert torch.allclose(plain, shared, atol=1e-5)
+    for a, b in zip(plain_gradients, shared_gradients, strict=True):
+        assert (a - b).abs().max() <= 1e-5 * max(1.0, float(a.abs().max()))
+
+
+def test_values_are_those_of_a_plain_forward_at_the_temperature() -> None:
+    model, rows = tiny.model(), tiny.group(2)
+    values = token_values(model, rows, temperature=0.7).logprobs
+    expected = []
+    for row in rows:
+        logits = model(input_ids=torch.tensor([row.token_ids])).logits[0] / 0.7
+        at = torch.log_softmax(logits, -1)
+        expected += [at[t - 1, row.token_ids[t]] for t, drawn in enumerate(row.loss_mask) if drawn]
+    assert torch.allclose(values, torch.stack(expected), atol=1e-5)
+
+
+def test_the_plan_holds_every_row_once_within_its_bound() -> None:
+    rows = [*tiny.group(1), *tiny.group(2, episodes=1), *tiny.group(3)]
+    groups = [0] * 4 + [1] + [2] * 4
+    for tokens in (1, 150, 10_000):
+        batches = plan(rows, groups, tokens=tokens, share=True)
+        assert sorted(place for batch in batches for place in batch.rows) == list(range(9))
+        for batch in batches:
+            width = max(len(rows[place].token_ids) for place in batch.rows) - batch.prefix
+            assert len(batch.rows) == 1 or batch.prefix + len(batch.rows) * width <= tokens
+    assert {batch.prefix for batch in plan(rows, groups, tokens=10_000, share=True)} == {0, 40}
+    assert {batch.prefix for batch in plan(rows, groups, tokens=10_000, share=False)} == {0}
+
+
+LOSSES = [
+    Loss(),
+    Loss(aggregation="seq-mean-token-mean"),
+    Loss(aggregation="seq-mean-token-sum"),
+    Loss(kind="gspo", clip_low=0.1, clip_high=0.1),
+    Loss(kind="cispo", weight=TruncatedWeight()),
+    Loss(kind="likelihood"),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_micro_batches_change_nothing(loss: Loss) -> None:
+    rows = [*tiny.group(1), *tiny.group(2)]
+    examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
+    found = []
+    for tokens, share in ((10_000, False), (60, False), (200, True)):
+        model = tiny.model()
+        learner = Learner(model, replace(SETTINGS, micro_batch_tokens=tokens, share_prefixes=share))
+        update = learner.update(examples, loss, groups=[0] * 4 + [1] * 4)
+        found.append((update.loss, update.grad_norm, update.entropy))
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[2] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:
+    good, bad = tiny.group(1, episodes=2)
+    learner = Learner(tiny.model(), SETTINGS)
+    before = learner.logprobs([good, bad])
+    for _ in range(3):
+        learner.update([tiny.example(good, (1.0, 1.0)), tiny.example(bad, (-1.0, -1.0))], Loss())
+    after = learner.logprobs([good, bad])
+    assert after[0].sum() > before[0].sum()
+    assert after[1].sum() < before[1].sum()
+
+
+def test_tokens_that_were_not_drawn_are_not_trained_on() -> None:
+    """Their advantage is 0 and nothing counts them, whatever stands there."""
+    row = tiny.group(1, episodes=1)[0]
+    assert Learner(tiny.model(), SETTINGS).update([tiny.example(row, (1.0, 1.0))], Loss()).tokens == sum(row.loss_mask)
+
+
+def test_a_checkpoint_goes_on_bit_exactly(tmp_path: Path) -> None:
+    examples = [tiny.example(row, (1.0, -0.5)) for row in tiny.group(1)]
+    straight = Learner(tiny.model(), SETTINGS)
+    for _ in range(4):
+        straight.update(examples, Loss())
+    first = Learner(tiny.model(), SETTINGS)
+    for _ in range(2):
+        first.update(examples, Loss())
+    first.save(tmp_path)
+    second = Learner(tiny.model(seed=9), SETTINGS).load(tmp_path)
+    for _ in range(2):
+        second.update(examples, Loss())
+    assert second.steps == 4
+    for a, b in zip(straight.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    Learner(tiny.model("llama"), SETTINGS).save(tmp_path)
+    with pytest.raises(ConfigError, match="those of another model"):
+        Learner(tiny.model(), SETTINGS).load(tmp_path)
+    with pytest.raises(ConfigError, match=r"there is no learner\.pt"):
+        Learner(tiny.model(), SETTINGS).load(tmp_path / "nothing")
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
+def test_adapters_train_and_the_rest_stays(tmp_path: Path) -> None:
+    base = tiny.model()
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    frozen = {name: weight.clone() for name, weight in adapted.named_parameters() if not weight.requires_grad}
+    learner = Learner(adapted, SETTINGS)  # type: ignore[arg-type]
+    examples = [tiny.example(row, (1.0, 1.0)) for row in tiny.group(1)]
+    before = sum(each.sum() for each in learner.logprobs([each.row for each in examples], [0] * 4))
+    for _ in range(3):
+        learner.update(examples, Loss(), groups=[0] * 4)
+    assert sum(each.sum() for each in learner.logprobs([each.row for each in examples], [0] * 4)) > before
+    assert all(torch.equal(weight, frozen[name]) for name, weight in adapted.named_parameters() if name in frozen)
+    learner.save(tmp_path)
+    assert (tmp_path / "learner.pt").stat().st_size < 100_000
+
+
+def test_a_loss_that_is_not_finite_changes_no_weight() -> None:
+    learner = Learner(tiny.model(), SETTINGS)
+    before = [weight.clone() for weight in learner.model.parameters()]
+    with pytest.raises(FloatingPointError, match="update 1 is not finite; no weight was changed"):
+        learner.update([tiny.example(tiny.group(1)[0], (np.inf, 1.0))], Loss())
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
+
+
+def test_a_reference_policy_pulls_back() -> None:
+    row = tiny.group(1)[0]
+    moved = Learner(tiny.model(seed=1), SETTINGS, reference=tiny.model(seed=0))
+    assert moved.update([tiny.example(row, (0.0, 0.0))], Loss(kl=0.1)).loss > 0
+    same = Learner(tiny.model(seed=0), SETTINGS, reference=tiny.model(seed=0))
+    assert same.update([tiny.example(row, (0.0, 0.0))], Loss(kl=0.1)).loss == pytest.approx(0.0, abs=1e-6)
+
+
+def test_schedules() -> None:
+    settings = LearnerSettings(learning_rate=1.0, warmup_steps=2, total_steps=6, schedule="linear")
+    assert [learning_rate(settings, step) for step in range(7)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    assert learning_rate(replace(settings, schedule="cosine"), 4) == pytest.approx(0.5)
+    assert learning_rate(replace(settings, schedule="constant"), 400) == 1.0
+
+
+def step(prompt: tuple[int, ...], ids: tuple[int, ...]) -> Step:
+    sampled = Sampled(prompt_ids=prompt, ids=ids, logprobs=(-1.0,) * len(ids), versions=(("v0", 0, len(ids)),))
+    return Step(turn=0, observation=Observation(messages=(), tools=()), action=Action(), sampled=sampled)
+
+
+def test_a_row_is_what_the_engine_saw_and_drew() -> None:
+    record = Trajectory(id="", env="e", task="t", steps=(step((1, 2), (3,)), step((1, 2, 3, 4), (5, 6))))
+    (row,) = rows_of(record)
+    assert row.token_ids == (1, 2, 3, 4, 5, 6)
+    assert row.loss_mask == (False, False, True, False, True, True)
+    assert row.logprobs == (0.0, 0.0, -1.0, 0.0, -1.0, -1.0)
+    assert (row.steps, row.versions) == (((0, 2, 3), (1, 4, 6)), (("v0", 0, 1), ("v0", 1, 3)))
+
+
+def test_an_edited_context_opens_a_new_row() -> None:
+    record = Trajectory(id="", env="e", task="t", steps=(step((1, 2), (3,)), step((1, 9), (5,))))
+    assert [row.token_ids for row in rows_of(record)] == [(1, 2, 3), (1, 9, 5)]
+
+
+def test_a_run_without_tokens_cannot_be_trained_on() -> None:
+    record = Trajectory(id="", env="e", task="t", steps=(replace(step((1,), (2,)), sampled=None),))
+    with pytest.raises(ConfigError, match="no tokens are recorded"):
+        rows_of(record)

@@ -1,0 +1,59 @@
+"""Small random models and rows for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from gymcp.trainers.rows import Example
+from gymcp.types import Row
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
+def model(kind: str = "qwen3", seed: int = 0) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    if kind == "llama":
+        return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=False))
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=True))
+
+
+def row(prefix: Sequence[int], rng: random.Random, *, length: int) -> Row:
+    """Two steps: some tokens are drawn, some come from a tool, some are drawn."""
+    tokens = (*prefix, *(rng.randrange(97) for _ in range(length)))
+    cut = len(prefix) + length // 3
+    spans = ((0, len(prefix) + 1, cut), (1, cut + 2, len(tokens)))
+    mask = tuple(any(start <= t < end for _, start, end in spans) for t in range(len(tokens)))
+    return Row(
+        token_ids=tokens, loss_mask=mask, logprobs=tuple(-3.0 * drawn for drawn in mask), versions=(), steps=spans
+    )
+
+
+def example(row: Row, advantages: Sequence[float]) -> Example:
+    spread = np.zeros(len(row.token_ids))
+    for index, start, end in row.steps:
+        spread[start:end] = advantages[index]
+    return Example(row=row, advantages=(spread,), counted=(np.array(row.loss_mask),))
+
+
+def group(seed: int, *, episodes: int = 4, prompt: int = 40) -> list[Row]:
+    """Episodes of one task: the same prompt, then rows of different lengths."""
+    rng = random.Random(seed)
+    prefix = [rng.randrange(97) for _ in range(prompt)]
+    return [row(prefix, rng, length=9 + 3 * n) for n in range(episodes)]

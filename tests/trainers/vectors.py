@@ -1,0 +1,19 @@
+"""What the official functions gave, or the cited formula where no code is public: `vectors.json` says which."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
+TOLERANCE: float = VECTORS["_meta"]["tolerance"]
+
+
+def near(expected: Any) -> Any:
+    """Equal up to the precision of the file, at any depth of lists."""
+    if isinstance(expected, list) and expected and isinstance(expected[0], list):
+        return [near(row) for row in expected]
+    return pytest.approx(expected, abs=TOLERANCE)

@@ -1,0 +1,85 @@
+"""From recorded trajectories to an advantage for every step."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.batch import Floats, StepBatch, batch_of_columns
+from gymcp.trainers.channels import compare
+from gymcp.trainers.presets import Preset, Term
+from gymcp.trainers.shapers import Trackers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TermCredit:
+    """What one term of a preset gives to each step."""
+
+    advantage: Floats
+    """[S]: copied to every token that the policy drew in the step."""
+    weight: float
+    """Of its loss among those of the other terms."""
+    counted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    """[S]: the steps whose tokens its loss is averaged over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Credit:
+    """The verdict of a preset on a batch."""
+
+    batch: StepBatch
+    """What the selectors left, with the columns that the shapers added."""
+    terms: tuple[TermCredit, ...]
+    trackers: Trackers
+    """To be given to the next batch."""
+    dropped: int
+    """Trajectories that the selectors took out."""
+
+    @property
+    def advantage(self) -> Floats:
+        """[S]: the terms' weighted sum, for people; a loss takes each term by itself."""
+        return np.asarray(sum(term.weight * term.advantage for term in self.terms), float)
+
+
+def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = None) -> Credit:
+    """Pure: the same batch, preset and trackers give the same credit. Raises ConfigError for what the batch lacks."""
+    missing = sorted(need for need in preset.needs if need not in batch.columns)
+    if missing:
+        raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")
+    known = trackers or Trackers()
+    shaped = batch
+    for shaper in preset.shapers:
+        shaped, known = shaper(shaped, known)
+    before = len(shaped.tasks)
+    for selector in preset.selectors:
+        if len(shaped.tasks):
+            shaped = shaped.keep(selector(shaped))
+    terms = tuple(_term(term, shaped) for term in preset.terms)
+    return Credit(batch=shaped, terms=terms, trackers=known, dropped=before - len(shaped.tasks))
+
+
+def advantages(
+    preset: Preset,
+    rewards: Sequence[Sequence[float]],
+    groups: Sequence[Hashable],
+    anchors: Sequence[Sequence[Hashable]] | None = None,
+    **columns: Sequence[Sequence[float]],
+) -> list[list[float]]:
+    """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n]: for trainers that have records of their own."""
+    credit = assign_credit(batch_of_columns(rewards, groups, anchors, **columns), preset)
+    return [list(row) for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
+
+
+def _term(term: Term, batch: StepBatch) -> TermCredit:
+    advantage = np.zeros(int(batch.starts[-1]))
+    for channel in term.channels:
+        advantage = advantage + channel.weight * compare(channel, batch)
+    for modulator in term.modulators:
+        advantage = modulator(batch, advantage)
+    counted = np.ones(len(advantage), bool)
+    if term.active_only:
+        counted = np.asarray(batch.spread(batch.totals((advantage != 0).astype(float)) > 0), bool)
+    return TermCredit(advantage=advantage, weight=term.weight, counted=counted)

@@ -1,0 +1,69 @@
+"""What step-level credit has to work with in a batch: how often states meet, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymcp.trainers.batch import Floats, Ints, StepBatch
+from gymcp.trainers.channels import Channel, compare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnchorStatistics:
+    """Of one way to anchor steps. Shares are of steps, in [0, 1]."""
+
+    states: int
+    mean_group: float
+    """Steps per state."""
+    largest_group: int
+    singletons: float
+    """Steps in a state that no other step was taken in: they get nothing from it."""
+    self_repeats: float
+    """Steps in a state that the same trajectory had been in before: it is compared with itself."""
+    step_share: float
+    """Of |advantage| times tokens, what comes from comparing steps; the rest is the episode's."""
+    follows_turn: float
+    """Share of the step advantage's variance within groups that the mere index of the step explains. Near 1, it says
+    little more than how late the step was."""
+
+
+def anchor_statistics(batch: StepBatch, state: Ints, *, gamma: float = 0.95) -> AnchorStatistics:
+    """[S] codes of states -> what GiGPO would have of them in this batch."""
+    steps = len(state)
+    sizes = np.bincount(state)
+    sizes_of = sizes[state]
+    visits = np.unique(np.stack((batch.keys["trajectory"], state)), axis=1).shape[1]
+    anchored = batch.with_keys(state=state)
+    episode = compare(Channel(signal="reward"), anchored)
+    channel = Channel(signal="reward", key=("group", "state"), unit="step", returns="discounted", gamma=gamma)
+    step = compare(channel, anchored)
+    tokens = batch.column("tokens")
+    from_step, from_episode = float(np.abs(step) @ tokens), float(np.abs(episode) @ tokens)
+    return AnchorStatistics(
+        states=int((sizes > 0).sum()),
+        mean_group=steps / int((sizes > 0).sum()),
+        largest_group=int(sizes.max()),
+        singletons=float((sizes_of == 1).mean()),
+        self_repeats=1.0 - visits / steps,
+        step_share=from_step / (from_step + from_episode) if from_step + from_episode else 0.0,
+        follows_turn=explained_share(step, batch.keys["group"], batch.keys["turn"]),
+    )
+
+
+def explained_share(values: Floats, group: Ints, within: Ints) -> float:
+    """[S] each -> in [0, 1]: of the variance around the means of `group`, what the means of (group, within) explain.
+
+    The correlation ratio eta squared; 0 where nothing varies.
+    """
+    cell = np.unique(group * (int(within.max(initial=0)) + 1) + within, return_inverse=True)[1]
+    around_group = values - _means(values, group)
+    around_cell = values - _means(values, cell)
+    total = float(around_group @ around_group)
+    return 1.0 - float(around_cell @ around_cell) / total if total > 1e-18 else 0.0
+
+
+def _means(values: Floats, code: Ints) -> Floats:
+    count = np.bincount(code)
+    return np.asarray((np.bincount(code, values) / np.maximum(count, 1))[code], float)

@@ -1,0 +1,131 @@
+"""Log-probabilities of the tokens that were drawn, under the weights being trained, at the least cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from gymcp.types import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Rows that are computed together."""
+
+    rows: tuple[int, ...]
+    """Places in the batch."""
+    prefix: int
+    """Tokens that all of them begin with, which are encoded once; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenValues:
+    """[K] each, for the K tokens of a micro-batch that were drawn, row after row."""
+
+    logprobs: Tensor
+    """Of the tokens, under the distribution they were drawn from, temperature included."""
+    entropy: Tensor
+    """Of that distribution, in nats, without gradient."""
+
+
+def plan(rows: Sequence[Row], groups: Sequence[int], *, tokens: int, share: bool) -> list[MicroBatch]:
+    """[B] rows and the number of the task of each -> micro-batches of at most `tokens`, padding included.
+
+    Rows of one task that begin with the same tokens share them, where `share` says so and that is less work; the rest
+    are put together by length. One row longer than `tokens` is a micro-batch of its own.
+    """
+    batches: list[MicroBatch] = []
+    loose: list[int] = []
+    by_group: dict[int, list[int]] = {}
+    for place, group in enumerate(groups):
+        by_group.setdefault(group, []).append(place)
+    for members in by_group.values():
+        prefix = common_prefix([rows[place] for place in members]) if share and len(members) > 1 else 0
+        longest = max(len(rows[place].token_ids) for place in members)
+        if prefix * (len(members) - 1) < longest:  # little to save, and the rows could not be put with others
+            loose += members
+        else:
+            batches += _packed(rows, members, prefix, tokens)
+    return batches + list(_packed(rows, loose, 0, tokens))
+
+
+def _packed(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
+    chosen: list[int] = []
+    for place in sorted(members, key=lambda place: -len(rows[place].token_ids)):
+        longest = len(rows[chosen[0]].token_ids) if chosen else 0
+        if chosen and prefix + (len(chosen) + 1) * (longest - prefix) > tokens:
+            yield MicroBatch(rows=tuple(chosen), prefix=prefix)
+            chosen = []
+        chosen.append(place)
+    if chosen:
+        yield MicroBatch(rows=tuple(chosen), prefix=prefix)
+
+
+def common_prefix(rows: Sequence[Row]) -> int:
+    """Tokens that all rows begin with, less the one that predicts the first token drawn in any of them."""
+    first, *others = (row.token_ids for row in rows)
+    length = min(row.steps[0][1] for row in rows) - 1
+    for other in others:
+        length = next((i for i in range(length) if first[i] != other[i]), length)
+    return max(length, 0)
+
+
+def token_values(
+    model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
+) -> TokenValues:
+    """[B] rows -> their drawn tokens' values; gradients flow to the weights, also through what is shared."""
+    device = model.device
+    tails = [row.token_ids[prefix:] for row in rows]
+    longest = max(len(tail) for tail in tails)
+    ids = torch.tensor([tail + (0,) * (longest - len(tail)) for tail in tails], device=device)
+    seen = torch.tensor([[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails], device=device)
+    options: dict[str, Any] = {"use_cache": False}
+    if prefix:
+        options = {"use_cache": True, "past_key_values": _shared(model, rows[0].token_ids[:prefix], len(rows))}
+    positions = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
+    hidden = _hidden(model, input_ids=ids, attention_mask=seen, position_ids=positions, **options)
+    places = [(b, t - prefix) for b, row in enumerate(rows) for _, start, end in row.steps for t in range(start, end)]
+    if not places:
+        empty = hidden.new_zeros(0, dtype=torch.float32)
+        return TokenValues(logprobs=empty, entropy=empty)
+    which, where = torch.tensor(places, device=device).T
+    logits = _logits(model, hidden[which, where - 1]).float() / temperature
+    distribution = torch.log_softmax(logits, dim=-1)
+    with torch.no_grad():
+        entropy = -(distribution.exp() * distribution).sum(-1)
+    chosen = distribution.gather(-1, ids[which, where][:, None])[:, 0]
+    return TokenValues(logprobs=chosen, entropy=entropy)
+
+
+def _shared(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:
+    """The keys and values of the prefix, computed once and seen by every row."""
+    alone = DynamicCache(config=model.config)
+    ids = torch.tensor([prefix], device=model.device)
+    _hidden(model, input_ids=ids, past_key_values=alone, use_cache=True)
+    layers: list[Any] = list(alone.layers)
+    pairs = [(layer.keys.expand(copies, -1, -1, -1), layer.values.expand(copies, -1, -1, -1)) for layer in layers]
+    return DynamicCache(pairs)
+
+
+def _hidden(model: Any, **inputs: Any) -> Tensor:
+    last: Tensor = model.get_decoder()(**inputs).last_hidden_state
+    return last
+
+
+def _logits(model: Any, hidden: Tensor) -> Tensor:
+    logits: Tensor = model.get_output_embeddings()(hidden)
+    return logits
+
+
+def check_head(model: PreTrainedModel, *, tolerance: float = 1e-3) -> bool:
+    """True where the model's logits are its output embeddings applied to the last hidden state, and nothing more."""
+    ids = torch.arange(2, 10, device=model.device)[None, :] % model.config.get_text_config().vocab_size
+    with torch.no_grad():
+        whole = model(input_ids=ids).logits
+        parts = _logits(model, _hidden(model, input_ids=ids))
+    return bool((whole - parts).abs().max() <= tolerance * max(1.0, float(whole.abs().max())))
