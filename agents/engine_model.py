@@ -61,6 +61,7 @@ class SlotCache:
         """Positions are always given, so this is only asked for form's sake."""
         return 0
 
+    @torch.inference_mode()
     def copy(self, source: int, target: int, tokens: int) -> None:
         """The first `tokens` of one slot into another."""
         for held in self._layers.values():
