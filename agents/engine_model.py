@@ -18,7 +18,7 @@ PROBE = 12
 
 
 class SlotCache:
-    """Keys and values, one pair of tensors [slots, tokens, heads, size] per layer, made when a layer first asks.
+    """Keys and values, one pair of tensors [slots, heads, tokens, size] per layer, made when a layer first asks.
 
     Quacks like a transformers cache for as much of it as decoder layers use.
     """
@@ -47,14 +47,15 @@ class SlotCache:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Called by the attention layers, [B, heads, T, size] -> all keys and values to attend to."""
         if layer_idx not in self._layers:
-            shape = (self.slots, self.capacity, keys.shape[1])
+            shape = (self.slots, keys.shape[1], self.capacity)
             self._layers[layer_idx] = (
                 keys.new_zeros((*shape, keys.shape[3])),
                 values.new_zeros((*shape, values.shape[3])),
             )
         held_keys, held_values = self._layers[layer_idx]
-        held_keys[self._write] = keys.transpose(1, 2)
-        held_values[self._write] = values.transpose(1, 2)
+        rows, positions = self._write
+        held_keys[rows, :, positions] = keys.transpose(1, 2)
+        held_values[rows, :, positions] = values.transpose(1, 2)
         return self._seen(held_keys), self._seen(held_values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -66,12 +67,12 @@ class SlotCache:
         """The first `tokens` of one slot into another."""
         for held in self._layers.values():
             for tensor in held:
-                tensor[target, :tokens] = tensor[source, :tokens]
+                tensor[target, :, :tokens] = tensor[source, :, :tokens]
 
     def _seen(self, held: torch.Tensor) -> torch.Tensor:
         if isinstance(self._read, slice):
-            return held[self._read, : self._length].transpose(1, 2)
-        return held[:, : self._length].index_select(0, self._read).transpose(1, 2)
+            return held[self._read, :, : self._length]
+        return held[:, :, : self._length].index_select(0, self._read)
 
     def _grow(self, least: int) -> None:
         self.capacity = -(-least // CHUNKS) * CHUNKS
@@ -79,8 +80,8 @@ class SlotCache:
             self._layers[layer] = (self._grown(held[0]), self._grown(held[1]))
 
     def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
-        grown = tensor.new_zeros((self.slots, self.capacity, *tensor.shape[2:]))
-        grown[:, : tensor.shape[1]] = tensor
+        grown = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[3]))
+        grown[:, :, : tensor.shape[2]] = tensor
         return grown
 
 
@@ -119,7 +120,9 @@ class SlotModel:
         contiguous = window and rows == list(range(rows[0], rows[0] + len(rows)))
         read = slice(rows[0], rows[0] + len(rows)) if contiguous else index
         self.cache.aim((index[:, None], positions), read, seen)
-        mask = torch.arange(seen, device=self.device) <= positions[:, None, :, None]
+        later = torch.arange(seen, device=self.device) > positions[:, None, :, None]
+        # added, not boolean: that is converted once, here, and not in every layer
+        mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, -torch.inf)
         output = self._view(
             input_ids=ids,
             attention_mask=mask,
