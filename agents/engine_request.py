@@ -1,0 +1,96 @@
+"""One request to the engine, from its prompt to its last token."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from gymcp.types import Sampled, Sampling
+
+MARGIN = 4
+"""Tokens decoded before those that can hold a stop text: some decoders drop the first one's space."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Decoder(Protocol):
+    """What the engine needs of a tokenizer: stop texts are looked for in text."""
+
+    def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str: ...
+
+
+class StopRule:
+    """When a sample has ended: at a stop token, or with the token that completes a stop text."""
+
+    def __init__(self, stop_ids: frozenset[int], decoder: Decoder | None) -> None:
+        self._stop_ids = stop_ids
+        self._decoder = decoder
+        self._pieces: dict[int, str] = {}
+
+    def ended(self, ids: list[int], stop: Sequence[str]) -> bool:
+        """Whether the last of `ids` ends the sample."""
+        if ids[-1] in self._stop_ids:
+            return True
+        if not stop or self._decoder is None:
+            return False
+        piece = self._piece(ids[-1])
+        likely = [text for text in stop if text[-1] in piece or REPLACEMENT in piece]
+        if not likely:
+            return False
+        # every token but a special one spells a byte or more
+        tail = self._decoder.decode(
+            ids[-max(len(text.encode()) for text in likely) - MARGIN :], skip_special_tokens=False
+        )
+        return any(text in tail for text in likely)
+
+    def _piece(self, token: int) -> str:
+        if token not in self._pieces:
+            assert self._decoder is not None
+            self._pieces[token] = self._decoder.decode([token], skip_special_tokens=False)
+        return self._pieces[token]
+
+
+class Request:
+    """What was asked, and what has come of it. Made on the event loop, then touched by the model's thread only, except
+    for `cancelled` and `future`.
+    """
+
+    def __init__(self, prompt: tuple[int, ...], sampling: Sampling, rng: random.Random) -> None:
+        self.prompt = prompt
+        self.sampling = sampling
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Sampled] = self.loop.create_future()
+        self.cancelled = False
+        self.slot = -1
+        self.source = -1
+        """The slot whose computed beginning this request waits for; -1: none."""
+        self.ids: list[int] = []
+        self._rng = random.Random(sampling.seed) if sampling.seed is not None else rng
+        self._logprobs: list[float] = []
+        self._versions: list[tuple[str, int, int]] = []
+
+    def uniform(self) -> float:
+        """The number in [0, 1) that the next token is drawn with."""
+        return self._rng.random()
+
+    def add(self, token: int, logprob: float, version: str) -> None:
+        """One token more, drawn under the weights `version`."""
+        at = len(self.ids)
+        self.ids.append(token)
+        self._logprobs.append(logprob)
+        if self._versions and self._versions[-1][0] == version:
+            self._versions[-1] = (version, self._versions[-1][1], at + 1)
+        else:
+            self._versions.append((version, at, at + 1))
+
+    def sampled(self, *, stopped: bool) -> Sampled:
+        """The record."""
+        return Sampled(
+            prompt_ids=self.prompt,
+            ids=tuple(self.ids),
+            logprobs=tuple(self._logprobs),
+            versions=tuple(self._versions),
+            finish="stop" if stopped else "length",
+        )

@@ -1,0 +1,426 @@
+"""The engine as a policy: exact logprobs, reuse, stops, limits, updates, cancellation, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from engine_models import VOCABULARY, error_of, llama, plain_logits, qwen
+from peft import LoraConfig, get_peft_model
+
+from gymcp.agents.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.tiny_model import make_tiny_model
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.protocols import Policy
+from gymcp.types import Sampled, Sampling
+
+WAIT_S = 120.0
+"""Far more than anything here takes: a test that hangs fails."""
+
+
+class Letters:
+    """A tokenizer of one letter per token."""
+
+    def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str:
+        assert not skip_special_tokens
+        return "".join(chr(ord("0") + token) for token in ids)
+
+
+class Counted(Letters):
+    """Looks at every token of a request that has `NEVER` for a stop text, and tells when so many have been drawn."""
+
+    def __init__(self, *counts: int) -> None:
+        self._counts = dict.fromkeys(counts)
+        self._drawn = 0
+        self.reached = threading.Semaphore(0)
+
+    def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str:
+        if len(ids) > 1:
+            self._drawn += 1
+            if self._drawn in self._counts:
+                self.reached.release()
+        return "\N{REPLACEMENT CHARACTER}"
+
+
+NEVER = ("\N{SNOWMAN}",)
+
+
+@asynccontextmanager
+async def engine_on(model: Any, slots: int = 4, **options: Any) -> AsyncIterator[Engine]:
+    async with asyncio.timeout(WAIT_S), open_engine(model, slots=slots, options=EngineOptions(**options)) as engine:
+        yield engine
+
+
+def prompts(count: int, *, seed: int = 0, shared: int = 0) -> list[list[int]]:
+    rng = random.Random(seed)
+    beginning = [rng.randrange(VOCABULARY) for _ in range(shared)]
+    return [[*beginning, *(rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 40)))] for _ in range(count)]
+
+
+async def sample_all(engine: Policy, asked: list[list[int]], sampling: Sampling) -> list[Sampled]:
+    """All at once, each with a seed and a length of its own."""
+    return await asyncio.gather(
+        *(
+            engine.sample(prompt, replace(sampling, seed=at, max_tokens=1 + (sampling.max_tokens + 5 * at) % 23))
+            for at, prompt in enumerate(asked)
+        )
+    )
+
+
+@pytest.mark.parametrize("make", [qwen, llama])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_recorded_logprobs_are_those_of_a_plain_forward(make: Callable[[], Any], temperature: float) -> None:
+    """Of many more requests than slots, of unequal lengths, some with a common beginning, in chunks of 16 tokens."""
+
+    async def play() -> list[Sampled]:
+        async with engine_on(model, prefill_tokens=16) as engine:
+            asked = [*prompts(12), *prompts(12, seed=1, shared=20)]
+            return await sample_all(engine, asked, Sampling(max_tokens=16, temperature=temperature, top_p=0.95))
+
+    model = make()
+    samples = asyncio.run(play())
+    assert len(samples) == 24
+    assert max(error_of(sampled, {"0": model}, temperature) for sampled in samples) < 1e-4
+
+
+def test_episodes_continue_in_their_slots() -> None:
+    """Of each turn only what is new is computed, and the logprobs stay exact."""
+
+    async def play() -> None:
+        async with engine_on(model) as engine:
+            rows = prompts(4)
+            for turn in range(4):
+                samples = await sample_all(engine, rows, Sampling(max_tokens=8))
+                assert max(error_of(sampled, {"0": model}) for sampled in samples) < 1e-4
+                rows = [[*s.prompt_ids, *s.ids, 7, turn] for s in samples]
+                before = engine.stats
+            samples = await sample_all(engine, rows, Sampling(max_tokens=8))
+            # the last token drawn has not been computed yet, and two came from outside
+            assert engine.stats.kept_tokens - before.kept_tokens == sum(len(row) - 3 for row in rows)
+            assert engine.stats.copied_tokens == 0
+
+    model = qwen()
+    asyncio.run(play())
+
+
+def test_a_shared_beginning_is_computed_once() -> None:
+    async def play() -> None:
+        async with engine_on(model, slots=8, prefill_tokens=16) as engine:
+            beginning = prompts(1, shared=64)[0][:64]
+            asked = [[*beginning, at, at + 1] for at in range(8)]
+            samples = await sample_all(engine, asked, Sampling(max_tokens=4))
+            assert max(error_of(sampled, {"0": model}) for sampled in samples) < 1e-4
+            assert engine.stats.copied_tokens == 7 * 64
+            assert engine.stats.computed_tokens + engine.stats.copied_tokens <= 8 * 66
+
+    model = qwen()
+    asyncio.run(play())
+
+
+def test_the_same_seed_gives_the_same_tokens_in_any_company() -> None:
+    async def play() -> tuple[list[Sampled], list[Sampled]]:
+        asked = prompts(6)
+        async with engine_on(model, slots=6) as engine:
+            together = await sample_all(engine, asked, Sampling(max_tokens=20))
+        alone = []
+        for at, prompt in enumerate(asked):
+            async with engine_on(model, slots=1) as engine:
+                alone.append(await engine.sample(prompt, Sampling(max_tokens=len(together[at].ids), seed=at)))
+        return together, alone
+
+    model = qwen()
+    together, alone = asyncio.run(play())
+    assert [sampled.ids for sampled in together] == [sampled.ids for sampled in alone]
+
+
+def test_deterministic_is_to_the_last_bit() -> None:
+    async def play() -> tuple[list[Sampled], Sampled]:
+        asked = prompts(6, shared=40)
+        async with engine_on(model, deterministic=True, prefill_tokens=16) as engine:
+            first = await sample_all(engine, asked, Sampling(max_tokens=20))
+            again = await engine.sample(asked[3], Sampling(max_tokens=len(first[3].ids), seed=3))
+            return first, again
+
+    model = qwen()
+    first, again = asyncio.run(play())
+    assert first[3] == again
+
+
+def test_requests_without_a_seed_differ() -> None:
+    async def play() -> list[Sampled]:
+        async with engine_on(qwen()) as engine:
+            return await asyncio.gather(*(engine.sample([1, 2], Sampling(max_tokens=16)) for _ in range(4)))
+
+    assert len({sampled.ids for sampled in asyncio.run(play())}) == 4
+
+
+def test_greedy_takes_the_likeliest_token() -> None:
+    async def play() -> Sampled:
+        async with engine_on(model) as engine:
+            return await engine.sample([3, 1, 4], Sampling(max_tokens=10, temperature=0.0))
+
+    model = qwen()
+    sampled = asyncio.run(play())
+    likeliest = plain_logits(model, [*sampled.prompt_ids, *sampled.ids]).argmax(-1).tolist()
+    assert list(sampled.ids) == likeliest[2:-1]
+    assert error_of(sampled, {"0": model}) < 1e-4
+
+
+def test_a_stop_token_ends_the_sample_and_is_part_of_it() -> None:
+    async def play() -> Sampled:
+        async with engine_on(model, stop_ids=(11,)) as engine:
+            return await engine.sample([1], Sampling(max_tokens=200, seed=1))
+
+    model = qwen()
+    model.generation_config.eos_token_id = [12, 13]
+    sampled = asyncio.run(play())
+    assert sampled.finish == "stop"
+    assert sampled.ids[-1] in (11, 12, 13)
+    assert not {11, 12, 13} & set(sampled.ids[:-1])
+
+
+def test_a_stop_text_ends_the_sample_with_the_token_that_completes_it() -> None:
+    async def play() -> tuple[Sampled, Sampled]:
+        async with engine_on(qwen(), tokenizer=Letters()) as engine:
+            free = await engine.sample([1], Sampling(max_tokens=40, seed=1))
+            text = Letters().decode(list(free.ids), skip_special_tokens=False)
+            stop = text[20:23]
+            assert text.index(stop) == 20
+            return free, await engine.sample([1], Sampling(max_tokens=40, seed=1, stop=("\N{SNOWMAN}", stop)))
+
+    free, stopped = asyncio.run(play())
+    assert stopped.ids == free.ids[:23]
+    assert (free.finish, stopped.finish) == ("length", "stop")
+
+
+def test_the_context_is_filled_to_its_last_token() -> None:
+    async def play() -> None:
+        async with engine_on(model, slots=2, max_context=48) as engine:
+            long, short, full = await asyncio.gather(
+                *(engine.sample([1] * size, Sampling(max_tokens=100, seed=size)) for size in (47, 40, 48))
+            )
+            assert [(len(s.ids), s.finish) for s in (long, short, full)] == [
+                (1, "length"),
+                (8, "length"),
+                (0, "length"),
+            ]
+            assert max(error_of(sampled, {"0": model}) for sampled in (long, short)) < 1e-4
+
+    model = qwen()
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("way", ["update", "load_state"])
+def test_an_update_in_mid_request_shows_in_the_versions_and_the_logprobs_stay_exact(way: str) -> None:
+    """Every token's logprob is that of a plain forward pass of the version it was drawn with."""
+
+    async def play() -> list[Sampled]:
+        async with engine_on(model, slots=3, tokenizer=counted) as engine:
+            sampling = Sampling(max_tokens=60, seed=5, stop=NEVER)
+            asked = [asyncio.create_task(engine.sample(prompt, sampling)) for prompt in prompts(5, shared=30)]
+            for version in ("1", "2"):
+                await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
+                if way == "load_state":
+                    await engine.load_state(models[version].state_dict(), version)
+                else:
+                    await engine.update(version, lambda version=version: copy_into(model, models[version]))  # type: ignore[misc]
+            assert engine.version == "2"
+            return await asyncio.gather(*asked)
+
+    counted = Counted(45, 110)
+    models = {version: qwen(int(version)) for version in ("0", "1", "2")}
+    model = qwen(0)
+    samples = asyncio.run(play())
+    assert max(error_of(sampled, models) for sampled in samples) < 1e-4
+    seen = [tuple(version for version, _, _ in sampled.versions) for sampled in samples]
+    assert any(len(versions) > 1 for versions in seen), seen
+    for sampled in samples:
+        assert [start for _, start, _ in sampled.versions][1:] == [end for _, _, end in sampled.versions][:-1]
+        assert (sampled.versions[0][1], sampled.versions[-1][2]) == (0, 60)
+
+
+def copy_into(model: Any, other: Any) -> None:
+    with torch.no_grad():
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            mine.copy_(theirs)
+
+
+def test_what_idle_slots_hold_is_forgotten_by_an_update() -> None:
+    async def play() -> None:
+        async with engine_on(model) as engine:
+            first = await engine.sample([1, 2, 3, 4, 5], Sampling(max_tokens=4, seed=0))
+            await engine.update("1", lambda: copy_into(model, models["1"]))
+            second = await engine.sample([*first.prompt_ids, *first.ids, 9], Sampling(max_tokens=4, seed=0))
+            assert engine.stats.kept_tokens == 0
+            assert second.versions == (("1", 0, 4),)
+            assert error_of(second, models) < 1e-4
+
+    models, model = {"1": qwen(1)}, qwen(0)
+    asyncio.run(play())
+
+
+def test_an_update_that_fails_is_the_callers_and_the_engine_goes_on() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("the trainer's own")
+
+    async def play() -> None:
+        async with engine_on(qwen()) as engine:
+            with pytest.raises(ZeroDivisionError, match="the trainer's own"):
+                await engine.update("1", broken)
+            with pytest.raises(ConfigError, match="no tensor 'nothing'"):
+                await engine.load_state({"nothing": torch.zeros(1)}, "1")
+            with pytest.raises(ConfigError, match="has shape"):
+                await engine.load_state({"model.norm.weight": torch.zeros(1)}, "1")
+            assert engine.version == "0"
+            assert (await engine.sample([1], Sampling(max_tokens=2))).versions == (("0", 0, 2),)
+
+    asyncio.run(play())
+
+
+def test_a_cancelled_request_frees_its_slot() -> None:
+    """With one slot, held by a request far longer than the test may take."""
+
+    async def play() -> None:
+        counted = Counted(3)
+        async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
+            endless = asyncio.create_task(engine.sample([1], Sampling(max_tokens=10**6, stop=NEVER)))
+            waiting = asyncio.create_task(engine.sample([2], Sampling(max_tokens=3)))
+            never_admitted = asyncio.create_task(engine.sample([3], Sampling(max_tokens=10**6)))
+            await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
+            never_admitted.cancel()
+            endless.cancel()
+            assert len((await waiting).ids) == 3
+            assert endless.cancelled()
+            assert never_admitted.cancelled()
+            assert engine.stats.requests == 1
+
+    asyncio.run(play())
+
+
+def test_a_long_prompt_does_not_hold_others_up() -> None:
+    """While a prompt of 2000 tokens is computed in chunks of 16, a short request is sampled to its end."""
+
+    async def play() -> None:
+        async with engine_on(qwen(max_position_embeddings=4096), slots=2, prefill_tokens=16) as engine:
+            long = asyncio.create_task(engine.sample([1, 2] * 1000, Sampling(max_tokens=1)))
+            await asyncio.sleep(0)
+            short = await engine.sample([3], Sampling(max_tokens=20))
+            assert len(short.ids) == 20
+            assert not long.done()
+            await long
+
+    asyncio.run(play())
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    async def play() -> None:
+        counted, forever = Counted(3), Sampling(max_tokens=10**6, stop=NEVER)
+        async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
+            tasks = [asyncio.create_task(engine.sample([1], forever)) for _ in range(2)]
+            await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [str(answer) for answer in answers] == ["embedded engine: it is closed"] * 2
+        assert {type(answer) for answer in answers} == {PolicyInfraError}
+        with pytest.raises(PolicyInfraError, match="closed"):
+            await engine.sample([1], Sampling())
+        with pytest.raises(PolicyInfraError, match="closed"):
+            await engine.update("1")
+
+    asyncio.run(play())
+    assert not [thread for thread in threading.enumerate() if thread.name == "gymcp-engine"]
+
+
+def test_a_forward_pass_that_fails_is_the_policys_failure_and_the_next_one_runs() -> None:
+    async def play() -> None:
+        async with engine_on(model) as engine:
+            broken = torch.zeros(3, 3)
+            weight = model.model.norm.weight.data
+            await engine.update("bad", lambda: setattr(model.model.norm.weight, "data", broken))
+            with pytest.raises(PolicyInfraError, match="forward pass failed"):
+                await engine.sample([1, 2, 3], Sampling(max_tokens=4))
+            await engine.update("good", lambda: setattr(model.model.norm.weight, "data", weight))
+            sampled = await engine.sample([1, 2, 3], Sampling(max_tokens=4))
+            assert error_of(sampled, {"good": model}) < 1e-4
+
+    model = qwen()
+    asyncio.run(play())
+
+
+def test_weights_that_are_not_numbers_are_the_policys_failure() -> None:
+    async def play() -> None:
+        async with engine_on(model) as engine:
+            await engine.update("7", lambda: model.model.norm.weight.data.fill_(torch.nan))
+            with pytest.raises(PolicyInfraError, match="weights 7: logits are not finite"):
+                await engine.sample([1, 2, 3], Sampling(max_tokens=4))
+
+    model = qwen()
+    asyncio.run(play())
+
+
+def test_requests_that_nobody_could_answer_are_refused() -> None:
+    async def play() -> None:
+        async with engine_on(qwen()) as engine:
+            for prompt, sampling, why in [
+                ([], Sampling(), "prompt is empty"),
+                ([VOCABULARY], Sampling(), "outside the model's vocabulary"),
+                ([-1], Sampling(), "outside the model's vocabulary"),
+                ([1], Sampling(stop=("x",)), "need a tokenizer"),
+                ([1], Sampling(top_p=2.0), "top_p is 2.0"),
+            ]:
+                with pytest.raises(ConfigError, match=why):
+                    await engine.sample(prompt, sampling)
+
+    asyncio.run(play())
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Any) -> None:
+    async def opened(model: Any, **more: Any) -> None:
+        async with open_engine(model, **{"slots": 1, **more}):
+            pass
+
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        (tmp_path / "nothing", {}, "no model in .*nothing"),
+        (qwen(), {"slots": 0}, "0 slots"),
+        (qwen(), {"device": "cuda"}, "the model is on cpu, not on cuda"),
+        (qwen(), {"options": EngineOptions(max_context=257)}, "made for 2 to 256"),
+    ]
+    for model, more, why in wrong:
+        with pytest.raises(ConfigError, match=why):
+            asyncio.run(opened(model, **more))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="cannot load"):
+        asyncio.run(opened(tmp_path))
+
+
+def test_a_folder_brings_its_tokenizer_and_stop_tokens(tmp_path: Any) -> None:
+    async def play() -> Sampled:
+        async with asyncio.timeout(WAIT_S), open_engine(make_tiny_model(tmp_path), slots=1, version="v7") as engine:
+            return await engine.sample([5, 6], Sampling(max_tokens=8, stop=("x",), seed=0))
+
+    assert asyncio.run(play()).versions[0][0] == "v7"
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
+def test_a_trainer_and_the_engine_share_adapters() -> None:
+    """A step of the optimizer over a peft model, given to the engine as an update, changes what is sampled."""
+
+    async def play() -> None:
+        async with engine_on(model) as engine:
+            first = await engine.sample([1, 2, 3], Sampling(max_tokens=6, seed=0))
+            assert error_of(first, {"0": model}) < 1e-4
+            optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+            model(input_ids=torch.tensor([[1, 2, 3]])).logits.square().mean().backward()
+            await engine.update("1", optimizer.step)
+            second = await engine.sample([1, 2, 3], Sampling(max_tokens=6, seed=0))
+            assert error_of(second, {"1": model}) < 1e-4
+            assert second.logprobs != first.logprobs
+
+    model: Any = get_peft_model(llama(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    asyncio.run(play())
