@@ -103,7 +103,7 @@ class Episode:
             action=action,
             state_key=self._state_key(),
             sampled=sampled,
-            valid=bool(action.tool_calls or action.text),
+            valid=action.is_usable,
             agent_s=agent_s,
         )
         self._agent_s += agent_s
@@ -170,6 +170,8 @@ class Episode:
             return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
         if self._tool_s >= self._limits.tool_s:
             return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
+        if call.problem:
+            return refuse(f"no tool call: {call.problem}")
         offered = [tool.name for tool in self.observation.tools]
         if call.name not in offered:
             return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")

@@ -29,6 +29,8 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Json] | str = field(default_factory=dict)
     """A mapping, or the raw text the model wrote where that is not a JSON object (answered with an error result)."""
+    problem: str = ""
+    """Why what the model wrote is no call at all: what it is answered with. Empty for a call that can be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,11 @@ class Action:
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """True where it says something, or makes a call that can be made."""
+        return any(not call.problem for call in self.tool_calls) if self.tool_calls else bool(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
