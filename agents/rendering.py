@@ -197,7 +197,7 @@ def _special(tokenizer: Any) -> list[str]:
 
 
 def function(tool: Tool, clean: Callable[[str], str] = str) -> dict[str, Json]:
-    """As chat templates and endpoints take a tool: the schema's keys are sorted, so that equal tools are equal texts."""
+    """As chat templates and endpoints take a tool; keys of its schema are sorted: equal tools are equal texts."""
     schema = tool.input_schema or {"type": "object", "properties": {}}
     described = {"name": clean(tool.name), "description": clean(tool.description), "parameters": _sorted(schema, clean)}
     return {"type": "function", "function": described}

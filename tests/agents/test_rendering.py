@@ -68,10 +68,10 @@ def test_every_prompt_begins_with_the_one_before_and_what_was_drawn(
     context = Context(writes, system)
     context.see(Observation(messages=user(first), tools=TOOLS))
     before: list[int] = []
-    for number, (drawn, ended, count, texts) in enumerate(turns):
+    for number, (ids, ended, count, texts) in enumerate(turns):
         assert context.ids[: len(before)] == before
-        drawn = [id for id in drawn if id not in writes.end_ids]
         ends = sorted(writes.end_ids)
+        drawn = [id for id in ids if id not in ends]
         drawn += {"end": ends[:1], "length": [], "other end": ends[-1:]}[ended]
         calls = [ToolCall(id=f"call{number:02d}{n:03d}", name="pay") for n in range(count)]
         context.draw(drawn, calls)
