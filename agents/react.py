@@ -27,7 +27,7 @@ Overflow = Literal["stop", "drop"]
 
 LEAST_ANSWER = 32
 """Tokens that must be left of the context for an answer."""
-KEPT = 0.75
+KEPT = 0.5
 """Share of the context that is filled again after old results were dropped: not every turn opens a new one."""
 EMPTY = "the answer is empty: say something, or call a tool"
 
