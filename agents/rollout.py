@@ -13,7 +13,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.types import Json, Outcome, Task, Trajectory
+from gymcp.types import GiveUp, Json, Outcome, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +91,14 @@ async def _play(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job:
         while True:
             asked = time.perf_counter()
             try:
-                action = await agent.act(episode.observation)
+                decided = await agent.act(episode.observation)
             except PolicyInfraError:
                 raise
             except Exception as error:
                 raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error
-            transition = await episode.step(action, agent_s=time.perf_counter() - asked)
+            if isinstance(decided, GiveUp):
+                await episode.give_up(decided)
+                return
+            transition = await episode.step(decided, agent_s=time.perf_counter() - asked)
             if transition.terminated or transition.truncated:
                 return

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import hashlib
+import math
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
@@ -17,11 +19,24 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.protocols import AgentFactory
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Outcome, Suite, Task, Trajectory
 
 MAX_RESUMES = 3
 """A job is tried again while fewer than this many times `Schedule.max_attempts` of its attempts were lost."""
+
+
+REACT = "react"
+AGENTS = (*SCRIPTED, REACT)
+
+
+class Ended(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    OUT_OF_MONEY = "out of money"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +51,8 @@ class Plan:
     """At most this many tasks, evenly spread over the suite; 0: all."""
     trials: int = 1
     seed: int = 0
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    """What else the agent's scores depend on: its policy, sampling, budgets."""
 
     def config(self, env: LoadedEnv, source: str) -> dict[str, Json]:
         """What `run.json` records and a resumed run must agree with; `source` names the environment from anywhere."""
@@ -53,13 +70,14 @@ class Plan:
             "limit": self.limit,
             "trials": self.trials,
             "seed": self.seed,
+            **self.settings,
         }
 
 
 def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
     """The tasks of the plan that its agent can play. Raises ConfigError where there are none."""
-    if plan.agent not in SCRIPTED:
-        raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(SCRIPTED)}")
+    if plan.agent not in AGENTS:
+        raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(AGENTS)}")
     matching = [task for task in suite.tasks if fnmatch.fnmatchcase(task.id, plan.tasks)]
     if not matching:
         some = ", ".join(task.id for task in suite.tasks[:3])
@@ -88,27 +106,46 @@ def run_plan(
     schedule: Schedule,
     on_start: Callable[[int], None] = lambda total: None,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
-) -> bool:
-    """Runs what the store does not hold yet; False where it was interrupted (SIGINT, SIGTERM), nothing being lost.
+    *,
+    make_agent: AgentFactory | None = None,
+    runner: asyncio.Runner | None = None,
+) -> Ended:
+    """Runs what the store does not hold yet; nothing is lost where it was interrupted (SIGINT, SIGTERM).
 
     What a grader had failed on is graded again from the record. What the harness lost is tried again while fewer than
     `MAX_RESUMES` times ``schedule.max_attempts`` attempts of it were lost; what was cancelled, always.
     `on_start` is told how many episodes there are to run; `on_episode` gets each that will not be tried again.
+    `make_agent` is needed for an agent with a model, and `runner` where the model lives on an event loop already.
     """
+    if make_agent is None:
+        make_agent = SCRIPTED[plan.agent]
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
     for _ in grade_again(env, store, failed):
         pass
-    cap = MAX_RESUMES * schedule.max_attempts
-    done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
-    jobs = [job for job in jobs_of(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
+    jobs = jobs_to_run(env, plan, store, schedule)
     on_start(len(jobs))
+    spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
 
     def keep(rollout: Rollout, last: bool) -> None:
+        nonlocal spent
+        spent += rollout.trajectory.usage.cost
         store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags)
         if last:
             on_episode(rollout.trajectory)
 
-    return run_until_signalled(run_jobs(env, sandbox, SCRIPTED[plan.agent], jobs, schedule, keep))
+    def may_start() -> bool:
+        return schedule.max_cost is None or spent < schedule.max_cost
+
+    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, keep, may_start), runner):
+        return Ended.INTERRUPTED
+    return Ended.FINISHED if may_start() or not jobs_to_run(env, plan, store, schedule) else Ended.OUT_OF_MONEY
+
+
+def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Schedule) -> list[Job]:
+    """The jobs of the plan that the store does not hold, or lost often enough."""
+    cap = MAX_RESUMES * schedule.max_attempts
+    done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
+    return [job for job in jobs_of(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
 
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:
@@ -131,8 +168,11 @@ def grade_again(
         yield row, graded
 
 
-def run_until_signalled(work: Coroutine[None, None, None]) -> bool:
-    """Runs `work` to its end; a SIGINT or SIGTERM cancels it, waits for what it does then, and gives False."""
+def run_until_signalled(work: Coroutine[None, None, None], runner: asyncio.Runner | None = None) -> bool:
+    """Runs `work` to its end; a SIGINT or SIGTERM cancels it, waits for what it does then, and gives False.
+
+    On the runner's event loop where there is one, else on its own.
+    """
 
     async def main() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
@@ -145,7 +185,7 @@ def run_until_signalled(work: Coroutine[None, None, None]) -> bool:
                 loop.remove_signal_handler(name)
 
     try:
-        asyncio.run(main())
+        runner.run(main()) if runner else asyncio.run(main())
     except asyncio.CancelledError:
         return False
     return True

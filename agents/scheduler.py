@@ -24,6 +24,8 @@ class Schedule:
     """For a whole episode; the backstop behind the bounds of every single wait."""
     max_attempts: int = 3
     """Of one job whose harness failed. What the model did wrong is never tried again."""
+    max_cost: float | None = None
+    """Money for the whole run, resumed or not: once it is spent no episode starts, and those under way end."""
 
 
 async def run_jobs(
@@ -33,8 +35,11 @@ async def run_jobs(
     jobs: Iterable[Job],
     schedule: Schedule,
     on_rollout: Callable[[Rollout, bool], None],
+    may_start: Callable[[], bool] = lambda: True,
 ) -> None:
     """Runs the jobs, `concurrency` at a time; `on_rollout` gets every attempt, and whether it was the job's last.
+
+    `may_start` is asked before every attempt: where it says no, the rest stays undone.
 
     An infrastructure failure is tried again until `max_attempts`. When cancelled, hands over what the running episodes
     have done so far, waits until their servers are gone, and raises CancelledError.
@@ -43,7 +48,7 @@ async def run_jobs(
     stopping = False
 
     async def work() -> None:
-        while waiting and not stopping:
+        while waiting and not stopping and may_start():
             job = waiting.popleft()
             for attempt in range(schedule.max_attempts):
                 if attempt:
@@ -51,7 +56,7 @@ async def run_jobs(
                 done = await rollout(env, sandbox, make_agent, job, timeout_s=schedule.episode_timeout_s)
                 last = not done.trajectory.outcome.is_infra or attempt + 1 == schedule.max_attempts
                 on_rollout(done, last)
-                if last or stopping:
+                if last or stopping or not may_start():
                     break
 
     async with warmed(sandbox) as sandbox:  # noqa: PLR1704

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.arguments import check_arguments
 from gymcp.envs.baselines import check_baseline
+from gymcp.envs.bill import Bill, by_tool
 from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
@@ -20,12 +22,13 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import (
     Action,
+    Decision,
     EpisodeLimits,
+    GiveUp,
     Json,
     Message,
     Observation,
     Outcome,
-    Sampled,
     Step,
     Task,
     ToolCall,
@@ -66,6 +69,7 @@ class Episode:
         self._agent_s = 0.0
         self._tool_s = 0.0
         self._history = ""
+        self._bill = Bill()
         self._graded: Trajectory | None = None
         self._broken: EnvInfraError | None = None
         """What every step raises, once a server is lost."""
@@ -87,23 +91,25 @@ class Episode:
         first = await self._user.reply("")
         self.observation = self._observe((first,) if first else ())
 
-    async def step(self, action: Action, *, agent_s: float = 0.0, sampled: Sampled | None = None) -> Transition:
+    async def step(self, action: Action | Decision, *, agent_s: float = 0.0) -> Transition:
         """Executes the calls in order; without calls, ends the user turn.
 
         `agent_s`: seconds the agent took to decide, charged to its budget. What a tool or the agent does wrong is an
         observation. Raises EnvInfraError where a server is lost, and then in every later step, or after the end.
         """
-        if self._broken is not None:
-            raise self._broken
-        if self._graded is not None:
-            raise EnvInfraError(f"environment '{self._spec.name}': step after the episode ended; reset first")
+        self._check_live()
+        sampled = None
+        if isinstance(action, Decision):
+            sampled = action.sampled
+            self._bill.add(action)
+            action = action.action
         begun = Step(
             turn=self._turn,
             observation=self.observation,
             action=action,
             state_key=self._state_key(),
             sampled=sampled,
-            valid=bool(action.tool_calls or action.text),
+            valid=action.is_usable,
             agent_s=agent_s,
         )
         self._agent_s += agent_s
@@ -120,10 +126,29 @@ class Episode:
             self._steps.append(ended)
         terminated = not await self._answer(action, results)
         spent = None if terminated else spent
-        reward = self._grade(spent) if terminated or spent else 0.0
+        outcome = Outcome.BUDGET_EXHAUSTED if spent else Outcome.SCORED
+        reward = self._grade(outcome, spent or "") if terminated or spent else 0.0
         return Transition(
             observation=self.observation, reward=reward, terminated=terminated, truncated=spent is not None
         )
+
+    async def give_up(self, end: GiveUp) -> Transition:
+        """Ends the episode where it is, as the agent wants: out of budget, or an agent error. Raises EnvInfraError."""
+        self._check_live()
+        try:
+            await self._world.update()
+            await self._world.confirm()
+        except EnvInfraError as error:
+            self._broken = error
+            raise
+        reward = self._grade(end.outcome, end.reason)
+        return Transition(observation=self.observation, reward=reward, terminated=False, truncated=True)
+
+    def _check_live(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._graded is not None:
+            raise EnvInfraError(f"environment '{self._spec.name}': step after the episode ended; reset first")
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
         """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
@@ -170,6 +195,8 @@ class Episode:
             return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
         if self._tool_s >= self._limits.tool_s:
             return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
+        if call.problem:
+            return refuse(f"no tool call: {call.problem}")
         offered = [tool.name for tool in self.observation.tools]
         if call.name not in offered:
             return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")
@@ -205,15 +232,18 @@ class Episode:
             return f"{limits.tool_s:g} s of the tools' time"
         return None
 
-    def _grade(self, spent: str | None) -> float:
+    def _grade(self, outcome: Outcome, why: str) -> float:
         started = time.perf_counter()
-        record = self.record(Outcome.BUDGET_EXHAUSTED if spent else Outcome.SCORED)
-        graded = apply_grader(self._spec.grade, self.task, record, self.states.__getitem__)
+        graded = apply_grader(self._spec.grade, self.task, self.record(outcome, why), self.states.__getitem__)
         reward = graded.score or 0.0
+        steps = graded.steps
+        if outcome is Outcome.BUDGET_EXHAUSTED:
+            why = f"out of budget ({why})"
+        reasons = dict.fromkeys(reason for reason in (why, graded.reason, *self._bill.notes) if reason)
         self._graded = replace(
             graded,
-            steps=(*graded.steps[:-1], replace(graded.steps[-1], reward=reward)),
-            reason=f"out of budget ({spent}); {graded.reason}" if spent else graded.reason,
+            steps=(*steps[:-1], replace(steps[-1], reward=reward)) if steps else (),
+            reason="; ".join(reasons),
             usage=replace(graded.usage, grading_s=time.perf_counter() - started),
         )
         return reward
@@ -256,11 +286,15 @@ class Episode:
             usage=Usage(
                 tool_calls=len(results),
                 tool_errors=sum(result.is_error for result in results),
-                cost=sum(result.cost for result in results),
+                prompt_tokens=self._bill.prompt_tokens,
+                completion_tokens=self._bill.completion_tokens,
+                cost=math.fsum([self._bill.cost, *(result.cost for result in results)]),
                 wall_s=self._reset_s + time.perf_counter() - self._started,
                 reset_s=self._reset_s,
                 agent_s=self._agent_s,
                 tool_s=sum(result.seconds for result in results),
+                tools=by_tool(self._steps),
+                models={name: dict(entry) for name, entry in self._bill.models.items()},
             ),
         )
 

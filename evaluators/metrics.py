@@ -39,6 +39,17 @@ class PassK:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+    """Of tools and models together."""
+    tools: Mapping[str, Mapping[str, float]]
+    """As in `Usage`, summed."""
+    models: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     overall: Rate
     mean_score: float | None
@@ -56,13 +67,16 @@ class Summary:
     """By tag: first tags first, as they are the most important, in the order of first appearance."""
     components: Mapping[str, float]
     """Mean of each over the scored episodes that have it."""
+    spent: Spending
+    """By every attempt, replaced ones too: they were paid for."""
     pass_k: tuple[PassK, ...]
     """For k = 1 up to the most trials that any task has; empty where no task has more than one."""
 
 
 def summarise(rows: Iterable[EpisodeRow]) -> Summary:
-    """The numbers of a run. Attempts that a later one replaced do not count."""
-    counted = [row for row in rows if row.latest]
+    """The numbers of a run. Attempts that a later one replaced do not count, but what they cost does."""
+    attempts = list(rows)
+    counted = [row for row in attempts if row.latest]
     scored = [row for row in counted if row.score is not None]
     outcomes = Counter(row.outcome for row in counted)
     scores = _by_task((row.task, row.score) for row in scored if row.score is not None)
@@ -79,8 +93,27 @@ def summarise(rows: Iterable[EpisodeRow]) -> Summary:
         episode_s=math.fsum(row.usage.wall_s for row in counted),
         breakdown=_breakdown(counted),
         components=_components(scored),
+        spent=_spending(attempts),
         pass_k=_pass_k(scored),
     )
+
+
+def _spending(rows: Sequence[EpisodeRow]) -> Spending:
+    return Spending(
+        prompt_tokens=sum(row.usage.prompt_tokens for row in rows),
+        completion_tokens=sum(row.usage.completion_tokens for row in rows),
+        cost=math.fsum(row.usage.cost for row in rows),
+        tools=_summed(row.usage.tools for row in rows),
+        models=_summed(row.usage.models for row in rows),
+    )
+
+
+def _summed(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+    found: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, figures in part.items():
+            found.setdefault(name, Counter()).update(figures)
+    return {name: dict(found[name]) for name in sorted(found)}
 
 
 def rate(rows: Sequence[EpisodeRow]) -> Rate:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gymcp.evaluators.metrics import Rate, Summary
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.statistics import Interval
@@ -36,7 +38,16 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[s
         "components": dict(summary.components),
         "coverage": summary.overall.coverage,
         "lost": _lost(rows),
+        "prompt_tokens": summary.spent.prompt_tokens,
+        "completion_tokens": summary.spent.completion_tokens,
+        "cost": round(summary.spent.cost, 6),
+        "tools": {name: _rounded(figures) for name, figures in summary.spent.tools.items()},
+        "models": {name: _rounded(figures) for name, figures in summary.spent.models.items()},
     }
+
+
+def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in figures.items()}
 
 
 def _lost(rows: list[EpisodeRow]) -> dict[str, str]:

@@ -24,8 +24,9 @@ def write_report(folder: Path) -> dict[str, Json]:
     """
     run = open_run(folder)
     with TrajectoryStore.open(folder) as store:
-        rows = store.summaries()
-    summary = summarise(rows)
+        attempts = store.summaries(latest=False)
+    rows = [row for row in attempts if row.latest]
+    summary = summarise(attempts)
     found = summary_object(run, rows, summary)
     try:
         write_atomically(folder / SUMMARY_FILE, json.dumps(found, indent=2).encode() + b"\n")

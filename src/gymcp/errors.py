@@ -16,6 +16,8 @@
     │   ├── DirtyReset          a fresh world is not the one its task has always started from
     │   └── SnapshotError       a world cannot be copied, or its copy is not the same world
     ├── PolicyInfraError        the policy's server could not be reached: the episode has no score
+    │   ├── PolicyRefused       it was reached and will not serve us: wrong key, no such model, a bad request
+    │   └── PromptTooLong       the prompt is longer than the model's context
     └── GraderError             the grader raised: the episode can be graded again
 
 A tool that fails is not an exception: it is a `ToolResult` with ``is_error=True`` that the agent sees.
@@ -85,6 +87,14 @@ class SnapshotError(EnvInfraError):
 
 class PolicyInfraError(GymcpError):
     """The policy's server could not be reached; the episode's outcome is ``policy_infra``."""
+
+
+class PolicyRefused(PolicyInfraError):
+    """The policy's server will not answer this request, however often it is asked."""
+
+
+class PromptTooLong(PolicyInfraError):
+    """The prompt is longer than the model's context; an agent shortens it or stops."""
 
 
 class GraderError(GymcpError):

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from gymcp.types import (
     Action,
+    Decision,
+    GiveUp,
     Json,
     Message,
     Observation,
@@ -36,7 +38,9 @@ class Grader(Protocol):
 class Agent(Protocol):
     """Lives for one episode."""
 
-    async def act(self, observation: Observation) -> Action: ...
+    async def act(self, observation: Observation) -> Action | Decision | GiveUp:
+        """Raises PolicyInfraError where its model cannot be reached."""
+        ...
 
 
 class AgentFactory(Protocol):
@@ -57,13 +61,20 @@ class Policy(Protocol):
     """A language model, tokens in and tokens out. What it knows of an earlier prompt it may keep: prompts only grow."""
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """Raises PolicyInfraError where the engine fails, never for what the model says."""
+        """Raises PolicyInfraError where the engine fails, never for what the model says.
+
+        `PromptTooLong` where the prompt leaves no room in the context; fewer than ``sampling.max_tokens`` tokens where
+        it leaves less, with ``finish="length"``.
+        """
         ...
 
 
 class ChatPolicy(Protocol):
     """A language model behind a chat endpoint: no tokens, so nothing to train on."""
 
-    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Action:
-        """Raises PolicyInfraError where the endpoint fails, never for what the model says."""
+    async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+        """Raises PolicyInfraError where the endpoint fails, never for what the model says.
+
+        `PromptTooLong` where the endpoint says that the prompt is longer than the context.
+        """
         ...

@@ -29,6 +29,8 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Json] | str = field(default_factory=dict)
     """A mapping, or the raw text the model wrote where that is not a JSON object (answered with an error result)."""
+    problem: str = ""
+    """Why what the model wrote is no call at all: what it is answered with. Empty for a call that can be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,11 @@ class Action:
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """True where it says something, or makes a call that can be made."""
+        return any(not call.problem for call in self.tool_calls) if self.tool_calls else bool(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,38 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What one decision took of a model."""
+
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    """0 where the model has no known price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An action, and where it came from. Agents without a model give the bare `Action`."""
+
+    action: Action
+    sampled: Sampled | None = None
+    """None where the model's tokens are not known: nothing to train on."""
+    spent: Spent | None = None
+    note: str = ""
+    """What the episode's reason must say, such as that the context was shortened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveUp:
+    """The agent goes no further: the episode ends here."""
+
+    outcome: Outcome
+    """``budget_exhausted``, graded as it stands, or ``agent_error``, which is 0."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     call_id: str
     content: str
@@ -238,6 +277,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+    """Of tools and models together."""
     started_at: float = 0.0
     """Unix time."""
     wall_s: float = 0.0
@@ -245,6 +285,10 @@ class Usage:
     agent_s: float = 0.0
     tool_s: float = 0.0
     grading_s: float = 0.0
+    tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By tool: ``calls``, ``errors``, ``seconds``, ``cost``."""
+    models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By model: ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

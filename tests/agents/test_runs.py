@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from gymcp.agents.runs import Plan, jobs_of, run_plan, select_tasks
+from gymcp.agents.runs import Ended, Plan, jobs_of, run_plan, select_tasks
 from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -28,7 +28,8 @@ def run(env: LoadedEnv, plan: Plan, folder: Path, **schedule: float) -> list[Tra
     folder.mkdir(exist_ok=True)
     with TrajectoryStore.open(folder, write=True) as store:
         settings = Schedule(**schedule)  # type: ignore[arg-type]
-        assert run_plan(env, get_sandbox("bwrap"), plan, store, settings, on_episode=ended.append)
+        how = run_plan(env, get_sandbox("bwrap"), plan, store, settings, on_episode=ended.append)
+        assert how is Ended.FINISHED
     return ended
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import sys
 from datetime import datetime
@@ -11,10 +13,14 @@ from typing import Annotated
 
 import typer
 
-from gymcp.agents.runs import Plan, run_plan, select_tasks
+from gymcp.agents.budgets import Budget
+from gymcp.agents.policy_specs import FORMS
+from gymcp.agents.runs import AGENTS, REACT, Ended, Plan, run_plan, select_tasks
 from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.tool_formats import FORMATS
 from gymcp.cli.output import print_json, print_summary
+from gymcp.cli.policy import opened, plan_policy
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.spec import LoadedEnv, load_env
@@ -24,15 +30,18 @@ from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Sampling
 
 BUSY_TIMEOUT_S = 5.0
 LOST_TO_INFRA = 3
+OUT_OF_MONEY = 4
 INTERRUPTED = 130
+REACT_PANEL = "Agent react"
 
 
 def command(
     env: Annotated[str, typer.Argument(help="A catalog name (see `gymcp suites`) or the path of an environment file.")],
-    agent: Annotated[str, typer.Option(help=f"One of {', '.join(SCRIPTED)}.")] = "oracle",
+    agent: Annotated[str, typer.Option(help=f"One of {', '.join(AGENTS)}.")] = "oracle",
     sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
     tasks: Annotated[str, typer.Option(help="Glob over task ids.")] = "*",
     limit: Annotated[int, typer.Option(min=0, help="At most this many tasks, evenly spread; 0: all.")] = 0,
@@ -42,37 +51,129 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    policy: Annotated[
+        str | None, typer.Option(help=f"The model of agent react: {FORMS}.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0: the likeliest, always.", rich_help_panel=REACT_PANEL)] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Share of the likeliest.", rich_help_panel=REACT_PANEL)] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Number of the likeliest; 0: all.", rich_help_panel=REACT_PANEL)] = 0,
+    max_tokens: Annotated[int, typer.Option(help="In one answer.", rich_help_panel=REACT_PANEL)] = 512,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Text that ends an answer.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    max_turns: Annotated[int | None, typer.Option(help="Answers in an episode.", rich_help_panel=REACT_PANEL)] = None,
+    max_episode_tokens: Annotated[
+        int | None, typer.Option(help="Drawn in an episode.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    max_episode_seconds: Annotated[
+        float | None, typer.Option(help="Of the model's time in an episode.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    max_episode_cost: Annotated[
+        float | None, typer.Option(help="Money for the model in an episode.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Money for the run; then no episode starts.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="TOML with prices per million tokens.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    overflow: Annotated[
+        str, typer.Option(help="When the context is full: stop, or drop old results.", rich_help_panel=REACT_PANEL)
+    ] = "stop",
+    system: Annotated[Path | None, typer.Option(help="File with a system prompt.", rich_help_panel=REACT_PANEL)] = None,
+    tool_calls: Annotated[
+        str, typer.Option(help="Of an endpoint: native, or text.", rich_help_panel=REACT_PANEL)
+    ] = "native",
+    tool_format: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(FORMATS)} or transformers; default: by template.", rich_help_panel=REACT_PANEL),
+    ] = None,
+    key_env: Annotated[
+        str, typer.Option(help="Variable that holds an endpoint's key.", rich_help_panel=REACT_PANEL)
+    ] = "OPENAI_API_KEY",
+    requests_per_minute: Annotated[
+        float | None, typer.Option(help="To an endpoint, at most.", rich_help_panel=REACT_PANEL)
+    ] = None,
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds for one answer of an endpoint.", rich_help_panel=REACT_PANEL)
+    ] = 120.0,
+    slots: Annotated[
+        int, typer.Option(min=1, help="Answers a local model draws at a time.", rich_help_panel=REACT_PANEL)
+    ] = 16,
+    device: Annotated[
+        str | None, typer.Option(help="Of a local model, such as cpu or cuda.", rich_help_panel=REACT_PANEL)
+    ] = None,
 ) -> None:
     """Run an agent on the tasks of an environment.
 
     Exit code: 0 when every episode was scored, 3 when some were lost to infrastructure, 2 for a usage error,
-    130 when interrupted (continue with --resume).
+    4 when --max-cost was reached and 130 when interrupted (continue either with --resume).
     """
     if resume and out is None:
         raise ConfigError("--resume: which run? name its folder with --out")
-    plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed)
-    if agent not in SCRIPTED:
-        raise ConfigError(f"no agent '{agent}'; have {', '.join(SCRIPTED)}")
+    if agent not in AGENTS:
+        raise ConfigError(f"no agent '{agent}'; have {', '.join(AGENTS)}")
+    if max_cost is not None and not max_cost > 0:
+        raise ConfigError(f"--max-cost: must be more than 0, not {max_cost}")
+    played = None
+    if agent == REACT:
+        played = plan_policy(
+            policy,
+            sampling=Sampling(
+                max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ())
+            ),
+            budget=Budget(
+                turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost
+            ),
+            overflow=overflow,
+            tool_calls=tool_calls,
+            tool_format=tool_format,
+            system=system,
+            prices=prices,
+            key_env=key_env,
+            requests_per_minute=requests_per_minute,
+            timeout_s=request_timeout,
+            slots=slots,
+            device=device,
+        )
+    elif policy is not None:
+        raise ConfigError(f"--policy: agent '{agent}' has no model; --agent react has")
+    settings = played.config() if played else {}
+    plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
     check_images(wall, [server.image for server in loaded.servers])
-    select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
-    folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
+    selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     remove_leftovers(find_leftovers())
     config = plan.config(loaded, source_of(env))
-    with create_run(folder, config, seeds=[seed], versions=_versions(wall, loaded), resume=resume):
+    schedule = Schedule(concurrency=concurrency, max_cost=max_cost)
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        make_agent = stack.enter_context(opened(runner, played, loaded, wall, selected)) if played else SCRIPTED[agent]
+        folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
+        stack.enter_context(create_run(folder, config, seeds=[seed], versions=_versions(wall, loaded), resume=resume))
         # no episode goes on while one is written: what waits for a lock longer than this ends the run, to be resumed
         store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
         with store, Progress(f"{loaded.spec.name} · {agent}") as progress:
-            finished = run_plan(
-                loaded, wall, plan, store, Schedule(concurrency=concurrency), progress.start, progress.advance
+            ended = run_plan(
+                loaded,
+                wall,
+                plan,
+                store,
+                schedule,
+                progress.start,
+                progress.advance,
+                make_agent=make_agent,
+                runner=runner,
             )
         summary = write_report(folder)
     print_json(summary) if as_json else print_summary(summary)
-    if not finished:
-        print(f"gymcp: interrupted; to go on, type the same command with: --out {folder} --resume", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+    if ended is not Ended.FINISHED:
+        why = "interrupted" if ended is Ended.INTERRUPTED else f"--max-cost {max_cost:g} is spent"
+        more = "" if ended is Ended.INTERRUPTED else ", and a higher --max-cost"
+        print(f"gymcp: {why}; to go on, type the same command with: --out {folder} --resume{more}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED if ended is Ended.INTERRUPTED else OUT_OF_MONEY)
     if summary["scored"] < summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
 

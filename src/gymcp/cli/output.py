@@ -35,6 +35,9 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     console.print(table)
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
     console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {summary['wall_s']:.0f} s")
+    if summary.get("models"):
+        tokens = f"{summary['prompt_tokens']:,} tokens read, {summary['completion_tokens']:,} written"
+        console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)
     for name, reason in summary.get("lost", {}).items():
         console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
     for name, value in summary.get("components", {}).items():

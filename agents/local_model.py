@@ -1,0 +1,47 @@
+"""What a model's folder must hold to be talked to: a config and a tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoTokenizer
+
+from gymcp.errors import ConfigError
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
+
+
+def context_of(folder: Path, who: str) -> int:
+    """How many tokens the model takes. Raises ConfigError where the folder holds no model."""
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{who}: {folder} is no model's folder: it has no config.json")
+    try:
+        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{who}: its config.json cannot be read: {error}") from error
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(context, int) or context < 1:
+        raise ConfigError(f"{who}: its config.json does not say how long its context is (max_position_embeddings)")
+    return context
+
+
+def load_tokenizer(folder: Path, who: str) -> tuple[Any, list[int]]:
+    """The tokenizer, and the tokens that end an answer beside its own. Raises ConfigError where there is none."""
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise ConfigError(f"{who}: {folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the boundary to whatever a tokenizer's files may hold
+        raise ConfigError(f"{who}: its tokenizer cannot be loaded: {type(error).__name__}: {error}") from error
+    return tokenizer, _end_ids(folder)
+
+
+def _end_ids(folder: Path) -> list[int]:
+    """What generation_config.json says."""
+    try:
+        found = json.loads((folder / "generation_config.json").read_text()).get("eos_token_id")
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [id for id in (found if isinstance(found, list) else [found]) if isinstance(id, int)]

@@ -1,0 +1,128 @@
+"""Policies by name, as the command line takes them: ``tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from gymcp.agents.openai import Endpoint, open_endpoint
+from gymcp.agents.parsing import choose_format
+from gymcp.agents.prices import Price
+from gymcp.agents.react import ChatModel, Model, TokenModel
+from gymcp.agents.rendering import Renderer
+from gymcp.agents.templated import Templated
+from gymcp.errors import ConfigError
+
+FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+Kind = Literal["tiny", "local", "vllm", "openai"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySpec:
+    kind: Kind
+    model: str
+    """The style of a tiny model, the folder of a local one, else the name that the server knows."""
+    url: str = ""
+
+    @property
+    def who(self) -> str:
+        """How messages name it."""
+        return f"model '{self.model}'" + (f" at {self.url}" if self.url else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    slots: int = 16
+    """Samples that the embedded engine draws at a time."""
+    device: str | None = None
+    """Of the embedded engine; None: the accelerator where there is one."""
+    tool_format: str | None = None
+    """How a model that is sampled from writes calls; None: as its chat template shows."""
+    calls_as_text: bool = False
+    """True: an endpoint is not offered tools, they are described to it in words."""
+    key: str | None = field(default=None, repr=False)
+    requests_per_minute: float | None = None
+    concurrency: int = 256
+    timeout_s: float = 120.0
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+
+def parse_policy(text: str) -> PolicySpec:
+    """The policy that the text names. Raises ConfigError."""
+    kind, _, rest = text.partition(":")
+    if kind == "tiny":
+        return PolicySpec(kind="tiny", model=rest or "compact")
+    if kind == "local" and rest:
+        return PolicySpec(kind="local", model=rest)
+    if kind in ("vllm", "openai") and rest:
+        url, _, model = rest.partition("#")
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or not model:
+            raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT/v1#MODEL")
+        return PolicySpec(kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
+    raise ConfigError(f"no policy '{text}'; write {FORMS}")
+
+
+@contextlib.asynccontextmanager
+async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[Model]:
+    """The model, ready to be asked; what was started for it has ended on the way out. Raises ConfigError."""
+    price = options.prices.get(spec.model, Price())
+    async with contextlib.AsyncExitStack() as stack:
+        if spec.kind == "openai":
+            endpoint = Endpoint(
+                url=spec.url,
+                model=spec.model,
+                key=options.key,
+                price=price,
+                timeout_s=options.timeout_s,
+                requests_per_minute=options.requests_per_minute,
+                concurrency=options.concurrency,
+            )
+            policy = await stack.enter_async_context(open_endpoint(endpoint))
+            yield ChatModel(name=spec.model, policy=Templated(policy) if options.calls_as_text else policy)
+            return
+        if spec.kind == "vllm":
+            served = await stack.enter_async_context(_part("vllm", spec).open_vllm(spec.url, spec.model))
+            folder, context, sampler = Path(served.tokenizer_folder), served.context, served
+        else:
+            folder = _local_folder(spec, stack)
+            tokenizers = _part("local_model", spec)
+            context = tokenizers.context_of(folder, spec.who)
+            tokenizers.load_tokenizer(folder, spec.who)  # says what is missing before weights are loaded
+            sampler = await stack.enter_async_context(
+                _part("engine", spec).open_engine(folder, slots=options.slots, device=options.device)
+            )
+        tokenizer, end_ids = _part("local_model", spec).load_tokenizer(folder, spec.who)
+        yield TokenModel(
+            name=spec.model,
+            policy=sampler,
+            renderer=Renderer(tokenizer, spec.who, end_ids),
+            read=choose_format(options.tool_format, tokenizer, spec.who),
+            context=context,
+            price=price,
+        )
+
+
+def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
+    """Where the model lies; a tiny one is made, for as long as the stack lasts."""
+    if spec.kind == "local":
+        return Path(spec.model)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))
+    made: Path = _part("tiny_model", spec).make_tiny_model(folder, spec.model)
+    return made
+
+
+def _part(name: str, spec: PolicySpec) -> Any:
+    """A module of gymcp that needs the extra `train`: importing it takes seconds, so only who needs it does."""
+    try:
+        return importlib.import_module(f"gymcp.agents.{name}")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"policy '{spec.kind}' needs '{error.name}', which is not installed: pip install 'gymcp[train]'"
+        ) from error

@@ -1,0 +1,68 @@
+"""Before the first episode: one real call to every server, one real request to the model, every prompt measured.
+
+What would fail in every episode fails here, once, in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.world import Origin, open_world
+from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.session import ToolSession
+from gymcp.types import Message, Task, Tool, ToolCall
+
+CALL_TIMEOUT_S = 30.0
+
+
+async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[Tool, ...]:
+    """The tools of a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
+    async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
+        for session in world.sessions:
+            await _call_once(session)
+        withheld = task.withheld[0] if task.withheld else frozenset[str]()
+        return Toolbox(world.sessions, env.spec.tools).offered(withheld)
+
+
+async def _call_once(session: ToolSession) -> None:
+    """Any answer will do, an error too: the world is thrown away."""
+    if not session.tools:
+        raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")
+    tool = min(session.tools, key=lambda tool: (not tool.annotations.get("readOnlyHint"), tool.name))
+    await session.call(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
+
+
+async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
+    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer."""
+    first = [Message(role="user", content=prompt) for prompt in tasks[0].prompts[:1]]
+    system = [Message(role="system", content=settings.system)] if settings.system else []
+    try:
+        if isinstance(model, TokenModel):
+            _measure(model, settings, tasks, tools)
+            prompt = model.renderer.start(first, tools, settings.system)
+            await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
+        else:
+            await model.policy.chat([*system, *first], tools, replace(settings.sampling, max_tokens=16, seed=0))
+    except PromptTooLong as error:
+        raise ConfigError(f"{model.name}: the first prompt is longer than its context: {error}") from error
+    except PolicyRefused as error:
+        hint = "; if it cannot call tools itself: --tool-calls text" if "tool" in str(error).lower() else ""
+        raise ConfigError(f"{error}{hint}") from error
+    except PolicyInfraError as error:
+        raise ConfigError(f"the policy does not answer: {error}") from error
+
+
+def _measure(model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
+    for task in tasks:
+        first = [Message(role="user", content=prompt) for prompt in task.prompts[:1]]
+        size = len(model.renderer.start(first, tools, settings.system))
+        if size + LEAST_ANSWER > model.context:
+            raise ConfigError(
+                f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"
+                f" {len(tools)} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an answer"
+            )

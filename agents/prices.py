@@ -1,0 +1,56 @@
+"""What models cost, from a file the user keeps: prices change, and no list of ours would stay right."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.errors import ConfigError
+from gymcp.types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Money for a million tokens."""
+
+    prompt: float = 0.0
+    completion: float = 0.0
+    cached: float | None = None
+    """Prompt tokens the endpoint had kept; None: as any other."""
+
+    def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
+        """What a request costs; `cached_tokens` are part of the prompt's."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = prompt_tokens - cached_tokens
+        return (fresh * self.prompt + cached_tokens * cached + completion_tokens * self.completion) / 1e6
+
+
+def load_prices(file: Path) -> dict[str, Price]:
+    """By model, from TOML: ``[models."NAME"]`` with ``prompt``, ``completion`` and maybe ``cached``, per million.
+
+    Raises ConfigError.
+    """
+    who = f"prices {file}"
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{who}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{who}: not TOML: {error}") from error
+    models = found.get("models")
+    if not isinstance(models, dict):
+        raise ConfigError(f'{who}: has no prices; write [models."NAME"] with prompt and completion per million tokens')
+    return {name: _price(f"{who}: model '{name}'", entry) for name, entry in models.items()}
+
+
+def _price(who: str, entry: Json) -> Price:
+    known = ("prompt", "completion", "cached")
+    if not isinstance(entry, Mapping) or not {"prompt", "completion"} <= entry.keys() <= set(known):
+        raise ConfigError(f"{who}: needs prompt and completion, may have cached, and nothing else")
+    for key, value in entry.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{who}: {key} must be a number from 0, not {value!r}")
+    return Price(**entry)

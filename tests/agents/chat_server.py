@@ -1,0 +1,87 @@
+"""A real HTTP server on loopback that answers chat requests as a test wants, wrongly too."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    promised: int | None = None
+    """Bytes the header speaks of; None: as many as there are."""
+    silent: bool = False
+    """Close the connection without a word."""
+
+
+Answer = Callable[[int, dict[str, Any]], Reply]
+"""From the number of the request, from 0, and its body."""
+
+
+@dataclass(kw_only=True)
+class ChatServer:
+    url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+
+
+def says(text: str = "", *calls: tuple[str, str], prompt: int = 10, completion: int = 5) -> Reply:
+    """A chat completion: what it says, and calls as (name, arguments as JSON text)."""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls:
+        message["tool_calls"] = [
+            {"id": f"x{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for n, (name, arguments) in enumerate(calls)
+        ]
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return Reply(body=json.dumps({"choices": [{"message": message}], "usage": usage}).encode())
+
+
+@contextmanager
+def chat_server(answer: Answer) -> Iterator[ChatServer]:
+    """Serves until the context ends; every request and its key are kept."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            with lock:
+                number = len(served.requests)
+                served.requests.append(body)
+                served.keys.append(self.headers.get("authorization"))
+            reply = answer(number, body)
+            if reply.silent:
+                self.close_connection = True
+                return
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            size = len(reply.body) if reply.promised is None else reply.promised
+            self.send_header("content-length", str(size))
+            self.end_headers()
+            self.wfile.write(reply.body)
+            self.close_connection = size != len(reply.body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    served = ChatServer(url=f"http://127.0.0.1:{server.server_port}/v1")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        thread.join(timeout=10)
+        server.server_close()

@@ -1,0 +1,302 @@
+"""The react agent in real episodes: over tiny models that say anything, over an endpoint that says what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from chat_server import Answer, Reply, chat_server, says
+from generate_policy import GeneratePolicy, load
+
+from gymcp.agents.budgets import Budget
+from gymcp.agents.openai import Endpoint, Retries, open_endpoint
+from gymcp.agents.prices import Price
+from gymcp.agents.react import ChatModel, Model, ReactSettings, TokenModel, react
+from gymcp.agents.rollout import Job, rollout
+from gymcp.agents.tiny_model import STYLES, Style, TinySize, make_tiny_model
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.errors import ConfigError
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.store import TrajectoryStore
+from gymcp.types import EpisodeLimits, Message, Outcome, Sampled, Sampling, Suite, Trajectory
+
+BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
+TASK = BANK.suite.tasks[0]
+
+
+def play(model: Model, settings: ReactSettings, env: LoadedEnv = BANK, seed: int = 1) -> Trajectory:
+    job = Job(task=env.suite.tasks[0], trial=0, seed=seed)
+    return asyncio.run(rollout(env, get_sandbox("bwrap"), react(model, settings), job, timeout_s=120)).trajectory
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Style], Path]:
+    @cache
+    def made(style: Style) -> Path:
+        return make_tiny_model(tmp_path_factory.mktemp(style), style, size=TinySize(hidden=64, layers=2))
+
+    return made
+
+
+class Spelled(GeneratePolicy):
+    """Draws prepared texts instead: the tokenizer's own tokens, ended as its template does."""
+
+    def __init__(self, model: TokenModel, texts: Sequence[str]) -> None:
+        self._model = model
+        self._texts = list(texts)
+        self.sampling: list[Sampling] = []
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        self.sampling.append(sampling)
+        text = self._texts.pop(0)
+        ids = [*self._model.renderer.tokenizer.encode(text), min(self._model.renderer.end_ids)]
+        return Sampled(
+            prompt_ids=tuple(prompt_ids), ids=tuple(ids), logprobs=(0.0,) * len(ids), versions=(("0", 0, len(ids)),)
+        )
+
+
+def speaking(folder: Path, *texts: str) -> tuple[TokenModel, Spelled]:
+    model = load(folder)
+    policy = Spelled(model, texts)
+    return replace(model, policy=policy), policy
+
+
+FIVE = '{"source": "ann", "target": "bob", "amount": 5}'
+PAY: dict[Style, str] = {
+    "qwen": f'<tool_call>\n{{"name": "transfer", "arguments": {FIVE}}}\n</tool_call>',
+    "llama": f'{{"name": "transfer", "parameters": {FIVE}}}',
+    "compact": "<|c|>transfer<|v|>5<|v|>ann<|v|>bob",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_model_that_does_the_task_has_the_score(style: Style, folders: Callable[[Style], Path]) -> None:
+    model, _ = speaking(folders(style), PAY[style], "Bob has his money.")
+    found = play(replace(model, price=Price(prompt=1, completion=1000)), ReactSettings())
+    assert (found.outcome, found.score, found.reason) == (Outcome.SCORED, 1.0, found.reason)
+    first, second = found.steps
+    assert first.sampled is not None
+    assert second.sampled is not None
+    context = first.sampled.prompt_ids + first.sampled.ids
+    assert second.sampled.prompt_ids[: len(context)] == context
+    drawn = len(first.sampled.ids) + len(second.sampled.ids)
+    read = len(first.sampled.prompt_ids) + len(second.sampled.prompt_ids)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (read, drawn)
+    assert found.usage.cost == pytest.approx((read + 1000 * drawn) / 1e6)
+    assert found.usage.models["tiny"]["requests"] == 2
+    assert {name: use["calls"] for name, use in found.usage.tools.items()} == {"transfer": 1}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_model_that_says_anything_is_recorded_exactly(
+    style: Style, folders: Callable[[Style], Path], tmp_path: Path
+) -> None:
+    """Over several turns, each prompt holds the tokens before, and a plain forward pass gives the logprobs."""
+    model = load(folders(style))
+    settings = ReactSettings(sampling=Sampling(max_tokens=8), budget=Budget(turns=4))
+    env = replace(BANK, spec=replace(BANK.spec, user=lambda task: Talker()))
+    found = play(model, settings, env)
+    assert found.outcome is Outcome.BUDGET_EXHAUSTED
+    assert found.score is not None
+    assert "4 answers" in found.reason
+    assert len(found.steps) == 4
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(found, {})
+        assert store.load(found.id) == found
+    context: tuple[int, ...] = ()
+    for step in found.steps:
+        assert step.sampled is not None
+        assert step.sampled.prompt_ids[: len(context)] == context
+        context = step.sampled.prompt_ids + step.sampled.ids
+        whole: Any = model.policy
+        with torch.no_grad():
+            logits = whole.model(torch.tensor([context])).logits[0].float().log_softmax(-1)
+        start = len(step.sampled.prompt_ids)
+        plain = [float(logits[start + n - 1, id]) for n, id in enumerate(step.sampled.ids)]
+        assert step.sampled.logprobs == pytest.approx(plain, abs=1e-4)
+
+
+class Talker:
+    """A user who always has another question."""
+
+    async def reply(self, said: str) -> Message:
+        return Message(role="user", content="And then?")
+
+
+def test_the_same_seed_draws_the_same(folders: Callable[[Style], Path]) -> None:
+    model = load(folders("compact"))
+    settings = ReactSettings(sampling=Sampling(max_tokens=6), budget=Budget(turns=1))
+    one, two, other = (play(model, settings, seed=seed).steps[0].sampled for seed in (7, 7, 8))
+    assert one == two
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [
+        (Budget(turns=1), "1 answers"),
+        (Budget(tokens=10), "10 tokens"),
+        (Budget(cost=0.001), "0.001 of money"),
+    ],
+)
+def test_what_runs_out_ends_the_episode_and_it_is_graded(
+    budget: Budget, why: str, folders: Callable[[Style], Path]
+) -> None:
+    model, _ = speaking(folders("compact"), PAY["compact"], "Bob has his money.")
+    found = play(replace(model, price=Price(completion=1000)), ReactSettings(budget=budget))
+    assert (found.outcome, found.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
+    assert f"out of budget ({why}" in found.reason
+
+
+class Silent:
+    """Never answers."""
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_time_that_runs_out_ends_an_answer_under_way(folders: Callable[[Style], Path]) -> None:
+    model = replace(load(folders("compact")), policy=Silent())
+    found = play(model, ReactSettings(budget=Budget(seconds=0.05)))
+    assert (found.outcome, found.score, found.steps) == (Outcome.BUDGET_EXHAUSTED, 0.0, ())
+    assert "out of budget (0.05 s of the model's time)" in found.reason
+
+
+def test_an_answer_is_no_longer_than_the_budget(folders: Callable[[Style], Path]) -> None:
+    model, policy = speaking(folders("compact"), PAY["compact"], "Done.")
+    play(model, ReactSettings(sampling=Sampling(max_tokens=30), budget=Budget(tokens=20)))
+    first, second = policy.sampling
+    assert first.max_tokens == 20
+    assert second.max_tokens < 20
+    assert first.seed != second.seed
+
+
+def test_a_model_that_is_never_usable_is_an_agent_error(folders: Callable[[Style], Path]) -> None:
+    model, _ = speaking(folders("qwen"), "", "<think>hm", "<tool_call>pay!</tool_call>", "Done.")
+    found = play(model, ReactSettings())
+    assert (found.outcome, found.score) == (Outcome.AGENT_ERROR, 0.0)
+    assert "nothing usable in 3 answers one after another" in found.reason
+    assert [step.valid for step in found.steps] == [False] * 3
+    assert ["no tool call" in step.results[0].content for step in found.steps] == [True] * 3
+
+
+def test_a_model_that_comes_round_is_graded(folders: Callable[[Style], Path]) -> None:
+    model, _ = speaking(folders("compact"), "", "<|c|>", PAY["compact"], "Done.")
+    found = play(model, ReactSettings())
+    assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
+    assert [step.valid for step in found.steps] == [False, False, True, True]
+
+
+def small(tmp_path: Path, context: int) -> Path:
+    return make_tiny_model(tmp_path / "small", "compact", size=TinySize(context=context))
+
+
+LOOK = "<|c|>balance<|v|>ann"
+
+
+def test_a_full_context_ends_the_episode(tmp_path: Path) -> None:
+    model, _ = speaking(small(tmp_path, 128), PAY["compact"], *[LOOK] * 20)
+    found = play(model, ReactSettings(sampling=Sampling(max_tokens=16)))
+    assert (found.outcome, found.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
+    assert "out of budget (context: " in found.reason
+    assert "no room for an answer among 128" in found.reason
+
+
+class Library:
+    """Says more than a small context holds."""
+
+    def __init__(self, read: int) -> None:
+        self.read = read
+
+    def page(self) -> str:
+        """The next page."""
+        self.read += 1
+        return f"page {self.read}: " + "word " * 50
+
+
+def library(pages: int) -> LoadedEnv:
+    task = replace(TASK, initial_state={"read": 0}, target={"read": pages}, last_necessary=None, gold=())
+    suite = Suite(name="library", version="1", tasks=(task,))
+    server = native_server("library", Library)
+    return load_env(EnvSpec(name="library", servers=(server,), suite=suite, grade=final_state_equals()))
+
+
+def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
+    model, _ = speaking(small(tmp_path, 512), *["<|c|>page"] * 12, "Done.")
+    found = play(model, ReactSettings(overflow="drop", sampling=Sampling(max_tokens=32)), library(12))
+    assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
+    assert "old tool results were dropped" in found.reason
+    prompts = [step.sampled for step in found.steps if step.sampled]
+    grows = [b.prompt_ids[: len(a.prompt_ids + a.ids)] == a.prompt_ids + a.ids for a, b in pairwise(prompts)]
+    assert 1 <= grows.count(False) < len(grows) - 2
+    assert all(len(p.prompt_ids) + 32 <= 512 for p in prompts)
+    assert prompts[-1].prompt_ids[: len(prompts[0].prompt_ids)] == prompts[0].prompt_ids
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="budget of tokens: must be more than 0, not 0"):
+        Budget(tokens=0)
+
+
+def play_chat(
+    answer: Answer, settings: ReactSettings, env: LoadedEnv = BANK
+) -> tuple[Trajectory, list[dict[str, Any]]]:
+    async def main(url: str) -> Trajectory:
+        to = Endpoint(
+            url=url, model="m", price=Price(prompt=1, completion=2), retries=Retries(attempts=2, first_pause_s=0.01)
+        )
+        async with open_endpoint(to) as policy:
+            make = react(ChatModel(name="m", policy=policy), settings)
+            return (
+                await rollout(env, get_sandbox("bwrap"), make, Job(task=TASK, trial=0, seed=1), timeout_s=60)
+            ).trajectory
+
+    with chat_server(answer) as server:
+        return asyncio.run(main(server.url)), server.requests
+
+
+PAY_CALL = ("transfer", json.dumps({"source": "ann", "target": "bob", "amount": 5}))
+
+
+def test_an_endpoint_plays_with_native_calls() -> None:
+    replies = [says("", PAY_CALL, ("balance", '{"owner": "bob"}')), says("Bob has his money.")]
+    found, requests = play_chat(lambda number, body: replies[number], ReactSettings(system="Be brief."))
+    assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
+    assert found.usage.models == {"m": {"requests": 2, "prompt_tokens": 20, "completion_tokens": 10, "cost": 4e-05}}
+    assert {name: use["calls"] for name, use in found.usage.tools.items()} == {"transfer": 1, "balance": 1}
+    roles = [message["role"] for message in requests[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "tool"]
+    assert {call["function"]["name"] for call in requests[0]["tools"]} == {"balance", "transfer"}
+    assert all(step.sampled is None for step in found.steps)
+
+
+def test_an_endpoint_that_fails_is_no_score() -> None:
+    replies = [says("", PAY_CALL), Reply(status=500)]
+    found, _ = play_chat(lambda number, body: replies[min(number, 1)], ReactSettings())
+    assert (found.outcome, found.score) == (Outcome.POLICY_INFRA, None)
+    assert "no answer in 2 attempts" in found.reason
+    assert found.usage.completion_tokens == 5
+
+
+def test_a_full_context_of_an_endpoint_drops_old_results_or_stops() -> None:
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if len(json.dumps(body["messages"])) > 2600:
+            return Reply(status=400, body=b"This model's maximum context length is 500 tokens")
+        return says("", PAY_CALL if number == 0 else ("balance", json.dumps({"owner": "n" * 300})))
+
+    env = replace(BANK, spec=replace(BANK.spec, limits=EpisodeLimits(steps=5)))
+    stopped, _ = play_chat(answer, ReactSettings(), env)
+    assert (stopped.outcome, stopped.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
+    assert "out of budget (context: This model's maximum" in stopped.reason
