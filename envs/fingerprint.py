@@ -41,7 +41,7 @@ def _server(server: ServerSpec) -> Json:
     image = _content(server.image) if isinstance(server.image, Path) else server.image
     mounts = [[_content(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
     parts = [server.name, server.argv, dict(server.env), mounts, image, server.network, asdict(server.limits)]
-    return [*parts, repr(server.state), server.tools_sha256]
+    return [*parts, repr(server.state), server.tools_sha256, *([repr(server.http)] if server.http else [])]
 
 
 def _content(path: Path) -> str:

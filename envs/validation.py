@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from gymcp.errors import ConfigError, GymcpError
+from gymcp.mcp_servers.bridging import fault_of_http
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Suite, Task
 
@@ -49,6 +50,8 @@ def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
         if not isinstance(server.name, str) or not server.name:
             raise ConfigError(f"{who}: a server's name must be a text, not {_shown(server.name)}")
         _check_argv(f"{who}: server '{server.name}'", server)
+        if fault := fault_of_http(server):
+            raise ConfigError(f"{who}: server '{server.name}': {fault}")
     _refuse_twice(f"{who}: two servers are named", (server.name for server in servers))
     return servers
 

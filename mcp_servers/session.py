@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
+from gymcp.mcp_servers.bridging import bridged, failure
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_schema, plain_text
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
@@ -271,7 +272,7 @@ class ToolSession:
             case MCPError(code=mcp_types.REQUEST_TIMEOUT):
                 return ServerTimeout(self._say(doing, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
-                return await self._lost(doing)
+                return await self._lost(doing, error)
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
             case ValidationError():
@@ -282,7 +283,7 @@ class ToolSession:
             case _:
                 return error
 
-    async def _lost(self, doing: str) -> EnvInfraError:
+    async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
             return ProtocolError(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
@@ -290,8 +291,11 @@ class ToolSession:
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
-        why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
-        return ServerDied(self._say(doing, why))
+        status = self._process.returncode
+        if self.spec.http is not None and (failed := failure(status)):
+            return failed(self._say(doing, "its HTTP side failed"))
+        ended = f"the server ended (exit status {status})" if status is not None else f"the connection closed: {error}"
+        return ServerDied(self._say(doing, self._process.limit_hit() or ended))
 
     def _say(self, doing: str, why: str) -> str:
         tail = plain_text(self._process.stderr_tail()).strip()
@@ -309,7 +313,7 @@ async def open_session(
     SDK). Raises EnvInfraError where the server does not start.
     """
     async with contextlib.AsyncExitStack() as stack:
-        launch, workspace, digester = spec.launch(), None, None
+        launch, workspace, digester = bridged(spec), None, None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -332,7 +336,7 @@ async def connected(
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
+        client = mcp.Client(pipe_transport(process, violation, headers=spec.http is not None), mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)

@@ -36,12 +36,20 @@ class FileState:
     limits: DigestLimits = field(default_factory=DigestLimits)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPort:
+    """Where a server listens that speaks only streamable HTTP: on a loopback of its sandbox's own."""
+
+    port: int
+    path: str = "/mcp"
+
+
 StateSource = Literal["declared", "opaque", "stateless"] | FileState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """One MCP server that speaks over standard input and output."""
+    """One MCP server."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,6 +59,8 @@ class ServerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     network: bool = False
+    http: HttpPort | None = None
+    """None: it speaks over standard input and output. Else `gymcp.mcp_servers.bridging` carries messages to it."""
     limits: Limits = field(default_factory=Limits)
     state: StateSource = "opaque"
     """declared: the server tells its state (native runtime). `FileState`: it is read from files. opaque: keyed by the

@@ -14,7 +14,7 @@ from types import TracebackType
 
 import anyio
 import mcp_types
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from gymcp.mcp_servers.sandbox.spec import SandboxProcess
 
@@ -24,13 +24,20 @@ READ_AHEAD = 64
 
 
 class PipeWriter:
-    """Writes messages straight to the server's standard input (the SDK's WriteStream)."""
+    """Writes messages straight to the server's standard input (the SDK's WriteStream).
 
-    def __init__(self, stdin: asyncio.StreamWriter) -> None:
+    `headers`: each together with the HTTP headers that the SDK wants on it, for a bridge that posts them.
+    """
+
+    def __init__(self, stdin: asyncio.StreamWriter, *, headers: bool = False) -> None:
         self._stdin = stdin
+        self._headers = headers
 
     async def send(self, item: SessionMessage, /) -> None:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        if self._headers:
+            wanted = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
+            line = f'{{"headers": {json.dumps(wanted or {})}, "message": {line}}}'
         try:
             self._stdin.write(line.encode() + b"\n")
             await self._stdin.drain()
@@ -58,13 +65,16 @@ class Violation:
 
 @contextlib.asynccontextmanager
 async def pipe_transport(
-    process: SandboxProcess, violation: Violation
+    process: SandboxProcess, violation: Violation, *, headers: bool = False
 ) -> AsyncIterator[tuple[anyio.abc.ObjectReceiveStream[Received], PipeWriter]]:
-    """The (read, write) streams the SDK's Client takes. A breach of the framing is noted in `violation`."""
+    """The (read, write) streams the SDK's Client takes. A breach of the framing is noted in `violation`.
+
+    `headers`: see `PipeWriter`.
+    """
     send, receive = anyio.create_memory_object_stream[Received](READ_AHEAD)
     reader = asyncio.create_task(_read_lines(process.stdout, send, violation))
     try:
-        yield receive, PipeWriter(process.stdin)
+        yield receive, PipeWriter(process.stdin, headers=headers)
     finally:
         reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
