@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.programs import http_bridge
 from gymcp.mcp_servers.sandbox import Launch, Mount
@@ -24,13 +24,8 @@ _START = (
     *("python3", "-I", "-S", "-B", "-c"),
     f"import sys; sys.path.insert(0, {str(INSIDE)!r}); from server_main import main; main()",
 )
-_OWN_SHARE = 0.9
+_OWN_SHARE = 0.8
 """Of the time for a start, after which the bridge itself says that the port was not opened."""
-_FAILURES: dict[int | None, type[EnvInfraError]] = {
-    http_bridge.BROKE_PROTOCOL: ProtocolError,
-    http_bridge.NEVER_OPENED: ServerTimeout,
-    http_bridge.LOST: ServerDied,
-}
 
 
 def bridged(spec: ServerSpec) -> Launch:
@@ -74,11 +69,6 @@ def parse_port(text: str) -> HttpPort:
     if match is None or not 1 <= int(match[1]) <= 65535:
         raise ConfigError(f"http port '{text}': expected PORT or PORT/PATH, such as 3000/mcp")
     return HttpPort(port=int(match[1]), path=match[2] or "/mcp")
-
-
-def failure(status: int | None) -> type[EnvInfraError] | None:
-    """What an exit status of the bridge's own means; its last line on standard error says why."""
-    return _FAILURES.get(status)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
-from gymcp.mcp_servers.bridging import bridged, failure
+from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_schema, plain_text
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
@@ -285,15 +285,13 @@ class ToolSession:
 
     async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
-            return ProtocolError(self._say(doing, self._violation.text))
+            return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
         status = self._process.returncode
-        if self.spec.http is not None and (failed := failure(status)):
-            return failed(self._say(doing, "its HTTP side failed"))
         ended = f"the server ended (exit status {status})" if status is not None else f"the connection closed: {error}"
         return ServerDied(self._say(doing, self._process.limit_hit() or ended))
 
@@ -336,7 +334,9 @@ async def connected(
     violation = Violation()
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        client = mcp.Client(pipe_transport(process, violation, headers=spec.http is not None), mode=spec.wire, cache=None)
+        client = mcp.Client(
+            pipe_transport(process, violation, headers=spec.http is not None), mode=spec.wire, cache=None
+        )
         session = ToolSession(spec, client, process, violation)
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)

@@ -5,8 +5,8 @@ is ``{"headers": {...}, "message": {...}}``, posted as it is; a line out is a me
 JSON, as an event of a POST's stream, or of the stream that a GET opens. Both wires go through: sessions by
 ``Mcp-Session-Id``, and requests that stand alone (2026-07-28), which is told by the headers that the client wrote.
 
-What ends the server ends the bridge, with the server's status; what no server may do ends both, with a status of its
-own and a last line on standard error.
+What ends the server ends the bridge, with the server's status. What no server may do ends both, after a last line:
+an exclamation mark, and as JSON which failure it is and why.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-BROKE_PROTOCOL, NEVER_OPENED, LOST = 70, 71, 72
-"""Exit statuses of the bridge's own."""
-CONNECTION_CLOSED = -32000
+BROKE_PROTOCOL, NEVER_OPENED, LOST = "broke protocol", "never opened", "lost"
+"""Which failure it is, on the last line."""
+LAST_LINE = "!"
+STATUS = 70
+"""Of the bridge's exit, where it is not the server's."""
+INTERNAL_ERROR = -32603
 MODERN = "2026-07-28"
 """The oldest version without sessions: there, closing a request's connection is what cancels it."""
 MAX_AT_ONCE = 32
@@ -146,7 +149,8 @@ class Bridge:
         try:
             work(*arguments)
         except Exception as error:  # the boundary: a thread that ends unseen would leave its request without an answer
-            end(BROKE_PROTOCOL, str(error) if isinstance(error, Breach) else repr(error))
+            with self._out:
+                end(BROKE_PROTOCOL, str(error) if isinstance(error, Breach) else repr(error))
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -176,7 +180,8 @@ class Bridge:
             raise Breach(f"HTTP {response.status} to {where!r}: give the path that it asks for")
         elif _kind(response) == "application/json":
             said = _parsed(_body(response, self._max_bytes))
-            if not any([self._emit(part, post) for part in (said if isinstance(said, list) else [said])]):
+            answers = [self._emit(part, post) for part in (said if isinstance(said, list) else [said])]
+            if not any(answers):
                 self._refuse(post, "the answer is to another request")
         elif _kind(response) == "text/event-stream":
             self._follow(post, response)
@@ -187,7 +192,8 @@ class Bridge:
         """A failure by HTTP: the server's own error where its body is one, else one of the status."""
         body = _body(response, self._max_bytes)
         if response.status == 404 and self._session is not None and (self._version or "") < MODERN:
-            end(LOST, "the server has forgotten its session (HTTP 404)")
+            with self._out:
+                end(LOST, "the server has forgotten its session (HTTP 404)")
         with contextlib.suppress(Breach):
             said = _parsed(body)
             if isinstance(said, dict) and isinstance(said.get("error"), dict):
@@ -237,16 +243,15 @@ class Bridge:
 
     def _refuse(self, post: _Post, why: str) -> None:
         if post.id is not None and not post.closed:
-            self._write({"jsonrpc": "2.0", "id": post.id, "error": {"code": CONNECTION_CLOSED, "message": why}})
+            self._write({"jsonrpc": "2.0", "id": post.id, "error": {"code": INTERNAL_ERROR, "message": why}})
 
     def _write(self, message: Message) -> None:
         try:
-            line = memoryview(json.dumps(message).encode() + b"\n")
+            line = json.dumps(message)
         except RecursionError:
             raise Breach("a message is nested too deep") from None
         with self._out:
-            while line:
-                line = line[os.write(1, line) :]
+            print_line(line)
 
 
 class _Post:
@@ -330,10 +335,16 @@ def _parsed(text: bytes) -> Any:
         raise Breach(f"a message is not JSON ({error}): {text[:EXCERPT]!r}") from None
 
 
-def end(status: int, why: str) -> None:
+def print_line(line: str) -> None:
+    left = memoryview(line.encode() + b"\n")
+    while left:
+        left = left[os.write(1, left) :]
+
+
+def end(failure: str, why: str) -> None:
     """Of bridge and server both."""
-    os.write(2, f"\nhttp bridge: {why}\n".encode("utf-8", "replace"))
-    os._exit(status)
+    print_line(LAST_LINE + json.dumps({"failure": failure, "why": why}))
+    os._exit(STATUS)
 
 
 def _wait_for_port(server: subprocess.Popen[bytes], port: int, deadline_s: float) -> tuple[str, int]:
@@ -360,7 +371,7 @@ def main() -> None:
         # what it prints is for people: only the bridge writes to standard output
         server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=2)
     except OSError as error:
-        end(127, f"{argv[0]}: {error.strerror}")
+        end(LOST, f"the server cannot be started: {argv[0]}: {error.strerror}")
         return
     address = _wait_for_port(server, options["port"], options["deadline_s"])
     Bridge(address, options["path"], options["max_bytes"], server).run()
