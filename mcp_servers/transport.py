@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types
@@ -19,6 +20,9 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.programs import http_bridge
 from gymcp.mcp_servers.sandbox.spec import SandboxProcess
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # only a type
 
 MAX_WHY = 1000
 _FAILURES: dict[str, type[EnvInfraError]] = {
@@ -84,7 +88,7 @@ class Violation:
 @contextlib.asynccontextmanager
 async def pipe_transport(
     process: SandboxProcess, violation: Violation, *, headers: bool = False
-) -> AsyncIterator[tuple[anyio.abc.ObjectReceiveStream[Received], PipeWriter]]:
+) -> AsyncIterator[TransportStreams]:
     """The (read, write) streams the SDK's Client takes. A breach of the framing is noted in `violation`.
 
     `headers`: see `PipeWriter`.
@@ -112,7 +116,7 @@ async def _read_lines(
                 if bridged and line.startswith(http_bridge.LAST_LINE.encode()):
                     violation.note_last_line(line[len(http_bridge.LAST_LINE) :])
                     return
-                await send.send(SessionMessage(_parsed(line)))
+                await send.send(SessionMessage(parsed(line)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             return  # the session or the pipe is gone, which the session reports
         except (ValueError, RecursionError) as error:
@@ -121,7 +125,7 @@ async def _read_lines(
             violation.text = _say(error)
 
 
-def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
+def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
     """The message, with a question mark for every half of a character. Raises ValueError for what is none."""
     try:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)

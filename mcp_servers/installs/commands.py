@@ -102,6 +102,11 @@ def filled_in(text: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: _value(match["name"], environment), text)
 
 
+def variables_in(text: str) -> list[str]:
+    """The names of the environment variables that it refers to."""
+    return [match["name"].partition(":-")[0] for match in _VARIABLE.finditer(text)]
+
+
 def unset_in(wanted: Wanted) -> list[str]:
     """The environment variables that arguments and environment refer to and that are not set."""
     names = []
