@@ -183,8 +183,9 @@ class Guard(httpx2.AsyncBaseTransport):
         return self._lost(f"HTTP {response.status_code} {response.reason_phrase}: {_excerpt(body)}", EnvInfraError)
 
     def _lost(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:
-        self._violation.text, self._violation.error = why, error
-        return _answer(why)
+        if self._violation.text is None:  # the first thing that went wrong is the reason for the others
+            self._violation.text, self._violation.error = why, error
+        return _answer(self._violation.text)
 
     def too_long(self) -> None:
         """Raises ReadError, once the reason is noted."""

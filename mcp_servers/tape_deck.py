@@ -70,7 +70,9 @@ class _Player:
         match asked.method:
             case "initialize":
                 info = {"protocolVersion": PROTOCOL, "capabilities": {"tools": {}}}
-                answer: dict[str, Json] = {"result": {**info, "serverInfo": self._tape.server_info}}
+                answer: dict[str, Json] = {
+                    "result": {**info, "serverInfo": {"name": "", "version": "", **self._tape.server_info}}
+                }
             case "tools/list":
                 answer = {"result": {"tools": self._tape.tools}}
             case "tools/call":
@@ -156,11 +158,10 @@ class Recorder:
             self._note_call(asked, {"error": error})
 
     def _note_result(self, asked: JSONRPCRequest, result: dict[str, Json]) -> None:
+        self.tape.server_info = (result.get("_meta") or {}).get(_SERVER_INFO) or self.tape.server_info
         match asked.method:
             case "initialize":
                 self.tape.server_info = result.get("serverInfo") or {}
-            case "server/discover":
-                self.tape.server_info = (result.get("_meta") or {}).get(_SERVER_INFO) or {"name": "", "version": ""}
             case "tools/list":
                 if not (asked.params or {}).get("cursor"):
                     self._listing = []
