@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, applies
-from gymcp.envs.fingerprint import env_digest, suite_digest
+from gymcp.envs.fingerprint import cassettes_of, env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
@@ -53,6 +53,7 @@ class Plan:
             "limit": self.limit,
             "trials": self.trials,
             "seed": self.seed,
+            **({"cassettes": dict(cassettes)} if (cassettes := cassettes_of(env)) else {}),
         }
 
 

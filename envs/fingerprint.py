@@ -45,11 +45,19 @@ def _server(server: ServerSpec) -> Json:
     return [*parts, repr(server.state), server.tools_sha256, *_beyond_streams(server)]
 
 
+def cassettes_of(env: LoadedEnv) -> dict[str, str]:
+    """By server: the hash of the cassette that is played, or that one is being recorded. Raises ConfigError."""
+    return {
+        server.name: "recording" if server.recording else cassette_sha256(server.cassette)
+        for server in env.servers
+        if server.cassette is not None
+    }
+
+
 def _beyond_streams(server: ServerSpec) -> list[Json]:
-    if server.url is None:
-        return [repr(server.http)] if server.http else []
-    played = server.cassette is not None and not server.recording
-    return [server.url, dict(server.headers), cassette_sha256(server.cassette) if played and server.cassette else None]
+    if server.url is not None:
+        return [server.url, dict(server.headers)]
+    return [repr(server.http)] if server.http else []
 
 
 def _content(path: Path) -> str:

@@ -18,7 +18,8 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ import mcp_types
 from mcp.client.streamable_http import streamable_http_client
 
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
+from gymcp.mcp_servers.cassette import read_tape
 from gymcp.mcp_servers.installs.commands import filled_in, variables_in
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import Violation, parsed
@@ -95,6 +97,30 @@ def fault_of_url(spec: ServerSpec) -> str | None:
 def is_live(spec: ServerSpec) -> bool:
     """True where calls go out to another machine."""
     return spec.url is not None and (spec.recording or spec.cassette is None)
+
+
+def in_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> tuple[ServerSpec, ...]:
+    """The servers with their cassettes recorded or played; None: as they are. Raises ConfigError."""
+    if mode is None:
+        return servers
+    if mode == "record":
+        if not any(server.cassette for server in servers):
+            raise ConfigError("--cassette record: no server has a cassette; give one: ServerSpec(cassette=Path(...))")
+        return tuple(replace(server, recording=server.cassette is not None) for server in servers)
+    if mode != "replay":
+        raise ConfigError(f"--cassette {mode}: have record, replay")
+    if live := [server.name for server in servers if server.url is not None and server.cassette is None]:
+        raise ConfigError(f"--cassette replay: server '{live[0]}' has no cassette and would be called")
+    return tuple(replace(server, recording=False) for server in servers)
+
+
+def check_remotes(servers: Iterable[ServerSpec]) -> None:
+    """Said before an episode fails for it: raises ConfigError for what is unset, and for what cannot be played."""
+    for server in servers:
+        if is_live(server):
+            filled_url(server)
+        elif server.cassette is not None:
+            read_tape(server.cassette)
 
 
 def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:

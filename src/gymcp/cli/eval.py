@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
@@ -41,6 +43,9 @@ def command(
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
+    cassette: Annotated[
+        str | None, typer.Option(help="record: call servers by URL and note their answers; replay: never call one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Run an agent on the tasks of an environment.
@@ -56,7 +61,9 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
-    check_images(wall, [server.image for server in loaded.servers])
+    loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
+    check_remotes(loaded.servers)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
     remove_leftovers(find_leftovers())
