@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import http.server
 import json
-import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -139,11 +139,7 @@ def sdk_serving(*, json_response: bool = True, stateless: bool = False) -> Itera
             thread.join()
 
 
-@contextlib.contextmanager
-def variable(name: str, value: str) -> Iterator[None]:
-    """Set while the context lasts."""
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
+if __name__ == "__main__":  # for tests in other folders: until standard input ends
+    with sdk_serving() as address:
+        print(address, flush=True)
+        sys.stdin.read()
