@@ -30,6 +30,7 @@ from mcp.client.streamable_http import streamable_http_client
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.mcp_servers.cassette import read_tape
 from gymcp.mcp_servers.installs.commands import filled_in, variables_in
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import Violation, parsed
 
@@ -114,9 +115,18 @@ def in_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> tuple[ServerSp
     return tuple(replace(server, recording=False) for server in servers)
 
 
-def check_remotes(servers: Iterable[ServerSpec]) -> None:
-    """Said before an episode fails for it: raises ConfigError for what is unset, and for what cannot be played."""
+def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
+    """Said before an episode fails for it.
+
+    Raises ConfigError for a variable that is not set, a cassette that cannot be played, and a server with a port where
+    there is no loopback for it.
+    """
     for server in servers:
+        if server.http is not None and not sandbox.confined:
+            raise ConfigError(
+                f"server '{server.name}': speaks HTTP, which needs a loopback of its own; --sandbox {sandbox.name} has "
+                "only the host's; use bwrap or docker"
+            )
         if is_live(server):
             filled_url(server)
         elif server.cassette is not None:
@@ -176,37 +186,43 @@ class Guard(httpx2.AsyncBaseTransport):
             return _answer(self._violation.text)
         request.headers["accept-encoding"] = "identity"  # what is not compressed cannot grow
         try:
-            if request.method == "DELETE":
-                async with asyncio.timeout(GOODBYE_TIMEOUT_S):
-                    return await self._inner.handle_async_request(request)
-            response = await self._inner.handle_async_request(request)
-            return response if request.method != "POST" else await self._checked(request, response)
-        except TimeoutError:
-            return httpx2.Response(504)
-        except httpx2.TransportError as error:
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S if request.method == "DELETE" else None):
+                response = await self._bounded(await self._inner.handle_async_request(request))
+        except (httpx2.TransportError, TimeoutError) as error:
+            if request.method != "POST":  # the end of a session, or a stream of what the server says unasked
+                return _answer(str(error))
             return self._lost(f"{request.url.host}: {type(error).__name__}: {error}", EnvInfraError)
+        return self._judged(request, response) if request.method == "POST" else response
 
-    async def _checked(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    async def _bounded(self, response: httpx2.Response) -> httpx2.Response:
+        """All of it, up to the limit; of events, a stream that ends there. Raises TransportError."""
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return self._lost("its answer is compressed, which was not asked for", ProtocolError)
-        if response.status_code == 200 and kind == "text/event-stream":
-            response.stream = _Bounded(response.stream, self)
+        stream = _Bounded(response.stream, self)
+        if response.status_code == 200 and _kind(response) == "text/event-stream":
+            response.stream = stream
             return response
-        if response.is_redirect or response.status_code in (202, 204):
+        try:
+            body = b"".join([piece async for piece in stream])
+        finally:
+            await response.aclose()
+        return httpx2.Response(response.status_code, headers=response.headers, content=body)
+
+    def _judged(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """The response, where it is one of MCP; else the reason why the server is lost."""
+        status, kind = response.status_code, _kind(response)
+        if response.is_redirect or status in (202, 204) or (status == 200 and kind == "text/event-stream"):
             return response
-        body = b"".join([piece async for piece in _Bounded(response.stream, self)])
-        await response.aclose()
-        whole = httpx2.Response(response.status_code, headers=response.headers, content=body)
+        body = response.content
         if kind == "application/json" and _is_message(body):
-            return whole
-        if request.headers.get("mcp-method") == "server/discover" and 400 <= response.status_code < 500:
-            return whole  # an older server, which the SDK finds out by this
-        if response.status_code == 200:
+            return response
+        if request.headers.get("mcp-method") == "server/discover" and 400 <= status < 500:
+            return response  # an older server, which the SDK finds out by this
+        if status == 200:
             return self._lost(f"its answer is no message of MCP ({kind}): {_excerpt(body)}", ProtocolError)
-        return self._lost(f"HTTP {response.status_code} {response.reason_phrase}: {_excerpt(body)}", EnvInfraError)
+        return self._lost(f"HTTP {status} {response.reason_phrase}: {_excerpt(body)}", EnvInfraError)
 
     def _lost(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:
         if self._violation.text is None:  # the first thing that went wrong is the reason for the others
@@ -245,6 +261,10 @@ class _Bounded(httpx2.AsyncByteStream):
 def _answer(why: str) -> httpx2.Response:
     error = {"code": mcp_types.CONNECTION_CLOSED, "message": why}
     return httpx2.Response(502, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+
+def _kind(response: httpx2.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 def _is_message(body: bytes) -> bool:

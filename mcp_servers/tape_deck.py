@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,10 +43,17 @@ _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 async def played(spec: ServerSpec, task: str, violation: Violation) -> AsyncIterator[TransportStreams]:
     """A server of recorded answers, for one episode. Raises ConfigError where the cassette cannot be played."""
     assert spec.cassette is not None
-    tape = read_tape(spec.cassette)
+    found = spec.cassette.stat() if spec.cassette.exists() else None
+    tape = _tape(spec.cassette, found.st_mtime_ns if found else 0, found.st_size if found else 0)
     send, receive = anyio.create_memory_object_stream[Received](ROOM)
     with send, receive:
         yield receive, _Player(spec, task, tape, send, violation)
+
+
+@functools.lru_cache(maxsize=8)
+def _tape(path: Path, _modified: int, _size: int) -> Tape:
+    """Read once for all episodes that play it: they only look."""
+    return read_tape(path)
 
 
 class _Player:

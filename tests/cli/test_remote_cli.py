@@ -20,7 +20,7 @@ from gymcp.mcp_servers.locked import check_server, is_at_hand, lock_server, lock
 from gymcp.mcp_servers.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.spec import HttpPort, ServerSpec
 
 ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
 
@@ -93,9 +93,10 @@ def test_what_cannot_be_played_is_said_before_anything_runs(tmp_path: Path) -> N
         ((FAR,), None, "server 'far': environment variable 'GYMCP_TEST_UNSET' is not set"),
         ((taped,), None, "far.jsonl': not found; record it with: gymcp eval ENV --cassette record"),
         ((taped,), "record", "server 'far': environment variable 'GYMCP_TEST_UNSET' is not set"),
+        ((ServerSpec(name="web", argv=("a",), http=HttpPort(port=1)),), None, "--sandbox none has only the host's"),
     ):
         with pytest.raises(ConfigError) as caught:
-            check_remotes(in_mode(servers, mode))
+            check_remotes(in_mode(servers, mode), get_sandbox("none"))
         assert said in str(caught.value)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import http.server
 import json
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ class ByHand:
         self._answer = answer
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[str]:
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[str]:
         """Its URL, while the context lasts."""
         here = self
 
@@ -69,11 +70,19 @@ class ByHand:
                 else:
                     self.reply(*answer)
 
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever, daemon=True)
+        class Server(http.server.ThreadingHTTPServer):
+            def finish_request(self, request: Any, client_address: Any) -> None:
+                if tls is None:
+                    super().finish_request(request, client_address)
+                    return
+                with contextlib.suppress(OSError), tls.wrap_socket(request, server_side=True) as secure:
+                    super().finish_request(secure, client_address)
+
+        with Server(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
             thread.start()
             try:
-                yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+                yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}/mcp"
             finally:
                 server.shutdown()
                 thread.join()

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from gymcp.envs import EnvSpec, load_env
+from gymcp.envs.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, SandboxUnavailable, ServerDied, ServerTimeout
 from gymcp.mcp_servers.bridging import bridged, parse_port
 from gymcp.mcp_servers.locked import locked_server
@@ -19,7 +21,7 @@ from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, check_images, get_
 from gymcp.mcp_servers.session import ToolSession, open_session
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
 from gymcp.mcp_servers.warm import warmed
-from gymcp.types import ToolCall, ToolResult
+from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 PORT = 8765
@@ -236,6 +238,28 @@ def test_files_are_its_state_and_spares_wait_with_their_port_open(bwrap: Sandbox
             await session.update()
             assert session.world_key != before
             assert list((await session.state())[1]["files"]) == ["count.txt"]
+
+    asyncio.run(main())
+
+
+def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
+    """The copies have servers of their own, which count anew: what is copied is what was written."""
+    spec = EnvSpec(
+        name="web",
+        servers=(replace(by_hand(), state=FileState()),),
+        suite=Suite(name="web", version="1", tasks=(Task(id="t", prompts=("Count.",), initial_state={"files": {}}),)),
+        grade=lambda task, trajectory, state: Score(value=1.0),
+    )
+    count = Action(tool_calls=(ToolCall(id="c", name="count"),))
+
+    async def main() -> None:
+        env = load_env(spec)
+        async with asyncio.timeout(TIMEOUT_S), open_episode(env, bwrap, env.suite.tasks[0], seed=0) as episode:
+            await episode.step(count)
+            async with episode.fork(2) as forks:
+                assert [fork.world_key for fork in forks] == [episode.world_key] * 2
+                await forks[0].step(replace(count, tool_calls=(replace(count.tool_calls[0], id="d"),)))
+                assert forks[0].world_key == episode.world_key
 
     asyncio.run(main())
 

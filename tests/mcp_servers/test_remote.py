@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
+import subprocess
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -162,6 +164,25 @@ def test_a_slow_call_is_an_observation_and_the_server_goes_on() -> None:
 
     with ByHand(answer).serving() as url:
         inside(stateless(url), work)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names, *files],
+        check=True,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    server = ByHand(lambda tool, arguments: "3")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    with server.serving(tls) as url:
+        assert url.startswith("https://")
+        with pytest.raises(EnvInfraError, match=r"server 'far': handshake: .*CERTIFICATE_VERIFY_FAILED"):
+            inside(stateless(url), nothing)
+    assert server.asked == []
 
 
 # ------------------------------------------------------------------------------------------------------------- specs

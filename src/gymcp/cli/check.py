@@ -52,7 +52,7 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
-    check_remotes(loaded.servers)
+    check_remotes(loaded.servers, wall)
     verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:
         print_json(

@@ -62,7 +62,7 @@ def command(
     wall.check()
     loaded = load_env(load_spec(env))
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
-    check_remotes(loaded.servers)
+    check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
