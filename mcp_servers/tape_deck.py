@@ -144,7 +144,7 @@ class Recorder:
         secrets = secrets_of(self._spec)
         async with transport as (read, write):
             try:
-                yield _Heard(read, self), _Said(write, self)
+                yield _Tapped(read, self), _Tapped(write, self)
             finally:
                 add_to_cassette(self._spec, self.tape, secrets)
 
@@ -192,8 +192,8 @@ _BROKEN = (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """A stream to write to that is listened to."""
+class _Tapped:
+    """A stream of the SDK's, to read from or to write to, that is listened to."""
 
     inner: Any
     recorder: Recorder
@@ -202,36 +202,13 @@ class _Said:
         self.recorder.said(item.message)
         await self.inner.send(item)
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-    async def __aenter__(self) -> _Said:
-        await self.inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.inner.__aexit__(exc_type, exc_val, exc_tb)
-
-
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """A stream to read from that is listened to."""
-
-    inner: Any
-    recorder: Recorder
-
     async def receive(self) -> Received:
         item: Received = await self.inner.receive()
         if isinstance(item, SessionMessage):
             self.recorder.heard(item.message)
         return item
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-    def __aiter__(self) -> _Heard:
+    def __aiter__(self) -> _Tapped:
         return self
 
     async def __anext__(self) -> Received:
@@ -240,7 +217,10 @@ class _Heard:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> _Heard:
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> _Tapped:
         await self.inner.__aenter__()
         return self
 
