@@ -42,6 +42,8 @@ CONNECT_RETRIES = 2
 IDLE_TIMEOUT_S = 300.0
 """Between two pieces of an answer; a call has a bound of its own."""
 GOODBYE_TIMEOUT_S = 2.0
+SHORTEST_SECRET = 8
+"""Characters: what is shorter keeps nothing, and occurs by chance."""
 EXCERPT = 300
 
 # What a server says would be in its tracebacks; what matters of that is in our errors.
@@ -148,7 +150,8 @@ def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
 def secrets_of(spec: ServerSpec) -> Mapping[str, str]:
     """What must not be written down, and what to write instead."""
     names = [name for text in (spec.url or "", *spec.headers.values()) for name in variables_in(text)]
-    return {value: f"${{{name}}}" for name in names if (value := os.environ.get(name))}
+    values = {os.environ.get(name, ""): f"${{{name}}}" for name in names}
+    return {value: name for value, name in values.items() if len(value) >= SHORTEST_SECRET}
 
 
 @contextlib.asynccontextmanager
