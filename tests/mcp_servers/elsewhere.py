@@ -32,6 +32,8 @@ class ByHand:
         self.tools = ["add"]
         self.headers: dict[str, str] = {}
         """Of the last request."""
+        self.encoding = ""
+        """Claimed of every answer."""
         self.broken: tuple[int, str, bytes] | None = None
         """What every request gets instead."""
         self._answer = answer
@@ -52,6 +54,8 @@ class ByHand:
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Mcp-Session-Id", "one")
+                if here.encoding:
+                    self.send_header("Content-Encoding", here.encoding)
                 self.end_headers()
                 with contextlib.suppress(OSError):  # the other side may have had enough
                     self.wfile.write(body)

@@ -135,6 +135,14 @@ def test_what_is_wrong_with_http_loses_the_server_and_is_never_sent_twice(
     assert server.calls == ["add"]
 
 
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    server = ByHand(lambda tool, arguments: "3")
+    server.encoding = "gzip"
+    with server.serving() as url, pytest.raises(ProtocolError, match="its answer is compressed"):
+        inside(stateless(url), nothing)
+    assert server.headers["accept-encoding"] == "identity"
+
+
 def test_a_server_that_hangs_up_is_lost_and_the_call_is_not_sent_again() -> None:
     server = ByHand(lambda tool, arguments: HANG_UP)
 
