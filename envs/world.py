@@ -106,7 +106,12 @@ async def open_world(origin: Origin, saved: Mapping[str, SavedWorkspace] | None 
             if len(servers) > 1:
                 state = state.get(server.name) if isinstance(state, Mapping) else None
             session = open_session(
-                server, origin.sandbox, initial_state=state, seed=origin.seed, saved=(saved or {}).get(server.name)
+                server,
+                origin.sandbox,
+                initial_state=state,
+                seed=origin.seed,
+                saved=(saved or {}).get(server.name),
+                task=task.id,
             )
             sessions.append(await stack.enter_async_context(session))
         world = World(origin, sessions)

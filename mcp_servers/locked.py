@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.bridging import parse_port
 from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
@@ -43,19 +44,33 @@ def locked_server(
     mounts: Sequence[Mount] = (),
     state: StateSource = "opaque",
     limits: Limits | None = None,
+    cassette: Path | None = None,
 ) -> ServerSpec:
     """A server of a lock, installed where it is not yet; a session with it refuses other tools than the locked ones.
 
     `args` replaces the locked arguments (tools are then not compared: what a server lists may depend on them), `env`
-    adds to its environment. Raises ConfigError for a name that the lock does not have or an environment variable that
-    is not set, UsageError where it cannot be installed, IntegrityError where what is fetched is not what was locked.
+    adds to its environment; `cassette` is for one that runs elsewhere. Raises ConfigError for a name that the lock does
+    not have or an environment variable that is not set, UsageError where it cannot be installed, IntegrityError where
+    what is fetched is not what was locked.
     """
-    return spec_of(locked(Path(lock), name), args=args, env=env, mounts=mounts, state=state, limits=limits)
+    entry = locked(Path(lock), name)
+    if entry.runtime == "remote":
+        if given := [what for what, value in (("args", args), ("env", env), ("mounts", mounts)) if value]:
+            raise ConfigError(f"server '{name}': runs elsewhere: it takes no {given[0]}")
+        return _remote_spec(entry, state, limits or Limits(), cassette)
+    if cassette is not None:
+        raise ConfigError(f"server '{name}': runs here, so it needs no cassette")
+    return spec_of(entry, args=args, env=env, mounts=mounts, state=state, limits=limits)
 
 
 def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:
     """True where this machine has the server as it is locked. Raises ConfigError for a name that the lock lacks."""
-    return folder_of(locked(Path(lock), name)).is_dir()
+    return is_at_hand(locked(Path(lock), name))
+
+
+def is_at_hand(server: LockedServer) -> bool:
+    """True where nothing of it has to be fetched any more."""
+    return server.runtime == "remote" or folder_of(server).is_dir()
 
 
 def spec_of(
@@ -67,7 +82,9 @@ def spec_of(
     state: StateSource = "opaque",
     limits: Limits | None = None,
 ) -> ServerSpec:
-    """`locked_server` of an entry at hand."""
+    """`locked_server` of an entry at hand; one that runs elsewhere is called live."""
+    if server.runtime == "remote":
+        return _remote_spec(server, "stateless", limits or Limits(), None)
     own_args = parse_command(server.command, name=server.name).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
@@ -85,21 +102,52 @@ def spec_of(
         mounts=(Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)), *mounts),
         limits=limits or Limits(),
         state=state,
+        http=parse_port(server.http) if server.http else None,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
         start_timeout_s=START_TIMEOUT_S,
         tools_sha256=server.tools_sha256 if server.tools and same else None,
     )
 
 
+def _remote_spec(server: LockedServer, state: StateSource, limits: Limits, cassette: Path | None) -> ServerSpec:
+    return ServerSpec(
+        name=server.name,
+        url=server.command[0],
+        headers=server.headers,
+        state=state,
+        limits=limits,
+        cassette=cassette,
+        start_timeout_s=START_TIMEOUT_S,
+        tools_sha256=server.tools_sha256 if server.tools else None,
+    )
+
+
 def lock_server(wanted: Wanted, sandbox: Sandbox) -> LockedServer:
-    """Resolves, installs, starts and lists: the whole entry. Raises what each does, naming server and stage."""
-    server = with_tree(resolve(wanted))
+    """Resolves, installs, starts and lists: the whole entry. Raises what each does, naming server and stage.
+
+    Of one that runs elsewhere only the tools can be locked.
+    """
+    if wanted.runtime == "remote":
+        command = wanted.command("")
+        server = LockedServer(
+            name=wanted.name,
+            runtime="remote",
+            package=wanted.package,
+            version="",
+            command=command,
+            headers=wanted.headers,
+        )
+    else:
+        if wanted.http:
+            parse_port(wanted.http)  # said before anything is fetched
+        server = with_tree(replace(resolve(wanted), http=wanted.http))
     return replace(server, tools=hash_tools(list_tools(spec_of(server), sandbox)))
 
 
 def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
     """The tools, where files, version and tools are as locked. Raises IntegrityError, naming the difference."""
-    verify_installed(server)
+    if server.runtime != "remote":
+        verify_installed(server)
     tools = list_tools(replace(spec_of(server), tools_sha256=None), sandbox)
     if found := list(differences(server.tools, hash_tools(tools))):
         raise IntegrityError(

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 
@@ -23,7 +23,8 @@ from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
-Runtime = Literal["python", "node"]
+Runtime = Literal["python", "node", "remote"]
+"""remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
@@ -55,6 +56,10 @@ class LockedServer:
     """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
+    http: str = ""
+    """PORT/PATH where it listens inside the sandbox; empty: it speaks over standard input and output."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of a remote server; secrets only as ``${NAME}``."""
     sdk_major: int | None = None
     """Of the MCP library in its closure; None where there is none."""
     python: str = ""
@@ -154,6 +159,10 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
     row["tools_sha256"] = server.tools_sha256
     if server.env:
         row["env"] = dict(server.env)
+    if server.http:
+        row["http"] = server.http
+    if server.headers:
+        row["headers"] = dict(server.headers)
     if server.trees:
         row["trees"] = dict(server.trees)
     row["packages"] = {
@@ -167,8 +176,8 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
 
 
 def _from_row(row: Mapping[str, Any]) -> LockedServer:
-    if row["runtime"] not in ("python", "node"):
-        raise ValueError(f"runtime {row['runtime']!r}; have python, node")
+    if row["runtime"] not in get_args(Runtime):
+        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(get_args(Runtime))}")
     packages = []
     for key, package in row["packages"].items():
         name, _, version = key.rpartition("==")
@@ -182,6 +191,8 @@ def _from_row(row: Mapping[str, Any]) -> LockedServer:
         version=row["version"],
         command=tuple(row["command"]),
         env=dict(row.get("env", {})),
+        http=row.get("http", ""),
+        headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
         packages=tuple(packages),

@@ -8,20 +8,32 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp
 import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
+from gymcp.errors import (
+    ConfigError,
+    EnvInfraError,
+    IntegrityError,
+    ProtocolError,
+    ServerDied,
+    ServerExhausted,
+    ServerTimeout,
+)
+from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_schema, plain_text
+from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
 from gymcp.mcp_servers.tool_checks import fault_of_tools
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
 from gymcp.mcp_servers.transport import Violation, pipe_transport
@@ -29,6 +41,9 @@ from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.seeds import seed_folder
 from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, Workspace, open_workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # only a type
 
 STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
@@ -271,7 +286,7 @@ class ToolSession:
             case MCPError(code=mcp_types.REQUEST_TIMEOUT):
                 return ServerTimeout(self._say(doing, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
-                return await self._lost(doing)
+                return await self._lost(doing, error)
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
             case ValidationError():
@@ -282,16 +297,17 @@ class ToolSession:
             case _:
                 return error
 
-    async def _lost(self, doing: str) -> EnvInfraError:
+    async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
-            return ProtocolError(self._say(doing, self._violation.text))
+            return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
-        why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
-        return ServerDied(self._say(doing, why))
+        status = self._process.returncode
+        ended = f"the server ended (exit status {status})" if status is not None else f"the connection closed: {error}"
+        return ServerDied(self._say(doing, self._process.limit_hit() or ended))
 
     def _say(self, doing: str, why: str) -> str:
         tail = plain_text(self._process.stderr_tail()).strip()
@@ -301,15 +317,26 @@ class ToolSession:
 
 @contextlib.asynccontextmanager
 async def open_session(
-    spec: ServerSpec, sandbox: Sandbox, *, initial_state: Json, seed: int, saved: SavedWorkspace | None = None
+    spec: ServerSpec,
+    sandbox: Sandbox,
+    *,
+    initial_state: Json,
+    seed: int,
+    saved: SavedWorkspace | None = None,
+    task: str = "",
 ) -> AsyncIterator[ToolSession]:
     """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
 
-    `saved`: files to go on from instead of the initial state's. Enter and leave it in the same task (a rule of the
-    SDK). Raises EnvInfraError where the server does not start.
+    `saved`: files to go on from instead of the initial state's. `task`: whose answers of a cassette are meant. Enter
+    and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
     """
+    if fault := fault_of_url(spec):
+        raise ConfigError(f"server '{spec.name}': {fault}")
     async with contextlib.AsyncExitStack() as stack:
-        launch, workspace, digester = spec.launch(), None, None
+        if spec.url is not None:
+            yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
+            return
+        launch, workspace, digester = bridged(spec), None, None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -325,14 +352,39 @@ async def open_session(
 
 
 @contextlib.asynccontextmanager
-async def connected(
-    spec: ServerSpec, process: SandboxProcess, begin: Callable[[ToolSession], Awaitable[None]]
-) -> AsyncIterator[ToolSession]:
-    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task."""
+async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
+    """A session with a server elsewhere, or with its cassette."""
     violation = Violation()
+    transport, recorder = remote_streams(spec, task, violation)
+
+    async def begin(session: ToolSession) -> None:
+        await session.start(initial_state, seed)
+        if recorder is not None:
+            recorder.check()
+
+    spoken = spec if is_live(spec) else replace(spec, wire=PLAYED_WIRE)
+    async with connected(spoken, Elsewhere(), begin, (transport, violation)) as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    spec: ServerSpec,
+    process: SandboxProcess,
+    begin: Callable[[ToolSession], Awaitable[None]],
+    through: tuple[AbstractAsyncContextManager[TransportStreams], Violation] | None = None,
+) -> AsyncIterator[ToolSession]:
+    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
+
+    `through`: a transport, and where it notes what goes wrong; None: the pipes of the process.
+    """
+    if through is None:
+        noted = Violation()
+        through = pipe_transport(process, noted, headers=spec.http is not None), noted
+    transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
+        client = mcp.Client(transport, mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
@@ -36,21 +37,40 @@ class FileState:
     limits: DigestLimits = field(default_factory=DigestLimits)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPort:
+    """Where a server listens that speaks only streamable HTTP: on a loopback of its sandbox's own."""
+
+    port: int
+    path: str = "/mcp"
+
+
 StateSource = Literal["declared", "opaque", "stateless"] | FileState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """One MCP server that speaks over standard input and output."""
+    """One MCP server."""
 
     name: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
     """As seen from inside the sandbox; ``python3`` is the sandbox's own interpreter. Empty: the image's command."""
     image: Image = None
     """Runs under the docker sandbox only. A name, or the path of a Dockerfile; None: any sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     network: bool = False
+    http: HttpPort | None = None
+    """None: it speaks over standard input and output. Else `gymcp.mcp_servers.bridging` carries messages to it."""
+    url: str | None = None
+    """Of a server that runs elsewhere: nothing is started, and only a stateless one may be called without a cassette.
+    ``${NAME}`` stands for an environment variable, here and in `headers`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent to `url` with every request; neither a lock nor a cassette nor a run holds what variables stand for."""
+    cassette: Path | None = None
+    """A recording of `url`, played instead of calling it (`gymcp.mcp_servers.cassette`)."""
+    recording: bool = False
+    """Calls go to `url`, and what is new is added to the cassette."""
     limits: Limits = field(default_factory=Limits)
     state: StateSource = "opaque"
     """declared: the server tells its state (native runtime). `FileState`: it is read from files. opaque: keyed by the

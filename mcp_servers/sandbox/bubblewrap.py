@@ -95,7 +95,7 @@ class Bubblewrap:
         arguments = self._arguments(launch)
         binary = _binary()
         info_read, info_write = os.pipe()
-        program = _document(_filter(launch.network, self.uses_cgroup))
+        program = _document(_filter(launch.network or launch.loopback, self.uses_cgroup))
         nesting = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else (*_NO_NESTING, "--seccomp", str(program))
         words = [*nesting, "--info-fd", str(info_write), *arguments]
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))

@@ -62,6 +62,8 @@ class Launch:
     workspace: Path | None = None
     """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
     network: bool = False
+    loopback: bool = False
+    """May open internet sockets, which reach nothing but a loopback of its own: other processes of the same launch."""
     limits: Limits = field(default_factory=Limits)
     entry: tuple[str, ...] = ()
     """Host command through which the sandbox is started, into the namespaces where the workspace is mounted."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
+from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,7 @@ from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
@@ -50,6 +52,9 @@ def command(
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
+    cassette: Annotated[
+        str | None, typer.Option(help="record: call servers by URL and note their answers; replay: never call one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
         str | None, typer.Option(help=f"The model of agent react: {FORMS}.", rich_help_panel=REACT_PANEL)
@@ -143,7 +148,9 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
-    check_images(wall, [server.image for server in loaded.servers])
+    loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
+    check_remotes(loaded.servers, wall)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     remove_leftovers(find_leftovers())
     config = plan.config(loaded, source_of(env))

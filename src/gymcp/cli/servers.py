@@ -12,7 +12,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.installs.commands import parse_command, read_config
 from gymcp.mcp_servers.installs.install import ensure_installed, folder_of
-from gymcp.mcp_servers.locked import check_server, lock_server
+from gymcp.mcp_servers.locked import check_server, is_at_hand, lock_server
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tool_hashes import differences
@@ -28,10 +28,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 @app.command("add", no_args_is_help=True)
 def add(
     command: Annotated[
-        list[str] | None, typer.Argument(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")
+        list[str] | None, typer.Argument(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call it; default: from the package.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
+    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
     lock: Lock = DEFAULT,
@@ -40,11 +42,15 @@ def add(
     """Lock servers: resolve the packages, install them apart, start each once in the sandbox and note its tools."""
     if (config is None) == (not command):
         raise ConfigError("servers add: give either a command or --config FILE")
+    if config is not None and (http or header):
+        raise ConfigError("servers add: with --config, a port is a url beside the command, and headers are in the file")
     if config is not None:
         found = read_config(config, only or ())
     else:
         words = command or []
-        found = [parse_command(words[0] if len(words) == 1 else words, name=name, env=_pairs(env or []))]
+        line = words[0] if len(words) == 1 else words
+        values, headers = pairs("--env", env or []), pairs("--header", header or [])
+        found = [parse_command(line, name=name, env=values, http=http, headers=headers)]
     wall = _checked(sandbox)
     for wanted in found:
         server = lock_server(wanted, wall)
@@ -61,7 +67,7 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap") -
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        parsed = parse_command(old.command, name=old.name, env=old.env)
+        parsed = parse_command(old.command, name=old.name, env=old.env, http=old.http, headers=old.headers)
         server = lock_server(parsed, wall)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
@@ -74,6 +80,9 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap") -
 def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
     """Install what the lock names, so that later runs need no network."""
     for server in _chosen(lock, names):
+        if server.runtime == "remote":
+            console.print(f"{server.name}: runs elsewhere, nothing to install", highlight=False)
+            continue
         there = folder_of(server).is_dir()
         folder = ensure_installed(server)
         console.print(
@@ -94,7 +103,7 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
-        installed = "yes" if row["installed"] else "on first use"
+        installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
         table.add_row(
             server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)), installed
         )
@@ -115,7 +124,8 @@ def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap", as
         except GymcpError as error:
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
-            detail = f"{server.package} {server.version}: files, version and {len(tools)} tools are as locked"
+            what = f"{server.version}: files, version and" if server.version else "elsewhere:"
+            detail = f"{server.package} {what} {len(tools)} tools are as locked"
             rows.append({"server": server.name, "passed": True, "detail": detail})
         if not as_json:
             _say_checked(server.name, bool(rows[-1]["passed"]), str(rows[-1]["detail"]))
@@ -135,9 +145,10 @@ def _checked(sandbox: str) -> Sandbox:
     return wall
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs(option: str, texts: list[str]) -> dict[str, str]:
+    """From NAME=VALUE. Raises ConfigError."""
     if wrong := [text for text in texts if "=" not in text]:
-        raise ConfigError(f"--env {wrong[0]}: expected NAME=VALUE")
+        raise ConfigError(f"{option} {wrong[0]}: expected NAME=VALUE")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
@@ -149,7 +160,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "runtime": server.runtime,
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
-        "installed": folder_of(server).is_dir(),
+        "installed": is_at_hand(server),
     }
 
 
