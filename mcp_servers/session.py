@@ -290,7 +290,9 @@ class ToolSession:
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
-        why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
+        status = self._process.returncode
+        ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
+        why = self._process.limit_hit() or ended
         return ServerDied(self._say(doing, why))
 
     def _say(self, doing: str, why: str) -> str:

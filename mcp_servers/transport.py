@@ -15,10 +15,13 @@ from types import TracebackType
 import anyio
 import mcp_types
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from gymcp.mcp_servers.sandbox.spec import SandboxProcess
 
 Received = SessionMessage | Exception
+MAX_QUOTE = 120
+"""Bytes of a line that is no message, in the error."""
 READ_AHEAD = 64
 """Messages read before the session took them; a server that floods is held back by its own pipe."""
 
@@ -49,6 +52,10 @@ class PipeWriter:
         await self.aclose()
 
 
+class LineTooLong(ValueError):
+    """A line over `Limits.line_bytes`."""
+
+
 class Violation:
     """What the server did that no MCP server may, if anything; read when the connection has closed."""
 
@@ -76,9 +83,10 @@ async def pipe_transport(
 async def _read_lines(
     stdout: asyncio.StreamReader, send: anyio.abc.ObjectSendStream[Received], violation: Violation
 ) -> None:
+    line = b""
     async with send:
         try:
-            while line := await stdout.readline():
+            while line := await _next_line(stdout):
                 if line.isspace():
                     continue
                 await send.send(SessionMessage(_parsed(line)))
@@ -87,7 +95,14 @@ async def _read_lines(
         except ValueError as error:
             # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
             # deep. What a server writes after that cannot be trusted to line up with requests any more.
-            violation.text = _say(error)
+            violation.text = _say(error, line)
+
+
+async def _next_line(stdout: asyncio.StreamReader) -> bytes:
+    try:
+        return await stdout.readline()
+    except ValueError as error:
+        raise LineTooLong from error
 
 
 def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
@@ -104,6 +119,9 @@ def _parsed(line: bytes) -> mcp_types.JSONRPCMessage:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
-def _say(error: ValueError) -> str:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"a line on standard output is not a JSON-RPC message, or is too long or too deep ({first[:200]})"
+def _say(error: ValueError, line: bytes) -> str:
+    if isinstance(error, LineTooLong):
+        return "a line on standard output is longer than any message may be"
+    found = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+    why = f" ({found['msg']})" if found is not None and "recursion" in found["msg"] else ""
+    return f"a line on standard output is not a JSON-RPC message{why}: {line[:MAX_QUOTE].decode(errors='replace')!r}"
