@@ -22,6 +22,7 @@ from gymcp.mcp_servers.sandbox.spec import SandboxProcess
 Received = SessionMessage | Exception
 MAX_QUOTE = 120
 """Bytes of a line that is no message, in the error."""
+DISCARDED = 1_000_000
 READ_AHEAD = 64
 """Messages read before the session took them; a server that floods is held back by its own pipe."""
 
@@ -96,6 +97,9 @@ async def _read_lines(
             # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
             # deep. What a server writes after that cannot be trusted to line up with requests any more.
             violation.text = _say(error, line)
+    with contextlib.suppress(ConnectionError):
+        while await stdout.read(DISCARDED):  # nobody reads what comes now: it would be kept, twice a line's limit of it
+            pass
 
 
 async def _next_line(stdout: asyncio.StreamReader) -> bytes:

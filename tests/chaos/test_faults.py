@@ -17,6 +17,8 @@ from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.types import Outcome, Trajectory
 
@@ -38,7 +40,9 @@ def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajector
     if wall == "files":
         envs.append(environment(wall, HANGS_AT_START, start_timeout_s=4.0))
     schedule = Schedule(concurrency=16, max_attempts=1, episode_timeout_s=120.0)
-    sandbox, ended = get_sandbox(SANDBOX[wall]), {}
+    ended: dict[str, Trajectory] = {}
+    pool = Pool()  # its own: the process's keeps spares for a minute
+    sandbox = Docker(pool=pool) if wall == "docker" else get_sandbox(SANDBOX[wall])
 
     def note(done: Rollout, last: bool) -> None:
         ended[done.job.task.id] = done.trajectory
@@ -58,7 +62,10 @@ def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajector
             )
         )
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    finally:
+        pool.close()
     return ended
 
 
