@@ -14,13 +14,13 @@ import typer
 from gymcp.agents.runs import Plan, run_plan, select_tasks
 from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
+from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
@@ -59,7 +59,7 @@ def command(
     check_images(wall, [server.image for server in loaded.servers])
     select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
-    remove_leftovers(find_leftovers())
+    reap_before_a_run()
     config = plan.config(loaded, source_of(env))
     with create_run(folder, config, seeds=[seed], versions=_versions(wall, loaded), resume=resume):
         # no episode goes on while one is written: what waits for a lock longer than this ends the run, to be resumed
