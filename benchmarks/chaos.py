@@ -43,8 +43,6 @@ MOST_GROWTH = 0.05
 ENOUGH = 2000
 """Episodes, fewer of which say nothing about growth."""
 SHOWN, SHOWN_CHARS = 10, 500
-CALL_S, QUICK_CALL_S = 8.0, 3.0
-"""What a call may take: a machine that does other things, too, must not make a healthy server late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +183,7 @@ def _environment(wall: Wall, episodes: int, token: str) -> tuple[LoadedEnv, dict
     count = max(1, min(len(possible), episodes // (1 + HEALTHY)))
     names = list(possible)
     chosen = [names[i * len(names) // count] for i in range(count)]
-    call_timeout_s = QUICK_CALL_S if episodes < ENOUGH else CALL_S
-    env = environment(wall, chosen, healthy=HEALTHY, call_timeout_s=call_timeout_s, start_timeout_s=10.0)
+    env = environment(wall, chosen, healthy=HEALTHY, start_timeout_s=20.0 if episodes < ENOUGH else 30.0)
     return with_token(env, token), {name: possible[name] for name in chosen}
 
 

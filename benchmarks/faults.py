@@ -101,6 +101,12 @@ IN_CALLS: Mapping[str, End | Mapping[Wall, End]] = {
 it was."""
 
 
+TIMED = ("hangs", "answers late", "answers another request", "closes its input", "closes its output")
+"""Faults that show in a call's time. All other calls may take `PATIENCE_S`: a busy machine makes no healthy server
+late, nor a flood."""
+PATIENCE_S = 90.0
+
+
 def ends(wall: Wall) -> dict[str, End]:
     """Every fault that can be had behind this wall, and how it must end."""
     of_wall = {name: end if isinstance(end, End) else end[wall] for name, end in IN_CALLS.items()}
@@ -126,9 +132,9 @@ def environment(
     spec = EnvSpec(
         name=f"chaos-{wall}",
         servers=(_server(wall, start_timeout_s),),
-        suite=Suite(name="chaos", version="1", tasks=tuple(_tasks(wall, names, call_timeout_s + 1.0))),
+        suite=Suite(name="chaos", version="1", tasks=tuple(_tasks(wall, names, call_timeout_s))),
         grade=final_files_equal() if wall == "files" else final_state_equals(),
-        limits=EpisodeLimits(call_timeout_s=call_timeout_s),
+        limits=EpisodeLimits(call_timeout_s=PATIENCE_S),
     )
     return load_env(spec)
 
@@ -140,12 +146,12 @@ def _server(wall: Wall, start_timeout_s: float) -> ServerSpec:
     return replace(server, state=FileState()) if wall == "files" else server
 
 
-def _tasks(wall: Wall, names: Iterable[str], late_s: float) -> Iterable[Task]:
+def _tasks(wall: Wall, names: Iterable[str], call_timeout_s: float) -> Iterable[Task]:
     notes = [f"note {number}" for number in range(CALLS)]
     calls = (ToolCall(id=f"call_{n}", name="add", arguments={"note": note}) for n, note in enumerate(notes))
     gold = GoldTurn(calls=tuple(calls), final_text="All is noted.")
     for name in names:
-        plan = {"fault": name, "at": AT, "late_s": late_s}
+        plan = {"fault": name, "at": AT, "late_s": call_timeout_s + 1.0}
         files = {"fault.json": json.dumps(plan)}
         in_files = wall == "files"
         yield Task(
@@ -155,4 +161,5 @@ def _tasks(wall: Wall, names: Iterable[str], late_s: float) -> Iterable[Task]:
             target=files | {"notes": "".join(f"{note}\n" for note in notes)} if in_files else {"notes": notes},
             gold=(gold,),
             last_necessary=(0, CALLS - 1),
+            limits=EpisodeLimits(call_timeout_s=call_timeout_s) if name in TIMED else None,
         )

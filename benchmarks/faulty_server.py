@@ -185,14 +185,14 @@ def answer_100_mb(server: Server, asked: Asked) -> None:
 
 
 def flood_stderr(server: Server, asked: Asked) -> None:
-    for _ in range(20):
+    for _ in range(5):
         os.write(2, CHUNK)
     print("about to do wrong: " + server.plan["fault"], file=sys.stderr, flush=True)
     server.obey(asked)
 
 
 def flood_notices(server: Server, asked: Asked) -> None:
-    for number in range(300):
+    for number in range(200):
         server.send({"method": "notifications/message", "params": {"level": "info", "data": number}})
     server.obey(asked)
 
