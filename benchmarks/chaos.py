@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from env_throughput import Result
 from faults import FINE, SANDBOX, End, Wall, difference, ends, environment
 
 from gymcp.agents.runs import Plan, run_plan
@@ -43,16 +44,6 @@ MOST_GROWTH = 0.05
 ENOUGH = 2000
 """Episodes, fewer of which say nothing about growth."""
 SHOWN, SHOWN_CHARS = 10, 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
