@@ -105,6 +105,7 @@ class ForkedProcess:
     async def wait(self) -> int:
         assert self._first is not None
         await asyncio.shield(self._first.gone)
+        self._on_end(self._first.gone)  # where it had ended before, its callback may be yet to come
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 self.returncode = await asyncio.shield(self._status)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import tomllib
@@ -20,12 +21,14 @@ import tomli_w
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
+from gymcp.paths import gymcp_home
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
 Runtime = Literal["python", "node", "remote"]
 """remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_REMEMBERED = "locks"
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
 )
@@ -106,7 +109,24 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
                 "merged badly; run: gymcp servers lock"
             )
         servers[server.name] = server
+    _remember(path.resolve(), gymcp_home() / _REMEMBERED)
     return servers
+
+
+def remembered_locks() -> list[Path]:
+    """Every lock that was read with this cache; it may be gone."""
+    with contextlib.suppress(OSError):
+        return [Path(line) for line in (gymcp_home() / _REMEMBERED).read_text(encoding="utf-8").splitlines()]
+    return []
+
+
+@functools.cache
+def _remember(lock: Path, book: Path) -> None:
+    with contextlib.suppress(OSError):  # a cache that cannot be written holds no server of its own either
+        if lock not in remembered_locks():
+            book.parent.mkdir(parents=True, exist_ok=True)
+            with book.open("a", encoding="utf-8") as file:
+                file.write(f"{lock}\n")
 
 
 def write_lock(path: Path, servers: Mapping[str, LockedServer]) -> None:

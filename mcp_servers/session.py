@@ -306,8 +306,9 @@ class ToolSession:
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
         status = self._process.returncode
-        ended = f"the server ended (exit status {status})" if status is not None else f"the connection closed: {error}"
-        return ServerDied(self._say(doing, self._process.limit_hit() or ended))
+        ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
+        why = self._process.limit_hit() or ended
+        return ServerDied(self._say(doing, why))
 
     def _say(self, doing: str, why: str) -> str:
         tail = plain_text(self._process.stderr_tail()).strip()

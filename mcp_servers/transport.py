@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 import mcp_types
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from pydantic import ValidationError
 
 from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.programs import http_bridge
@@ -31,6 +32,9 @@ _FAILURES: dict[str, type[EnvInfraError]] = {
     http_bridge.LOST: ServerDied,
 }
 Received = SessionMessage | Exception
+MAX_QUOTE = 120
+"""Bytes of a line that is no message, in the error."""
+DISCARDED = 1_000_000
 READ_AHEAD = 64
 """Messages read before the session took them; a server that floods is held back by its own pipe."""
 
@@ -66,6 +70,10 @@ class PipeWriter:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class LineTooLong(ValueError):
+    """A line over `Limits.line_bytes`."""
 
 
 class Violation:
@@ -108,9 +116,10 @@ async def pipe_transport(
 async def _read_lines(
     stdout: asyncio.StreamReader, send: anyio.abc.ObjectSendStream[Received], violation: Violation, *, bridged: bool
 ) -> None:
+    line = b""
     async with send:
         try:
-            while line := await stdout.readline():
+            while line := await _next_line(stdout):
                 if line.isspace():
                     continue
                 if bridged and line.startswith(http_bridge.LAST_LINE.encode()):
@@ -122,7 +131,17 @@ async def _read_lines(
         except (ValueError, RecursionError) as error:
             # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
             # deep. What a server writes after that cannot be trusted to line up with requests any more.
-            violation.text = _say(error)
+            violation.text = _say(error, line)
+    with contextlib.suppress(ConnectionError):
+        while await stdout.read(DISCARDED):  # nobody reads what comes now: it would be kept, twice a line's limit of it
+            pass
+
+
+async def _next_line(stdout: asyncio.StreamReader) -> bytes:
+    try:
+        return await stdout.readline()
+    except ValueError as error:
+        raise LineTooLong from error
 
 
 def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
@@ -139,6 +158,9 @@ def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
-def _say(error: Exception) -> str:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"a line on standard output is not a JSON-RPC message, or is too long or too deep ({first[:200]})"
+def _say(error: Exception, line: bytes) -> str:
+    if isinstance(error, LineTooLong):
+        return "a line on standard output is longer than any message may be"
+    found = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+    why = f" ({found['msg']})" if found is not None and "recursion" in found["msg"] else ""
+    return f"a line on standard output is not a JSON-RPC message{why}: {line[:MAX_QUOTE].decode(errors='replace')!r}"

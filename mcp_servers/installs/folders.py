@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.paths import gymcp_home
 
 INSIDE = PurePosixPath("/srv/server")
@@ -74,7 +75,7 @@ def tree_digest(files: Mapping[str, str]) -> str:
 
 def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Standard output of an installer. Raises UsageError with its last words where it fails."""
-    env = {name: value for name, value in os.environ.items() if name not in _HARNESS_VARIABLES}
+    env = {name: value for name, value in owned_environment().items() if name not in _HARNESS_VARIABLES}
     try:
         done = subprocess.run(
             argv, cwd=cwd, env=env, input=stdin, capture_output=True, text=True, check=False, timeout=TIMEOUT_S

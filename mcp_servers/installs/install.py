@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ from gymcp.mcp_servers.installs import node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
 from gymcp.mcp_servers.lockfile import LockedServer
+from gymcp.owners import held
 
 __all__ = [
     "INSIDE",
@@ -47,10 +51,22 @@ def folder_of(server: LockedServer) -> Path:
 def ensure_installed(server: LockedServer) -> Path:
     """The server's folder, made where it is not there yet; what is there is used without network.
 
+    Held while this process lives: `gymcp clean --servers` leaves it alone.
+
     Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
     """
     with in_cache():
-        return make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+        while True:
+            folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                _hold(folder, os.getpid())
+                if folder.is_dir():
+                    return folder
+
+
+@functools.cache
+def _hold(folder: Path, _pid: int) -> int:
+    return held(folder)
 
 
 def with_tree(server: LockedServer) -> LockedServer:

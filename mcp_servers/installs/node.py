@@ -15,6 +15,7 @@ from packaging.version import Version
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.installs.commands import Wanted
 from gymcp.mcp_servers.installs.folders import INSIDE, machine, run_tool, write_manifest
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
 from gymcp.types import Json
 
@@ -29,7 +30,7 @@ _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--loglev
 def resolve(wanted: Wanted) -> LockedServer:
     """The closure with the integrity of every package. Raises ConfigError where there is none, or one must be built."""
     who = f"server '{wanted.name}': resolve"
-    with tempfile.TemporaryDirectory(prefix="gymcp-resolve-") as made:
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
         folder = Path(made)
         _write_json(folder / "package.json", _root({wanted.package: wanted.version or "latest"}))
         try:

@@ -26,6 +26,7 @@ from uv import find_uv_bin
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.commands import Wanted
 from gymcp.mcp_servers.installs.folders import INSIDE, last_words, machine, run_tool, write_manifest
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox import interpreter
 
@@ -47,7 +48,7 @@ def resolve(wanted: Wanted) -> LockedServer:
     who = f"server '{wanted.name}': resolve"
     extras = f"[{','.join(wanted.extras)}]" if wanted.extras else ""
     line = f"{wanted.package}{extras}" + (f"=={wanted.version}" if wanted.version else "")
-    with tempfile.TemporaryDirectory(prefix="gymcp-resolve-") as made:
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
         answer = Path(made) / "pylock.toml"
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]

@@ -169,16 +169,23 @@ def _check_version(binary: str) -> None:
         )
 
 
-def _hint() -> str:
+def opening(settings: Path = Path("/proc/sys")) -> str | None:
+    """The command that lets users of this machine make namespaces; None where no setting forbids it."""
     switches = {
         "kernel/unprivileged_userns_clone": ("0", "1"),
         "user/max_user_namespaces": ("0", "10000"),
         "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
     }
     for name, (closed, opened) in switches.items():
-        path = Path("/proc/sys") / name
+        path = settings / name
         if path.exists() and path.read_text().strip() == closed:
-            return f": user namespaces are off: sysctl -w {name.replace('/', '.')}={opened}; or use --sandbox docker"
+            return f"sysctl -w {name.replace('/', '.')}={opened}"
+    return None
+
+
+def _hint() -> str:
+    if (command := opening()) is not None:
+        return f": user namespaces are off: {command}; or use --sandbox docker"
     return "; or use --sandbox docker, or --sandbox none for servers you trust"
 
 

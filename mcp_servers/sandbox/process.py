@@ -119,6 +119,7 @@ class Running:
     async def wait(self) -> int:
         """The exit status, once the server has ended by itself or by a limit."""
         await asyncio.shield(self._outer.gone)
+        self._on_end(self._outer.gone)  # where it had ended before, its callback may be yet to come
         return self._popen.wait()
 
     def end(self, limit: str) -> None:

@@ -11,13 +11,14 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import EngineError, engine_info, request, stream
+from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.mcp_servers.sandbox.spec import Image
+from gymcp.owners import unfinished
 from gymcp.paths import gymcp_home
 
 SUITE = "bookworm"
@@ -119,10 +120,7 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         raise SandboxUnavailable(
             f"sandbox build: debootstrap needs root: sudo GYMCP_HOME={gymcp_home()} gymcp sandbox build"
         )
-    parent = gymcp_home() / "images"
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".base-", dir=parent))
-    try:
+    with unfinished(gymcp_home() / "images" / "base") as folder:
         _debootstrap(folder, mirror or _host_mirror(), say)
         _strip(folder)
         say("importing the image")
@@ -132,8 +130,6 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         for _ in stream("/images/create", query=changes, archive=_tar(folder)):
             pass
         request("POST", f"/images/{name}/tag", query={"repo": BASE, "tag": "latest"})  # for FROM gymcp-base
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return name
 
 
@@ -148,7 +144,12 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
     ]
     said: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+        command,
+        env=owned_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -14,6 +14,7 @@ from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.eval import INTERRUPTED
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.cli.progress import Progress
@@ -53,6 +54,7 @@ def command(
     wall.check()
     loaded = load_env(load_spec(env))
     check_remotes(loaded.servers, wall)
+    reap_before_a_run()
     verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:
         print_json(

@@ -20,6 +20,7 @@ from gymcp.agents.runs import AGENTS, REACT, Ended, Plan, run_plan, select_tasks
 from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.agents.tool_formats import FORMATS
+from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.policy import opened, plan_policy
 from gymcp.cli.progress import Progress
@@ -27,7 +28,6 @@ from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
@@ -152,7 +152,7 @@ def command(
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
-    remove_leftovers(find_leftovers())
+    reap_before_a_run()
     config = plan.config(loaded, source_of(env))
     schedule = Schedule(concurrency=concurrency, max_cost=max_cost)
     with contextlib.ExitStack() as stack:
