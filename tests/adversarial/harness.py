@@ -40,6 +40,7 @@ SET_ID = PurePosixPath("/srv/set-id")
 PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table."""
 CALL_S = 120.0
+AT_ONCE = 4
 AMPLE = Limits(memory_mb=4_000, processes=1_000, disk_mb=2_000_000, open_files=10_000)
 """For controls: they stop by themselves."""
 SMALL = DigestLimits(bytes=400_000_000, entries=10_000, depth=64, seconds=3.0)
@@ -54,7 +55,7 @@ class Play:
         self.control = path is UNCONFINED
         self.mounts = (Mount(source=set_id, target=SET_ID),) if set_id is not None else ()
         given["set_id"] = str(set_id if self.control else SET_ID)
-        self.at_once = asyncio.Semaphore(3)
+        self.at_once = asyncio.Semaphore(AT_ONCE)
 
     @contextlib.asynccontextmanager
     async def session(self, spec: ServerSpec, state: Json = None) -> AsyncIterator[ToolSession]:
@@ -62,11 +63,28 @@ class Play:
             yield session
 
     async def each(self, names: Any, act: Callable[[str], Awaitable[Said]]) -> dict[str, Said]:
+        """Each with a session of its own."""
+
         async def one(name: str) -> tuple[str, Said]:
             async with self.at_once:
                 return name, await act(name)
 
         return dict(await asyncio.gather(*(one(name) for name in names)))
+
+    async def in_turn(
+        self, names: Any, spec: ServerSpec, state: Json, act: Callable[[ToolSession, str], Awaitable[tuple[str, bool]]]
+    ) -> dict[str, Said]:
+        """One after the other with one server, and with another where that was lost: `act` says whether it still is."""
+        found: dict[str, Said] = {}
+        waiting = list(names)
+        while waiting:
+            async with self.at_once, self.session(spec, state) as session:
+                alive = True
+                while waiting and alive:
+                    name = waiting.pop(0)
+                    said, alive = await act(session, name)
+                    found[name] = ["own session", said]
+        return found
 
 
 async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
@@ -151,15 +169,15 @@ def processes_named(name: str) -> list[int]:
 
 
 async def play_replies(play: Play) -> dict[str, Said]:
-    async def one(name: str) -> Said:
-        if play.control:
-            return ["control", await naive_reply(name)]
-        spec = play.path.rogue(limits=Limits(line_bytes=4_000_000))
-        async with play.session(spec) as session:
-            await said_by(session, "echo", text="before")
-            return ["own session", await and_then(session, await said_by(session, "rogue_replies", act=name))]
+    if play.control:
+        return {name: ["control", await naive_reply(name)] for name in REPLIES}
 
-    return await play.each(REPLIES, one)
+    async def act(session: ToolSession, name: str) -> tuple[str, bool]:
+        await said_by(session, "echo", text="before")
+        said = await and_then(session, await said_by(session, "rogue_replies", act=name))
+        return said, said.endswith("then: result: honest")
+
+    return await play.in_turn(REPLIES, play.path.rogue(limits=Limits(line_bytes=4_000_000)), None, act)
 
 
 async def play_lists(play: Play) -> dict[str, Said]:
@@ -213,26 +231,34 @@ async def play_worlds(play: Play) -> dict[str, Said]:
     if play.path.start == "fork" or play.path.spares:
         return {}
 
-    async def one(name: str) -> Said:
-        kind = "sqlite" if name in DATABASES else "workspace"
-        path = "db" if name in DATABASES else "."
-        state = FileState(kind=kind, path=path, limits=SMALL)  # type: ignore[arg-type]
-        async with play.session(
-            replace(play.path.rogue(limits=Limits(memory_mb=1_000, disk_mb=2_000)), state=state), {}
-        ) as session:
-            made = await said_by(session, "rogue_files", act=name, **_places(play.given))
-            assert session.workspace is not None
-            if made not in ("result: made", "result: racing"):
-                return ["own session", made]
-            if play.control:
-                return ["control", await naive_world(session.workspace.folder, play.given["token"])]
-            told = await _told(session, play.given["token"])
-            raised = session.workspace.written / "raised"
-            if raised.exists() and raised.stat().st_uid == os.getuid() and raised.stat().st_mode & 0o6000:
-                return ["own session", "left a set-id file of the harness's user"]
-            return ["own session", told]
+    async def act(session: ToolSession, name: str) -> tuple[str, bool]:
+        made = await said_by(session, "rogue_files", act=name, **_places(play.given))
+        if made not in ("result: made", "result: racing"):
+            return made, False
+        told = await _judged(play, session)
+        await said_by(session, "rogue_files", act="clear")
+        return told, not ("memory:" in told or "helper" in told)
 
-    return await play.each(WORLDS, one)
+    found: dict[str, Said] = {}
+    for state, names in (
+        (FileState(limits=SMALL), [name for name in WORLDS if name not in DATABASES]),
+        (FileState(kind="sqlite", path="db", limits=SMALL), DATABASES),
+    ):
+        spec = replace(play.path.rogue(limits=Limits(memory_mb=1_000, disk_mb=2_000)), state=state)
+        found |= await play.in_turn(names, spec, {}, act)
+    return {name: ["control", said] for name, (_, said) in found.items()} if play.control else found
+
+
+async def _judged(play: Play, session: ToolSession) -> str:
+    """What becomes of the world that is there now."""
+    assert session.workspace is not None
+    if play.control:
+        return await naive_world(session.workspace.folder, play.given["token"])
+    told = await _told(session, play.given["token"])
+    raised = session.workspace.written / "raised"
+    if raised.exists() and raised.stat().st_uid == os.getuid() and raised.stat().st_mode & 0o6000:
+        return "left a set-id file of the harness's user"
+    return told
 
 
 def _places(given: Given) -> dict[str, Json]:
@@ -280,8 +306,9 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
                 await said_by(other, "settle", token=token)
                 given["other_pid"] = other.process.pid
                 found |= await play_inside(play)
-            for part in (play_greed, play_replies, play_lists, play_lies, play_worlds):
-                found |= await part(play)
+            parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
+            for told in await asyncio.gather(*(part(play) for part in parts)):
+                found |= told
         finally:
             done.set()
             answers = await honest

@@ -12,6 +12,19 @@ import sys
 from typing import Any
 
 MB = 1_000_000
+racers: list[subprocess.Popen[bytes]] = []
+
+
+def clear(given: dict[str, Any]) -> str:
+    """Makes room for the next attempt."""
+    while racers:
+        racer = racers.pop()
+        racer.kill()
+        racer.wait()
+    if os.path.isdir("shut"):
+        os.chmod("shut", 0o700)
+    subprocess.run(["rm", "-rf", "--", *os.listdir(".")], check=True)
+    return "made"
 
 
 def fifo(given: dict[str, Any]) -> str:
@@ -57,7 +70,7 @@ def folder_that_becomes_a_link(given: dict[str, Any]) -> str:
         "    os.rename('real', 'shown'); os.rename('shown', 'real'); os.rename('false', 'shown')\n"
         "    os.rename('shown', 'false')\n"
     )
-    given["kept"] = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL)
+    racers.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL))
     return "racing"
 
 
