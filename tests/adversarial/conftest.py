@@ -1,4 +1,4 @@
-"""Every start path played once, as root and as an ordinary user, and unconfined: what tests read is what was said there.
+"""Every start path played once, as root and as an ordinary user, and unconfined; tests read what was said there.
 
 What a machine lacks is skipped, or fails with GYMCP_REQUIRE_ALL=1, GYMCP_REQUIRE_BWRAP=1 (what `make test` does) or
 GYMCP_REQUIRE_DOCKER=1.
@@ -149,6 +149,7 @@ def _set_id_program(folder: Path) -> str:
     """A program that would run as root for anybody; a dash where nobody here can make one."""
     if os.getuid() != 0:
         return "-"
-    path = shutil.copy("/usr/bin/id", folder / "set-id")
+    path = folder / "set-id"
+    shutil.copy("/usr/bin/id", path)
     path.chmod(0o4755)
     return str(path)

@@ -53,7 +53,7 @@ def take_a_port_that_the_host_sees(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def listen_to_packets(given: Given) -> str:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW):  # type: ignore[attr-defined]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW):
         return "opened a packet socket"
 
 

@@ -51,7 +51,7 @@ def signal_another_server(given: Given) -> str:
 def signal_through_a_handle(given: Given) -> str:
     fd = os.pidfd_open(given["harness_pid"])
     _target(given["harness_pid"], given)
-    signal.pidfd_send_signal(fd, _HARMLESS)  # type: ignore[attr-defined]
+    signal.pidfd_send_signal(fd, _HARMLESS)
     return "signalled it"
 
 

@@ -67,8 +67,8 @@ class Rogue:
         if name == "settle":
             return text(self.settle(arguments["token"]))
         if name == "play":
-            for module in PLAY_MODULES:
-                importlib.import_module(module)
+            for part in PLAY_MODULES:
+                importlib.import_module(part)
             wanted = arguments["names"] or list(ATTEMPTS)
             return text(json.dumps(play(wanted, arguments["given"])))
         module, act = importlib.import_module(name), arguments["act"]
