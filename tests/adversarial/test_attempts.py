@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import inside_files
@@ -10,7 +11,6 @@ import inside_kernel
 import inside_network
 import inside_processes
 import pytest
-from conftest import Played
 from expected import GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS
 from naive import NOT_FOOLED
@@ -18,6 +18,7 @@ from start_paths import START_PATHS
 
 PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
 """Imported for their entries in the table."""
+Played = Callable[[str, str], dict[str, Any]]
 USERS = ("root", "user")
 OWN_SESSION = {**{name: greed.reported for name, greed in GREED.items()}, **REPLIES, **LISTS, **LIES, **WORLDS}
 everywhere = pytest.mark.parametrize(("path", "user"), [(path, user) for path in START_PATHS for user in USERS])
