@@ -227,8 +227,8 @@ async def play_lies(play: Play) -> dict[str, Said]:
 
 
 async def play_worlds(play: Play) -> dict[str, Said]:
-    """A server with files is started anew on every path, so forks and spares have none of their own."""
-    if play.path.start == "fork" or play.path.spares:
+    """Crafted files for the digester."""
+    if not play.path.has_worlds:
         return {}
 
     async def act(session: ToolSession, name: str) -> tuple[str, bool]:

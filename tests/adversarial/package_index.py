@@ -36,10 +36,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def index(marker: Path) -> Iterator[str]:
     """The address; every package would write the marker."""
-    handler = type("Handler", (_Handler,), {})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+
+    class Handler(_Handler):
+        pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         address = f"http://127.0.0.1:{server.server_port}"
-        handler.pages = {**_npm(address, marker), **_python(marker)}
+        Handler.pages = {**_npm(address, marker), **_python(marker)}
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

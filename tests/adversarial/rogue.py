@@ -93,3 +93,7 @@ def text(said: str) -> dict[str, Any]:
 
 def main() -> None:
     Rogue().serve()
+
+
+if __name__ == "__main__":
+    main()

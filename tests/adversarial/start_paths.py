@@ -1,6 +1,7 @@
 """The ways in which a server comes to life; every attempt is made on each of them.
 
-Another way is one more entry: how a sandbox is opened, and the spec of the rogue server on it.
+Another way is one more entry: how a sandbox is opened, and the spec of the rogue server on it. That is one file which
+also runs as a script (``python3 /srv/program/server_main.py``), as servers of others do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
     start: Literal["exec", "fork"] = "exec"
     spares: int = 0
+    has_worlds: bool = True
+    """False where a server whose state is in files is started as on another path."""
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
@@ -36,8 +39,8 @@ class StartPath:
 
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap"),
-    "fork": StartPath(sandbox="bwrap", start="fork"),
-    "pool": StartPath(sandbox="bwrap", spares=1),
+    "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
+    "pool": StartPath(sandbox="bwrap", spares=1, has_worlds=False),
     "docker": StartPath(sandbox="docker"),
 }
 UNCONFINED = StartPath(sandbox="none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import inside_files
@@ -31,6 +32,16 @@ def test_there_are_many_attempts_and_no_name_is_taken_twice() -> None:
     assert {what.control for what in ATTEMPTS.values()} == {"any", "root"}
 
 
+def test_the_documentation_lists_every_attempt() -> None:
+    groups: dict[str, list[str]] = {}
+    for what in ATTEMPTS.values():
+        groups.setdefault(what.group, []).append(what.name)
+    groups |= {"resources": [*GREED], "protocol": [*REPLIES, *LISTS, *LIES], "digester": [*WORLDS]}
+    wanted = "\n".join(f"- {group}: {', '.join(names).replace('_', ' ')}" for group, names in sorted(groups.items()))
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert wanted in text, wanted
+
+
 @everywhere
 @pytest.mark.parametrize("name", list(ATTEMPTS))
 def test_attempt_fails(name: str, path: str, user: str, played: Played) -> None:
@@ -43,7 +54,7 @@ def test_attempt_fails(name: str, path: str, user: str, played: Played) -> None:
 def test_attempt_is_reported(name: str, path: str, user: str, played: Played) -> None:
     found = played(path, user)["attempts"]
     if name in WORLDS and name not in found:
-        assert START_PATHS[path].start == "fork" or START_PATHS[path].spares  # such a server is started on every path
+        assert not START_PATHS[path].has_worlds
         return
     _, said = found[name]
     assert re.search(OWN_SESSION[name], said, re.DOTALL), f"{name} on {path} as {user}: {said}"
