@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -119,9 +118,7 @@ async def play_inside(play: Play) -> dict[str, Said]:
 
 async def _witnessed(session: ToolSession, given: Given) -> Said:
     """Sent to everyone is only what the harness receives. One run at a time: a control reaches the others, too."""
-    with (Path(tempfile.gettempdir()) / "gymcp-adversarial-everyone").open("a") as lock:
-        with contextlib.suppress(OSError):
-            os.fchmod(lock.fileno(), 0o666)
+    with Path(__file__).open() as lock:
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         got: list[int] = []
         signal.signal(signal.SIGURG, lambda *_: got.append(1))

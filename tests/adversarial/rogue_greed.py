@@ -124,8 +124,7 @@ def _fill(folder: str) -> str:
     except OSError as error:
         return f"{written} MB, then {error.strerror}"
     finally:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
+        shutil.rmtree(folder)
     return f"{written} MB"
 
 
