@@ -16,7 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TextIO
 
 import inside_files
 import inside_kernel
@@ -118,7 +118,7 @@ async def play_inside(play: Play) -> dict[str, Said]:
 
 async def _witnessed(session: ToolSession, given: Given) -> Said:
     """Sent to everyone is only what the harness receives. One run at a time: a control reaches the others, too."""
-    with Path(__file__).open() as lock:
+    with _lock_file() as lock:
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         got: list[int] = []
         signal.signal(signal.SIGURG, lambda *_: got.append(1))
@@ -127,6 +127,11 @@ async def _witnessed(session: ToolSession, given: Given) -> Said:
         signal.signal(signal.SIGURG, signal.SIG_DFL)
     achieved, said = json.loads(answer.removeprefix("result: "))["signal_everyone"]
     return [achieved if not achieved else bool(got), f"{said}; the harness received {len(got)}"]
+
+
+def _lock_file() -> TextIO:
+    """What every run on the machine can open."""
+    return Path(__file__).open()
 
 
 # ------------------------------------------------------------------------------------------ what needs its own session
