@@ -82,6 +82,10 @@ class ForkedProcess:
             cgroup_fds=tuple(os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in joins),
         )
 
+    @property
+    def inside_pid(self) -> int | None:
+        return self.pid
+
     async def open(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
         """Connects to the server in the cell whose first process `pidfd` is; takes that over."""
         self.pid = _process_of(pidfd)

@@ -38,7 +38,7 @@ _NO_BUILD = "gymcp takes wheels only: building in a sandbox is not there yet"
 _SYSTEMS = ("manylinux", "linux")
 _LIST_SCRIPTS = """
 import importlib.metadata, json, sys
-found = importlib.metadata.distribution(sys.argv[1])
+found = next(importlib.metadata.distributions(name=sys.argv[1], path=sys.argv[2:]))
 print(json.dumps([entry.name for entry in found.entry_points if entry.group == "console_scripts"]))
 """
 
@@ -141,7 +141,9 @@ def _script(server: LockedServer, folder: Path, program: str | None) -> str:
     scripts = folder / "venv" / "bin"
     if "/" not in wanted and (scripts / wanted).is_file() and wanted not in ("python", "python3"):
         return wanted
-    argv = [str(scripts / "python"), "-I", "-c", _LIST_SCRIPTS, server.package]
+    # -S: a package's .pth files would run, and this is not in the sandbox
+    packages = map(str, folder.glob("venv/lib/python*/site-packages"))
+    argv = [str(interpreter().path), "-I", "-S", "-c", _LIST_SCRIPTS, server.package, *packages]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     have = sorted(json.loads(done.stdout)) if done.returncode == 0 else []
     if program is None and len(have) == 1:

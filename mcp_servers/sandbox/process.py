@@ -107,6 +107,10 @@ class Running:
         return self._popen.pid
 
     @property
+    def inside_pid(self) -> int | None:
+        return self._first_inside.pid if self._first_inside is not None else None
+
+    @property
     def returncode(self) -> int | None:
         return self._popen.returncode
 
