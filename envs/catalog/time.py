@@ -7,9 +7,10 @@ import random
 from pathlib import Path
 
 from gymcp.envs import EnvSpec
-from gymcp.evaluators.graders import all_of, answer_equals, as_target, calls_made
+from gymcp.envs.suites.generated import Call, one_turn
+from gymcp.evaluators.graders import all_of, answer_equals, calls_made
 from gymcp.mcp_servers.locked import is_installed, locked_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.types import Suite, Task
 
 LOCK = Path(__file__).with_name("servers.lock")
 DAY = 24 * 60
@@ -73,21 +74,16 @@ def make_suite() -> Suite:
 
 
 def _task(task_id: str, prompt: str, conversions: list[tuple[str, int, str]], answer: str) -> Task:
-    calls = tuple(
-        ToolCall(
-            id=f"call_{number}",
-            name="convert_time",
-            arguments={"source_timezone": source, "time": _clock(time), "target_timezone": target},
-        )
-        for number, (source, time, target) in enumerate(conversions, 1)
-    )
-    return Task(
-        id=task_id,
-        prompts=(f"{prompt} Answer as HH:MM on a 24-hour clock, and say nothing else.",),
-        target={"calls": as_target(calls), "answer": answer},
-        gold=(GoldTurn(calls=calls, final_text=answer),),
-        last_necessary=(0, len(calls) - 1),
-        tags=(task_id.rpartition("_")[0],),
+    calls: list[Call] = [
+        ("convert_time", {"source_timezone": source, "time": _clock(time), "target_timezone": target})
+        for source, time, target in conversions
+    ]
+    return one_turn(
+        task_id,
+        f"{prompt} Answer as HH:MM on a 24-hour clock, and say nothing else.",
+        calls,
+        target={"calls": [{"name": name, "arguments": arguments} for name, arguments in calls], "answer": answer},
+        answer=answer,
     )
 
 
