@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.installs import image
 from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
     ensure_installed,
-    folder_of,
+    is_present,
     resolve,
     start_words,
     verify_installed,
@@ -55,7 +56,7 @@ def locked_server(
 
 def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:
     """True where this machine has the server as it is locked. Raises ConfigError for a name that the lock lacks."""
-    return folder_of(locked(Path(lock), name)).is_dir()
+    return is_present(locked(Path(lock), name))
 
 
 def spec_of(
@@ -78,11 +79,18 @@ def spec_of(
         ) from error
     names = ({**server.env, **(env or {})}).keys()
     same = args is None or tuple(args) == own_args
+    if server.runtime == "image":
+        found, argv = image.launch_words(server, filled["args"])
+        folder: tuple[Mount, ...] = ()
+    else:
+        found, argv = None, (*start_words(server), *filled["args"])
+        folder = (Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)),)
     return ServerSpec(
         name=server.name,
-        argv=(*start_words(server), *filled["args"]),
-        env={**_SETTINGS[server.runtime], **dict(zip(names, filled["env"], strict=True))},
-        mounts=(Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)), *mounts),
+        argv=argv,
+        image=found,
+        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, filled["env"], strict=True))},
+        mounts=(*folder, *mounts),
         limits=limits or Limits(),
         state=state,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",

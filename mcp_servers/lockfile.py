@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 
@@ -23,7 +23,8 @@ from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
-Runtime = Literal["python", "node"]
+Runtime = Literal["python", "node", "image"]
+_RUNTIMES = get_args(Runtime)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
@@ -38,7 +39,8 @@ class LockedPackage:
     """For node the folder below the root, such as ``node_modules/a/node_modules/b``."""
     version: str
     files: Mapping[str, str]
-    """Node: ``integrity``. Python: every wheel for Linux by file name. Value: the hash, with its algorithm."""
+    """Node: ``integrity``. Python: every wheel for Linux by file name. Image: ``id`` and, of one that a registry has,
+    ``digest``; of a Dockerfile ``context``. Value: the hash, with its algorithm."""
     marker: str = ""
     """Python: on which machines it is needed; empty: all."""
     needs: tuple[str, ...] = ()
@@ -52,7 +54,8 @@ class LockedServer:
     package: str
     version: str
     command: tuple[str, ...]
-    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable."""
+    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable. In the
+    place of an image that is built from a Dockerfile stands its path, from the lock's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
     sdk_major: int | None = None
@@ -63,6 +66,8 @@ class LockedServer:
     trees: Mapping[str, str] = field(default_factory=dict)
     """Platform -> digest of all installed files there; only where it was locked."""
     tools: Mapping[str, ToolHashes] = field(default_factory=dict)
+    base: Path = field(default=Path(), compare=False)
+    """The lock's folder, from which paths in it count; not written down."""
 
     @property
     def tools_sha256(self) -> str:
@@ -90,7 +95,7 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     servers: dict[str, LockedServer] = {}
     for number, row in enumerate(content.get("server", []), 1):
         try:
-            server = _from_row(row)
+            server = _from_row(row, path.absolute().parent)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
         if server.name in servers:
@@ -166,9 +171,9 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
     return row
 
 
-def _from_row(row: Mapping[str, Any]) -> LockedServer:
-    if row["runtime"] not in ("python", "node"):
-        raise ValueError(f"runtime {row['runtime']!r}; have python, node")
+def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
+    if row["runtime"] not in _RUNTIMES:
+        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(_RUNTIMES)}")
     packages = []
     for key, package in row["packages"].items():
         name, _, version = key.rpartition("==")
@@ -187,4 +192,5 @@ def _from_row(row: Mapping[str, Any]) -> LockedServer:
         packages=tuple(packages),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
+        base=base,
     )

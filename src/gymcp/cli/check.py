@@ -22,7 +22,7 @@ from gymcp.envs.gym import McpEnv
 from gymcp.envs.leaks import Leak, find_leaks
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.types import Json, Trajectory
 
 GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
@@ -51,6 +51,7 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
+    check_images(wall, [server.image for server in loaded.servers])
     verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:
         print_json(

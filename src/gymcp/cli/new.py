@@ -15,11 +15,11 @@ import typer
 from gymcp.agents.sampling import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
+from gymcp.cli.servers import Image, Wall, wall_for, wanted_server
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import open_session
 from gymcp.types import Json, Tool, ToolCall
 
@@ -32,8 +32,8 @@ SHOWN_LINES = 4
 _FILE = '''\
 """{name}: tasks over the MCP server '{server}' ({package} {version}).
 
-Try: gymcp check {file}
-     gymcp eval {file} --agent oracle
+Try: gymcp check {file}{option}
+     gymcp eval {file} --agent oracle{option}
 """
 
 from pathlib import Path
@@ -87,9 +87,12 @@ class Found:
 
 def command(
     name: Annotated[str, typer.Argument(help="Of the environment; the file is NAME.py.")],
-    server: Annotated[str, typer.Option(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")],
+    server: Annotated[
+        str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")
+    ] = None,
+    image: Image = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
-    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    sandbox: Wall = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
     path = folder / f"{checked_name(name)}.py"
@@ -97,9 +100,11 @@ def command(
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
-    wall = get_sandbox(sandbox)
-    wall.check()
-    entry = lock_server(parse_command(server), wall)
+    if (server is None) == (image is None):
+        raise ConfigError("new: give either --server LINE or --image IMAGE")
+    wanted = wanted_server([server] if server else [], image, folder / DEFAULT)
+    wall = wall_for(wanted.runtime, sandbox)
+    entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))
     with editing(folder / DEFAULT) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
@@ -110,7 +115,7 @@ def command(
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())
     console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
-    console.print(f"next: gymcp check {path}", style="dim", highlight=False)
+    console.print(f"next: gymcp check {path}{_option(entry)}", style="dim", highlight=False)
 
 
 async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
@@ -142,6 +147,7 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
     return _FILE.format(
         name=name,
         file=path.name,
+        option=_option(entry),
         server=entry.name,
         package=entry.package,
         version=entry.version,
@@ -154,6 +160,10 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
         description=_quoted(f"Tasks over {entry.package}."),
         must_succeed=found.succeeded,
     )
+
+
+def _option(entry: LockedServer) -> str:
+    return " --sandbox docker" if entry.runtime == "image" else ""
 
 
 def _quoted(text: str) -> str:
