@@ -99,7 +99,7 @@ def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
         (["servers", "add", "npx -y x@1", "--env", "TOKEN=abc"], "env 'TOKEN' looks like a secret"),
         (
             ["servers", "add", "npx -y x@1", "--config", "c.json"],
-            "give either a command, --image IMAGE, or --config FILE",
+            "--image IMAGE, or --config FILE",
         ),
         (["servers", "add", "--config", "c.json"], "config 'c.json': cannot be read"),
         (["servers", "add", "uvx gymcp-no-such-package==1"], "server 'gymcp-no-such-package': resolve: "),

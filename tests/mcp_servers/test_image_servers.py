@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from gymcp.mcp_servers.installs import image
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.install import ensure_present, is_present
 from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
-from gymcp.mcp_servers.lockfile import LockedServer
+from gymcp.mcp_servers.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
@@ -131,7 +133,7 @@ def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout:
 def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM gymcp-base\nRUN echo nearly && exit 3\n")
     with pytest.raises(
-        ConfigError, match="cannot be built: .*returned a non-zero code: 3; its last words: nearly"
+        ConfigError, match=r"cannot be built: .*returned a non-zero code: 3; its last words: nearly"
     ) as caught:
         image.resolve(parse_command("docker run ./Dockerfile", name="broken", base=tmp_path))
     assert "\n" not in str(caught.value)
@@ -149,6 +151,26 @@ def test_what_cannot_be_had_is_one_line(line: str, said: str, docker: Sandbox, t
     with pytest.raises(GymcpError, match=said) as caught:
         lock_server(parse_command(line, name="nope", base=tmp_path), docker)
     assert "\n" not in str(caught.value)
+
+
+def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, shout: Shout) -> None:
+    made = _gymcp(shout, "new", "loud", "--image", "shout/Dockerfile")
+    assert made.returncode == 0, made.stderr
+    assert "gymcp check loud.py --sandbox docker" in made.stdout
+    entry = read_lock(shout.folder.parent / "servers.lock")["shout"]
+    try:
+        checked = _gymcp(shout, "check", "loud.py", "--sandbox", "docker", "--json")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        refused = _gymcp(shout, "check", "loud.py")
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert "need --sandbox docker" in refused.stderr
+    finally:
+        request("DELETE", f"/images/{spec_of(entry).image}", query={"force": 1})
+
+
+def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("gymcp")), *words]
+    return subprocess.run(command, cwd=shout.folder.parent, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
