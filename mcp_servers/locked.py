@@ -105,6 +105,13 @@ def lock_server(wanted: Wanted, sandbox: Sandbox) -> LockedServer:
     return replace(server, tools=hash_tools(list_tools(spec_of(server), sandbox)))
 
 
+def wanted_again(server: LockedServer) -> Wanted:
+    """What a lock entry was made from: the same version, and what was built may be built again."""
+    wanted = parse_command(server.command, name=server.name, env=server.env, base=server.base)
+    built = (p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None)
+    return replace(wanted, build=tuple(dict.fromkeys(built)))
+
+
 def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
     """The tools, where files, version and tools are as locked. Raises IntegrityError, naming the difference."""
     verify_installed(server)

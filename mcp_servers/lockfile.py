@@ -45,6 +45,9 @@ class LockedPackage:
     """Python: on which machines it is needed; empty: all."""
     needs: tuple[str, ...] = ()
     """Node: the names of packages that it requires."""
+    build: tuple[LockedPackage, ...] | None = None
+    """None: nothing of it runs when it is installed. Else it is built in a sandbox: Python from its source, which is
+    then its only file, with these packages; node by its own scripts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,25 +164,35 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["env"] = dict(server.env)
     if server.trees:
         row["trees"] = dict(server.trees)
-    row["packages"] = {
+    row["packages"] = _package_rows(server.packages)
+    row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
+    return row
+
+
+def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
+    return {
         f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
         | ({"needs": list(package.needs)} if package.needs else {})
         | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
-        for package in server.packages
+        | ({"build": _package_rows(package.build)} if package.build is not None else {})
+        for package in packages
     }
-    row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
-    return row
+
+
+def _packages(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
+    packages = []
+    for key, package in rows.items():
+        name, _, version = key.rpartition("==")
+        files = dict(line.split(" ", 1) for line in package["files"])
+        marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
+        build = _packages(package["build"]) if "build" in package else None
+        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs, build=build))
+    return tuple(packages)
 
 
 def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
     if row["runtime"] not in _RUNTIMES:
         raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(_RUNTIMES)}")
-    packages = []
-    for key, package in row["packages"].items():
-        name, _, version = key.rpartition("==")
-        files = dict(line.split(" ", 1) for line in package["files"])
-        marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs))
     return LockedServer(
         name=checked_name(row["name"]),
         runtime=row["runtime"],
@@ -189,7 +202,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         env=dict(row.get("env", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
-        packages=tuple(packages),
+        packages=_packages(row["packages"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,

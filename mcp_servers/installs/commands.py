@@ -43,6 +43,8 @@ class Wanted:
     """Which of the package's programs to start; None: the one of the package's own name, or the only one."""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    build: tuple[str, ...] = ()
+    """Names of packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox where they must be."""
     base: Path = field(default=Path(), compare=False)
     """The folder from which the path of a Dockerfile counts."""
 

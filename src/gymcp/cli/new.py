@@ -6,7 +6,7 @@ import asyncio
 import random
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ import typer
 from gymcp.agents.sampling import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
-from gymcp.cli.servers import Image, Wall, wall_for, wanted_server
+from gymcp.cli.servers import Build, Image, Wall, wall_for, wanted_server
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
@@ -91,6 +91,7 @@ def command(
         str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")
     ] = None,
     image: Image = None,
+    build: Build = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
     sandbox: Wall = None,
 ) -> None:
@@ -102,7 +103,7 @@ def command(
         raise ConfigError(f"new: folder {folder} is not there; make it first")
     if (server is None) == (image is None):
         raise ConfigError("new: give either --server LINE or --image IMAGE")
-    wanted = wanted_server([server] if server else [], image, folder / DEFAULT)
+    wanted = replace(wanted_server([server] if server else [], image, folder / DEFAULT), build=tuple(build or ()))
     wall = wall_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
 from gymcp.mcp_servers.installs.install import ensure_present, is_present
-from gymcp.mcp_servers.locked import check_server, lock_server
+from gymcp.mcp_servers.locked import check_server, lock_server, wanted_again
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tool_hashes import differences
@@ -32,6 +33,10 @@ Image = Annotated[
     str | None, typer.Option("--image", help="A name that the engine or a registry has, or the path of a Dockerfile.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Build = Annotated[
+    list[str] | None,
+    typer.Option("--build", help="A package that may be built, in a sandbox, where it must be; repeatable."),
+]
 
 
 @app.command("add", no_args_is_help=True)
@@ -45,6 +50,7 @@ def add(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
+    build: Build = None,
     lock: Lock = DEFAULT,
     sandbox: Wall = None,
 ) -> None:
@@ -56,7 +62,7 @@ def add(
     else:
         found = [wanted_server(command or [], image, lock, name=name, env=_pairs(env or []))]
     for wanted in found:
-        server = lock_server(wanted, wall_for(wanted.runtime, sandbox))
+        server = lock_server(replace(wanted, build=tuple(build or ())), wall_for(wanted.runtime, sandbox))
         with editing(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
@@ -69,8 +75,7 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> N
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        parsed = parse_command(old.command, name=old.name, env=old.env, base=old.base)
-        server = lock_server(parsed, wall_for(old.runtime, sandbox))
+        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox))
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
         with editing(lock) as servers:
