@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, IntegrityError
@@ -52,6 +52,22 @@ def locked_server(
     is not set, UsageError where it cannot be installed, IntegrityError where what is fetched is not what was locked.
     """
     return spec_of(locked(Path(lock), name), args=args, env=env, mounts=mounts, state=state, limits=limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromLock:
+    """The server of an environment that has one, by its name in a lock: `EnvSpec.servers` and `EnvSpec.installed`."""
+
+    name: str
+    lock: Path
+    state: StateSource = "opaque"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def servers(self) -> tuple[ServerSpec, ...]:
+        return (locked_server(self.name, lock=self.lock, state=self.state, env=self.env),)
+
+    def is_installed(self) -> bool:
+        return is_installed(self.name, lock=self.lock)
 
 
 def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:

@@ -20,6 +20,7 @@ import tomli_w
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
+from gymcp.types import Json
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
@@ -48,6 +49,12 @@ class LockedPackage:
     build: tuple[LockedPackage, ...] | None = None
     """None: nothing of it runs when it is installed. Else it is built in a sandbox: Python from its source, which is
     then its only file, with these packages; node by its own scripts."""
+
+
+def content_of(package: LockedPackage) -> list[Json]:
+    """All that decides what is installed of it, as JSON."""
+    row: list[Json] = [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
+    return row if package.build is None else [*row, [content_of(needed) for needed in package.build]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,10 @@ from pathlib import Path
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.evaluators.graders import final_files_equal
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 ROOT = "/workspace"
 NOUNS = ("apples", "bolts", "candles", "drums", "envelopes", "flags", "gloves", "hinges")
 Files = dict[str, str | None]
@@ -83,11 +82,12 @@ def _task(task_id: str, prompt: str, files: Files, calls: list[Call], wanted: Fi
     return one_turn(task_id, prompt, calls, initial_state={"files": files}, target=wanted)
 
 
+SERVER = FromLock(name="filesystem", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
 ENV = EnvSpec(
     name="filesystem",
     description="Tidying and editing with server-filesystem (npm): 15 tasks.",
-    servers=lambda: (locked_server("filesystem", lock=LOCK, state=FileState(kind="workspace")),),
-    installed=lambda: is_installed("filesystem", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=final_files_equal(),
 )

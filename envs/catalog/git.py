@@ -13,13 +13,12 @@ from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
 from gymcp.protocols import StateReader
 from gymcp.types import Score, Suite, Task, Trajectory
 
-LOCK = Path(__file__).with_name("servers.lock")
 ROOT = "/workspace"
 WHEN = "1767225600 +0000"
 WHO = f"{FIXED_ENVIRONMENT['GIT_AUTHOR_NAME']} <{FIXED_ENVIRONMENT['GIT_AUTHOR_EMAIL']}> {WHEN}"
@@ -120,18 +119,17 @@ def _task(task_id: str, prompt: str, before: Files, changed: Files, calls: list[
     return one_turn(task_id, prompt, gold, initial_state=state, target=wanted)
 
 
+SERVER = FromLock(
+    name="git",
+    lock=Path(__file__).with_name("servers.lock"),
+    state=FileState(kind="git"),
+    env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
+)
 ENV = EnvSpec(
     name="git",
     description="Staging, committing and branching with mcp-server-git (PyPI): 15 tasks.",
-    servers=lambda: (
-        locked_server(
-            "git",
-            lock=LOCK,
-            env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
-            state=FileState(kind="git"),
-        ),
-    ),
-    installed=lambda: is_installed("git", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=grade,
 )

@@ -10,12 +10,11 @@ from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.protocols import StateReader
 from gymcp.types import Score, Suite, Task, Trajectory
 
-LOCK = Path(__file__).with_name("servers.lock")
 FILE = "memory.jsonl"
 PEOPLE = ("Ann", "Bob", "Chen", "Dora", "Emil", "Fatma", "Goro", "Hana")
 FIRMS = ("Acme", "Globex", "Initech", "Umbrella")
@@ -130,11 +129,12 @@ def _task(task_id: str, prompt: str, graph: Graph, calls: list[Call], wanted: Gr
     return one_turn(task_id, prompt, calls, initial_state={"files": {FILE: _write(graph)}}, target=wanted)
 
 
+SERVER = FromLock(name="memory", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
 ENV = EnvSpec(
     name="memory",
     description="A knowledge graph kept right with server-memory (npm): 15 tasks.",
-    servers=lambda: (locked_server("memory", lock=LOCK, state=FileState(kind="workspace")),),
-    installed=lambda: is_installed("memory", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=grade,
 )

@@ -11,10 +11,9 @@ from typing import Any
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.generated import one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 CHANGES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
     ("{n} more litres are poured in", lambda litres, n: litres + n),
     ("{n} litres leak out", lambda litres, n: litres - n),
@@ -112,11 +111,12 @@ def _task(task_id: str, prompt: str, thoughts: list[dict[str, Any]], answer: int
     )
 
 
+SERVER = FromLock(name="sequential_thinking", lock=Path(__file__).with_name("servers.lock"))
 ENV = EnvSpec(
     name="sequential_thinking",
     description="Arithmetic thought out aloud with server-sequential-thinking (npm): 15 tasks.",
-    servers=lambda: (locked_server("sequential_thinking", lock=LOCK),),
-    installed=lambda: is_installed("sequential_thinking", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=all_of(
         {

@@ -9,10 +9,9 @@ from pathlib import Path
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 DAY = 24 * 60
 ZONES = {
     "America/Bogota": -300,
@@ -99,11 +98,12 @@ def _clock(time: int) -> str:
     return f"{time // 60:02d}:{time % 60:02d}"
 
 
+SERVER = FromLock(name="time", lock=Path(__file__).with_name("servers.lock"), state="stateless")
 ENV = EnvSpec(
     name="time",
     description="Clock arithmetic with mcp-server-time (PyPI): 18 tasks.",
-    servers=lambda: (locked_server("time", lock=LOCK, state="stateless"),),
-    installed=lambda: is_installed("time", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=all_of({"answer": answer_equals(target_key="answer"), "calls": calls_made(target_key="calls")}),
     tools=frozenset({"convert_time"}),

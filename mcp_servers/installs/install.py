@@ -13,8 +13,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs import image, node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
-from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
-from gymcp.types import Json
+from gymcp.mcp_servers.lockfile import LockedServer, content_of
 
 __all__ = [
     "INSIDE",
@@ -58,7 +57,7 @@ def ensure_present(server: LockedServer) -> str:
 
 def folder_of(server: LockedServer) -> Path:
     """Where this machine has it, or would have it: another closure is another folder."""
-    closure = [_row(package) for package in server.packages]
+    closure = [content_of(package) for package in server.packages]
     key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(), closure])
     return servers_folder() / f"{server.name}-{key[:16]}"
 
@@ -103,11 +102,6 @@ def start_words(server: LockedServer) -> tuple[str, ...]:
     program = parse_command(server.command, name=server.name).program
     argv = _runtime(server.runtime).argv_inside(server, ensure_installed(server), program)
     return tuple(argv)
-
-
-def _row(package: LockedPackage) -> list[Json]:
-    row: list[Json] = [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
-    return row if package.build is None else [*row, [_row(needed) for needed in package.build]]
 
 
 def _runtime(name: str) -> ModuleType:

@@ -25,7 +25,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs.builds import build_wall, read_written, run_build
 from gymcp.mcp_servers.installs.folders import machine, run_tool
 from gymcp.mcp_servers.installs.wheels import make_venv, resolve_wheels
-from gymcp.mcp_servers.lockfile import LockedPackage
+from gymcp.mcp_servers.lockfile import LockedPackage, content_of
 from gymcp.mcp_servers.programs import build_wheel as program
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, interpreter
 from gymcp.paths import gymcp_home
@@ -95,7 +95,7 @@ def built_wheel(who: str, package: LockedPackage, *, sandbox: Sandbox | None = N
         _check_name(who, name, package)
         (folder / name).write_bytes(content)
 
-    key = digest([REVISION, machine(), list(interpreter().version), _row(package)])
+    key = digest([REVISION, machine(), list(interpreter().version), content_of(package)])
     folder = make_once(gymcp_home() / "builds" / f"{package.name}-{package.version}-{key[:16]}", make)
     return next(folder.glob("*.whl"))
 
@@ -156,7 +156,7 @@ class _Workplace:
         return names[0], read_written(self._folder / names[0], MAX_WHEEL_BYTES)
 
     def _hook(self, step: str, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
-        venv = self._root / digest([_row(package) for package in packages])[:16] / "venv"
+        venv = self._root / digest([content_of(package) for package in packages])[:16] / "venv"
         if not venv.is_dir():
             venv.parent.mkdir()
             make_venv(f"{self._who}: to build", venv, packages)
@@ -235,11 +235,6 @@ def _check_name(who: str, name: str, package: LockedPackage) -> None:
         raise IntegrityError(f"{who}: the build of '{package.name}' left {name!r}, which is no wheel") from error
     if (found, str(version)) != (package.name, package.version):
         raise IntegrityError(f"{who}: the build of '{package.name}' {package.version} left {name!r}")
-
-
-def _row(package: LockedPackage) -> list[Any]:
-    built = None if package.build is None else [_row(needed) for needed in package.build]
-    return [package.name, package.version, package.marker, dict(package.files), built]
 
 
 def _sdists() -> Path:

@@ -20,7 +20,7 @@ from gymcp.mcp_servers.installs.node import run_scripts
 from gymcp.mcp_servers.installs.sdists import build_package
 from gymcp.mcp_servers.locked import wanted_again
 from gymcp.mcp_servers.lockfile import read_lock, write_lock
-from gymcp.mcp_servers.sandbox import Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Limits, Sandbox, bubblewrap
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
 EVIL = replace(parse_command("uvx gymcp-evil==1.0", name="evil"), build=("gymcp-evil",))
@@ -73,12 +73,11 @@ def test_nothing_is_built_unasked(victim: Prey, index: Path, bwrap: Sandbox) -> 
 def test_nothing_is_built_without_bubblewrap(
     victim: Prey, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(self: object) -> None:
-        raise SandboxUnavailable("bwrap: not found in PATH")
-
-    monkeypatch.setattr("gymcp.mcp_servers.sandbox.bubblewrap.Bubblewrap.check", missing)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    bubblewrap._binary.cache_clear()
     with pytest.raises(SandboxUnavailable, match="server 'evil': resolve: is built inside bubblewrap only: bwrap: not"):
         resolve(EVIL)
+    bubblewrap._binary.cache_clear()
     assert victim.taken({}) == []
 
 
