@@ -98,7 +98,8 @@ def install(server: LockedServer, folder: Path) -> None:
     venv = folder / "venv"
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as made:
         packages = [_installable(who, package, Path(made)) for package in server.packages]
-        make_venv(who, venv, packages, links=Path(made))
+        built = any(package.build is not None for package in server.packages)
+        make_venv(who, venv, packages, links=Path(made) if built else None)
     _compile(who, venv)
     write_manifest(folder)
 

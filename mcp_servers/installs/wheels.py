@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 import tomllib
@@ -51,7 +52,7 @@ def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None)
         answer = Path(made) / "pylock.toml"
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
-        argv += ["--find-links", str(links)] if links else []
+        argv += _also_from(links)
         try:
             _resolve_widely(argv, who, "".join(f"{line}\n" for line in lines))
         except UsageError as error:
@@ -82,13 +83,21 @@ def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links:
     requirements.write_text("".join(map(_requirement, packages)), encoding="utf-8")
     argv = [uv, "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps", "--require-hashes"]
     argv += ["--only-binary", ":all:", "--link-mode", "copy", "-r", str(requirements)]
-    argv += ["--find-links", str(links)] if links else []
+    argv += _also_from(links)
     try:
         run_tool(argv, who, cwd=venv.parent)
     except UsageError as error:
         if "hash mismatch" in str(error).lower():
             raise IntegrityError(f"{error}; the index has other files than the lock") from error
         raise
+
+
+def _also_from(links: Path | None) -> list[str]:
+    """Given on the command line, a folder would take the place of those that the user's environment names."""
+    if links is None:
+        return []
+    users = filter(None, os.environ.get("UV_FIND_LINKS", "").split(","))
+    return [word for place in (str(links), *users) for word in ("--find-links", place)]
 
 
 def _resolve_widely(argv: list[str], who: str, lines: str) -> None:
