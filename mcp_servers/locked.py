@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.bridging import parse_port
+from gymcp.mcp_servers.installs import image
 from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
     ensure_installed,
-    folder_of,
+    is_present,
     resolve,
     start_words,
     verify_installed,
@@ -63,14 +64,25 @@ def locked_server(
     return spec_of(entry, args=args, env=env, mounts=mounts, state=state, limits=limits)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromLock:
+    """The server of an environment that has one, by its name in a lock: `EnvSpec.servers` and `EnvSpec.installed`."""
+
+    name: str
+    lock: Path
+    state: StateSource = "opaque"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def servers(self) -> tuple[ServerSpec, ...]:
+        return (locked_server(self.name, lock=self.lock, state=self.state, env=self.env),)
+
+    def is_installed(self) -> bool:
+        return is_installed(self.name, lock=self.lock)
+
+
 def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:
     """True where this machine has the server as it is locked. Raises ConfigError for a name that the lock lacks."""
-    return is_at_hand(locked(Path(lock), name))
-
-
-def is_at_hand(server: LockedServer) -> bool:
-    """True where nothing of it has to be fetched any more."""
-    return server.runtime == "remote" or folder_of(server).is_dir()
+    return is_present(locked(Path(lock), name))
 
 
 def spec_of(
@@ -95,11 +107,18 @@ def spec_of(
         ) from error
     names = ({**server.env, **(env or {})}).keys()
     same = args is None or tuple(args) == own_args
+    if server.runtime == "image":
+        found, argv = image.launch_words(server, filled["args"])
+        folder: tuple[Mount, ...] = ()
+    else:
+        found, argv = None, (*start_words(server), *filled["args"])
+        folder = (Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)),)
     return ServerSpec(
         name=server.name,
-        argv=(*start_words(server), *filled["args"]),
-        env={**_SETTINGS[server.runtime], **dict(zip(names, filled["env"], strict=True))},
-        mounts=(Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)), *mounts),
+        argv=argv,
+        image=found,
+        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, filled["env"], strict=True))},
+        mounts=(*folder, *mounts),
         limits=limits or Limits(),
         state=state,
         http=parse_port(server.http) if server.http else None,
@@ -142,6 +161,15 @@ def lock_server(wanted: Wanted, sandbox: Sandbox) -> LockedServer:
             parse_port(wanted.http)  # said before anything is fetched
         server = with_tree(replace(resolve(wanted), http=wanted.http))
     return replace(server, tools=hash_tools(list_tools(spec_of(server), sandbox)))
+
+
+def wanted_again(server: LockedServer) -> Wanted:
+    """What a lock entry was made from: the same version, and what was built may be built again."""
+    wanted = parse_command(
+        server.command, name=server.name, env=server.env, http=server.http, headers=server.headers, base=server.base
+    )
+    built = (p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None)
+    return replace(wanted, build=tuple(dict.fromkeys(built)))
 
 
 def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:

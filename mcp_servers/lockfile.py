@@ -22,11 +22,13 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
 from gymcp.paths import gymcp_home
+from gymcp.types import Json
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
-Runtime = Literal["python", "node", "remote"]
+Runtime = Literal["python", "node", "image", "remote"]
 """remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
+_RUNTIMES = get_args(Runtime)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REMEMBERED = "locks"
 _HEADING = (
@@ -42,11 +44,21 @@ class LockedPackage:
     """For node the folder below the root, such as ``node_modules/a/node_modules/b``."""
     version: str
     files: Mapping[str, str]
-    """Node: ``integrity``. Python: every wheel for Linux by file name. Value: the hash, with its algorithm."""
+    """Node: ``integrity``. Python: every wheel for Linux by file name. Image: ``id`` and, of one that a registry has,
+    ``digest``; of a Dockerfile ``context``. Value: the hash, with its algorithm."""
     marker: str = ""
     """Python: on which machines it is needed; empty: all."""
     needs: tuple[str, ...] = ()
     """Node: the names of packages that it requires."""
+    build: tuple[LockedPackage, ...] | None = None
+    """None: nothing of it runs when it is installed. Else it is built in a sandbox: Python from its source, which is
+    then its only file, with these packages; node by its own scripts."""
+
+
+def content_of(package: LockedPackage) -> list[Json]:
+    """All that decides what is installed of it, as JSON."""
+    row: list[Json] = [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
+    return row if package.build is None else [*row, [content_of(needed) for needed in package.build]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +68,8 @@ class LockedServer:
     package: str
     version: str
     command: tuple[str, ...]
-    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable."""
+    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable. In the
+    place of an image that is built from a Dockerfile stands its path, from the lock's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
     http: str = ""
@@ -71,6 +84,8 @@ class LockedServer:
     trees: Mapping[str, str] = field(default_factory=dict)
     """Platform -> digest of all installed files there; only where it was locked."""
     tools: Mapping[str, ToolHashes] = field(default_factory=dict)
+    base: Path = field(default=Path(), compare=False)
+    """The lock's folder, from which paths in it count; not written down."""
 
     @property
     def tools_sha256(self) -> str:
@@ -98,7 +113,7 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     servers: dict[str, LockedServer] = {}
     for number, row in enumerate(content.get("server", []), 1):
         try:
-            server = _from_row(row)
+            server = _from_row(row, path.absolute().parent)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
         if server.name in servers:
@@ -185,25 +200,35 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["headers"] = dict(server.headers)
     if server.trees:
         row["trees"] = dict(server.trees)
-    row["packages"] = {
-        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
-        | ({"needs": list(package.needs)} if package.needs else {})
-        | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
-        for package in server.packages
-    }
+    row["packages"] = _package_rows(server.packages)
     row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
     return row
 
 
-def _from_row(row: Mapping[str, Any]) -> LockedServer:
-    if row["runtime"] not in get_args(Runtime):
-        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(get_args(Runtime))}")
+def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
+    return {
+        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
+        | ({"needs": list(package.needs)} if package.needs else {})
+        | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
+        | ({"build": _package_rows(package.build)} if package.build is not None else {})
+        for package in packages
+    }
+
+
+def _packages(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
     packages = []
-    for key, package in row["packages"].items():
+    for key, package in rows.items():
         name, _, version = key.rpartition("==")
         files = dict(line.split(" ", 1) for line in package["files"])
         marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs))
+        build = _packages(package["build"]) if "build" in package else None
+        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs, build=build))
+    return tuple(packages)
+
+
+def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
+    if row["runtime"] not in _RUNTIMES:
+        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(_RUNTIMES)}")
     return LockedServer(
         name=checked_name(row["name"]),
         runtime=row["runtime"],
@@ -215,7 +240,8 @@ def _from_row(row: Mapping[str, Any]) -> LockedServer:
         headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
-        packages=tuple(packages),
+        packages=_packages(row["packages"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
+        base=base,
     )

@@ -1,4 +1,5 @@
-"""What people write to start a server, as what to install: ``npx`` and ``uvx`` lines, Claude's configuration file."""
+"""What people write to start a server, as what to install: ``npx``, ``uvx`` and ``docker run`` lines, Claude's
+configuration file."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,8 +22,12 @@ _NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
 _VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE)
 _WORDLESS = ("mcp-server-", "server-", "mcp-")
-_HAVE = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION' and 'https://HOST/PATH'"
+_HAVE = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_IMAGE = re.compile(
+    r"(?P<name>([\w.-]+(:\d+)?/)?[\w.-]+(/[\w.-]+)*)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_DOCKER_FLAGS = ("-i", "--interactive", "--rm", "--init")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +37,9 @@ class Wanted:
     name: str
     runtime: Runtime
     package: str
+    """Of an image its name without tag and digest, or the path of a Dockerfile, which begins with a dot or a slash."""
     version: str | None
-    """None: the newest, which the lock then pins."""
+    """None: the newest, which the lock then pins. Of an image its tag, or its digest in a registry."""
     extras: tuple[str, ...] = ()
     program: str | None = None
     """Which of the package's programs to start; None: the one of the package's own name, or the only one."""
@@ -44,6 +50,15 @@ class Wanted:
     url: str = ""
     """Of a remote server."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    build: tuple[str, ...] = ()
+    """Names of packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox where they must be."""
+    base: Path = field(default=Path(), compare=False)
+    """The folder from which the path of a Dockerfile counts."""
+
+    @property
+    def dockerfile(self) -> Path | None:
+        """Where the server is an image that is built here."""
+        return self.base / self.package if self.runtime == "image" and self.package[0] in "./" else None
 
     def command(self, version: str) -> tuple[str, ...]:
         """As a person would start it, with that version; of a remote server its URL."""
@@ -52,6 +67,8 @@ class Wanted:
         if self.runtime == "node":
             pinned = f"{self.package}@{version}"
             start = ["npx", "-y", pinned] if self.program is None else ["npx", "-y", "-p", pinned, self.program]
+        elif self.runtime == "image":
+            start = ["docker", "run", "-i", "--rm", image_reference(self, version)]
         else:
             pinned = f"{self.package}{'[' + ','.join(self.extras) + ']' if self.extras else ''}=={version}"
             start = ["uvx", pinned] if self.program is None else ["uvx", "--from", pinned, self.program]
@@ -65,8 +82,9 @@ def parse_command(
     env: Mapping[str, str] | None = None,
     http: str = "",
     headers: Mapping[str, str] | None = None,
+    base: Path = Path(),
 ) -> Wanted:
-    """From an ``npx`` or ``uvx`` line, or a URL. Raises ConfigError, naming what is not understood."""
+    """From an ``npx``, ``uvx`` or ``docker run`` line, or a URL. Raises ConfigError, naming what is not understood."""
     try:
         line = tuple(shlex.split(words) if isinstance(words, str) else words)
     except ValueError as error:
@@ -78,23 +96,13 @@ def parse_command(
         return _parse_url(who, line, name, env, http, headers or {})
     if headers:
         raise ConfigError(f"{who}: headers are for servers at a url; for the environment of a command there is env")
-    parse = {"npx": _parse_npx, "uvx": _parse_uvx}.get(Path(line[0]).name)
+    parse = {"npx": _parse_npx, "uvx": _parse_uvx, "docker": _parse_docker}.get(Path(line[0]).name)
     if parse is None:
         raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_HAVE}")
     wanted = parse(who, line[1:])
-    values = dict(env or {})
+    values = {**wanted.env, **(env or {})}
     _refuse_secrets(who, "env", values)
-    return Wanted(
-        name=checked_name(name or default_name(wanted.package)),
-        runtime=wanted.runtime,
-        package=wanted.package,
-        version=wanted.version,
-        extras=wanted.extras,
-        program=wanted.program,
-        args=wanted.args,
-        env=values,
-        http=http,
-    )
+    return replace(wanted, name=checked_name(name or default_name(wanted.package)), env=values, http=http, base=base)
 
 
 def read_config(path: Path, only: Iterable[str] = ()) -> list[Wanted]:
@@ -137,9 +145,17 @@ def unset_in(wanted: Wanted) -> list[str]:
     return names
 
 
+def image_reference(wanted: Wanted, version: str) -> str:
+    """The image's name with tag or digest; of a Dockerfile its path."""
+    if wanted.dockerfile is not None:
+        return wanted.package
+    return f"{wanted.package}{'@' if version.startswith('sha256:') else ':'}{version}"
+
+
 def default_name(package: str) -> str:
-    """What people call it: ``@modelcontextprotocol/server-memory`` is ``memory``."""
-    name = package.rsplit("/", 1)[-1]
+    """What people call it: ``@modelcontextprotocol/server-memory`` is ``memory``, ``./a/Dockerfile`` is ``a``."""
+    place = PurePosixPath(package)
+    name = place.parent.name if place.name.endswith("Dockerfile") and place.parent.name else place.name
     for start in _WORDLESS:
         name = name.removeprefix(start)
     return re.sub(r"[^A-Za-z0-9_-]", "-", name.removesuffix("-mcp").removesuffix("-server")) or name
@@ -257,6 +273,35 @@ def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
         program=program,
         args=tuple(rest),
     )
+
+
+def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
+    """``docker run``; whatever would give the server more than its sandbox does is refused."""
+    rest, env = list(words), {}
+    if not rest or rest.pop(0) != "run":
+        raise ConfigError(f"{who}: of docker only 'docker run -i --rm IMAGE' can be locked")
+    while rest and rest[0].startswith("-"):
+        option = rest.pop(0)
+        if option in ("-e", "--env") and rest:
+            option = f"--env={rest.pop(0)}"
+        if option.startswith("--env="):
+            name, found, value = option.removeprefix("--env=").partition("=")
+            env[name] = value if found else f"${{{name}}}"
+        elif option not in _DOCKER_FLAGS:
+            raise ConfigError(
+                f"{who}: docker option '{option}' is not understood; have -i, --rm, --init, -e NAME; folders, networks "
+                "and limits are the sandbox's"
+            )
+    if not rest:
+        raise ConfigError(f"{who}: docker run of no image; {_HAVE}")
+    image = rest.pop(0)
+    if image[0] in "./":
+        return Wanted(name="", runtime="image", package=image, version=None, args=tuple(rest), env=env)
+    match = _IMAGE.fullmatch(image)
+    if match is None:
+        raise ConfigError(f"{who}: '{image}' is not the name of an image")
+    version = match["digest"] or match["tag"] or "latest"
+    return Wanted(name="", runtime="image", package=match["name"], version=version, args=tuple(rest), env=env)
 
 
 def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ INSIDE = PurePosixPath("/srv/server")
 MANIFEST = "installed.json"
 TIMEOUT_S = 900.0
 _NOISE = ("npm warn", "npm notice", "warning:", "A complete log of this run")
+_INSTALLER_RECORDS = ("RECORD", "INSTALLER", "REQUESTED", "uv_cache.json")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
 
 
@@ -107,5 +108,5 @@ def _from_package(path: str) -> bool:
     parts = path.split("/")
     if parts[0] == "node_modules":
         return parts[1] not in (".bin", ".package-lock.json")
-    own = parts[-2].endswith(".dist-info") and parts[-1] in ("RECORD", "INSTALLER", "REQUESTED") if parts[1:] else False
+    own = parts[-2].endswith(".dist-info") and parts[-1] in _INSTALLER_RECORDS if parts[1:] else False
     return "site-packages" in parts and "__pycache__" not in parts and not own

@@ -32,7 +32,8 @@ def known_locks(more: Iterable[Path]) -> list[Path]:
 
 def unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
     """What none of the locks names for this machine. Raises ConfigError for a lock that cannot be read."""
-    named = {folder_of(server) for lock in locks for server in read_lock(lock, consistent=False).values()}
+    entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
+    named = {folder_of(server) for server in entries if server.runtime in ("python", "node")}
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [

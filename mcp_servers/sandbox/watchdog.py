@@ -57,7 +57,10 @@ class _Entry:
         self.next_counters = 0.0
         limits = watched.limits
         # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
-        self.needs_tree = limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
+        # No tree hangs on -1, but a dying process, of whomever, is said to be in session -1.
+        self.needs_tree = (
+            watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
+        )
         self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
         self.cpu_s = 0.0
         """The most seen: a child that nobody waits for takes its time with it."""

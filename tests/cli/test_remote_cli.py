@@ -16,7 +16,8 @@ from cli_runner import gymcp
 
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.locked import check_server, is_at_hand, lock_server, locked_server
+from gymcp.mcp_servers.installs.install import is_present
+from gymcp.mcp_servers.locked import check_server, lock_server, locked_server
 from gymcp.mcp_servers.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -74,7 +75,7 @@ def test_a_lock_knows_servers_elsewhere(tmp_path: Path) -> None:
         assert [tool.name for tool in check_server(server, wall)] == ["count", "whoami"]
     spec = locked_server("far", lock=lock, state="stateless")
     assert (spec.url, spec.argv, spec.tools_sha256) == (url, (), server.tools_sha256)
-    assert is_at_hand(server)
+    assert is_present(server)
     with pytest.raises(ConfigError, match="server 'far': runs elsewhere: it takes no env"):
         locked_server("far", lock=lock, env={"A": "b"})
     with pytest.raises(EnvInfraError, match="ConnectError"):

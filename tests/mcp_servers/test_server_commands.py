@@ -60,7 +60,7 @@ def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
     ("line", "said"),
     [
         ("", "an empty command"),
-        ("docker run -i some/server", "command 'docker' is not one that can be locked; have 'npx -y"),
+        ("podman run -i some/server", "command 'podman' is not one that can be locked; have 'npx -y"),
         ("npx -y", "npx of no package"),
         ("npx --node-options=x pkg", "npx option '--node-options=x' is not understood"),
         ("npx -y git+ssh://git@example.invalid/x", "is not PACKAGE@VERSION"),

@@ -13,6 +13,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import EngineError, engine_info, request, stream
@@ -48,7 +49,17 @@ def image_name(image: Image) -> str:
 
 @functools.cache  # a run keeps the image that it began with, whatever is edited meanwhile
 def _built_name(dockerfile: Path) -> str:
-    return f"gymcp-image:{hashlib.sha256(_context(dockerfile)).hexdigest()[:12]}"
+    return name_of_build(context_digest(dockerfile))
+
+
+def context_digest(dockerfile: Path) -> str:
+    """sha256 of all that the engine is sent to build it. Raises ConfigError where it is not there."""
+    return hashlib.sha256(_context(dockerfile)).hexdigest()
+
+
+def name_of_build(context: str) -> str:
+    """Of the image that is built from a context with this digest."""
+    return f"gymcp-image:{context[:12]}"
 
 
 def require(image: Image) -> None:
@@ -70,14 +81,29 @@ def missing(image: Image) -> str:
 
 def exists(name: str) -> bool:
     """Raises SandboxUnavailable where no engine can be reached."""
+    return inspect(name) is not None
+
+
+def inspect(name: str) -> dict[str, Any] | None:
+    """The engine's account of an image; None where it has none of that name or id.
+
+    Raises SandboxUnavailable where no engine can be reached.
+    """
     engine_info()
     try:
-        request("GET", f"/images/{name}/json")
+        found: dict[str, Any] = request("GET", f"/images/{name}/json")
     except EngineError as error:
         if error.status == 404:
-            return False
+            return None
         raise
-    return True
+    return found
+
+
+def pull(reference: str) -> None:
+    """Fetches an image from its registry. Raises EngineError where that cannot be reached or does not have it."""
+    engine_info()
+    for _ in stream("/images/create", query={"fromImage": reference}, archive=()):
+        pass
 
 
 def build_dockerfile(dockerfile: Path, say: Say) -> str:

@@ -24,7 +24,7 @@ from gymcp.envs.leaks import Leak, find_leaks
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.remote import check_remotes
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.types import Json, Trajectory
 
 GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
@@ -54,6 +54,7 @@ def command(
     wall.check()
     loaded = load_env(load_spec(env))
     check_remotes(loaded.servers, wall)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
     reap_before_a_run()
     verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +15,11 @@ import typer
 from gymcp.agents.sampling import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
-from gymcp.cli.servers import pairs
+from gymcp.cli.servers import Build, Image, Wall, pairs, wall_for, wanted_server
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import open_session
 from gymcp.types import Json, Tool, ToolCall
 
@@ -89,11 +88,15 @@ class Found:
 
 def command(
     name: Annotated[str, typer.Argument(help="Of the environment; the file is NAME.py.")],
-    server: Annotated[str, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")],
+    server: Annotated[
+        str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
+    ] = None,
+    image: Image = None,
+    build: Build = None,
     http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
     header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
-    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    sandbox: Wall = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
     path = folder / f"{checked_name(name)}.py"
@@ -101,9 +104,13 @@ def command(
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
-    wall = get_sandbox(sandbox)
-    wall.check()
-    entry = lock_server(parse_command(server, http=http, headers=pairs("--header", header or [])), wall)
+    if (server is None) == (image is None):
+        raise ConfigError("new: give either --server LINE or --image IMAGE")
+    headers = pairs("--header", header or [])
+    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, http=http, headers=headers)
+    wanted = replace(wanted, build=tuple(build or ()))
+    wall = wall_for(wanted.runtime, sandbox)
+    entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))
     with editing(folder / DEFAULT) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
@@ -180,6 +187,10 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
         description=_quoted(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
+
+
+def _option(entry: LockedServer) -> str:
+    return " --sandbox docker" if entry.runtime == "image" else ""
 
 
 def _quoted(text: str) -> str:
