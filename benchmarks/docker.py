@@ -7,20 +7,14 @@ behind running episodes; the episodes per second include making and removing eve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from report_table import Result, options, show
 
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, select_tasks
@@ -38,36 +32,13 @@ SERVER = ("python3", "-I", "-S", "-c", "import sys\nfor line in sys.stdin: print
 BANK = str(Path(__file__).parents[1] / "examples" / "bank.py")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a third of the starts and episodes")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "a third of the starts and episodes").parse_args()
     Docker().check()
     check_images(Docker(), [None])
     starts, episodes = (10, 24) if args.quick else (30, 96)
     results = [*_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    if args.json:
-        print(json.dumps({"name": "docker", "machine": machine, "results": [asdict(result) for result in results]}))
-        return
-    table = Table(title=f"docker · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.3f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    show("docker", results, as_json=args.json)
 
 
 def _starts(count: int) -> list[Result]:

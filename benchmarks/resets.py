@@ -7,23 +7,18 @@ under bubblewrap.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mcp
-from rich.console import Console
-from rich.table import Table
+from report_table import Result, all_against, options, show
 
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, get_sandbox
@@ -62,21 +57,8 @@ class Counter:
         return str(self.count)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the repetitions")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "a fifth of the repetitions").parse_args()
     sandbox = get_sandbox("bwrap")
     sandbox.check()
     with tempfile.TemporaryDirectory() as folder:
@@ -84,17 +66,7 @@ def main() -> None:
         program.write_text(SDK_SERVER)
         sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
         results = asyncio.run(_measure(sandbox, sdk, 1 if args.quick else 5))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    if args.json:
-        print(json.dumps({"name": "resets", "machine": machine, "results": [asdict(result) for result in results]}))
-        return
-    table = Table(title=f"resets · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.2f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.1f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    show("resets", results, as_json=args.json)
 
 
 async def _measure(sandbox: Sandbox, sdk: mcp.StdioServerParameters, scale: int) -> list[Result]:
@@ -116,18 +88,10 @@ async def _measure(sandbox: Sandbox, sdk: mcp.StdioServerParameters, scale: int)
         }
         forks = await _forks(forked, warm, 4 * scale)
     return [
-        *_against(resets, f"resets/s @{AT_ONCE}", "SDK server per episode"),
-        *_against(calls, f"calls/s @{SESSIONS}", "SDK server, SDK client"),
+        *all_against(resets, f"resets/s @{AT_ONCE}", "SDK server per episode"),
+        *all_against(calls, f"calls/s @{SESSIONS}", "SDK server, SDK client"),
         Result(metric=f"fork({COPIES}) of a live server p50", value=statistics.median(forks), unit="ms"),
         Result(metric=f"fork({COPIES}) of a live server, fastest", value=min(forks), unit="ms"),
-    ]
-
-
-def _against(values: dict[str, float], unit: str, baseline: str) -> list[Result]:
-    base = values[baseline]
-    return [
-        Result(metric=name, value=value, unit=unit, baseline=baseline, baseline_value=base, ratio=value / base)
-        for name, value in values.items()
     ]
 
 
