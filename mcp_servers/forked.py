@@ -69,6 +69,7 @@ class ForkedProcess:
         self._tail_transport: asyncio.ReadTransport | None = None
         self._limit: str | None = None
         self._closing = False
+        self._closed: asyncio.Future[None] | None = None
         self._copies = 0
         self._origin: ForkedProcess | None = None
         hierarchy = usable_hierarchy() if use_cgroup else None
@@ -137,8 +138,11 @@ class ForkedProcess:
 
     async def close(self) -> None:
         """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
-        if self._closing:
-            return
+        if self._closed is None:
+            self._closed = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closed)
+
+    async def _close(self) -> None:
         self._closing = True
         watchdog().remove(self)
         if self._tail_transport is not None:
