@@ -49,6 +49,9 @@ _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_C
 _FILTER, _AMBIENT_CLEAR_ALL, _CAPABILITY_V3 = 2, 4, 0x20080522
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 
+_IMPORTED_LATE = ("enum", "re", "types", "typing")
+"""By the runtime, at first use, which would be in every server anew."""
+
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: a clone must not let go of it
 
 
@@ -88,6 +91,8 @@ def main() -> None:
     sys.argv[:] = ["-c"]  # as where it is started
     settings.program = importlib.import_module(order["module"])
     getattr(settings.program, "preload", lambda: None)()
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
     if _threads(PROC) != 1:
