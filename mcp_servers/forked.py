@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 import os
-import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -182,5 +181,9 @@ class ForkedProcess:
 
 
 def _process_of(pidfd: int) -> int:
-    match = re.search(r"^Pid:\s+(-?\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
-    return int(match[1]) if match else -1
+    fd = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(fd, 4096).split(b"\n")
+    finally:
+        os.close(fd)
+    return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), -1)
