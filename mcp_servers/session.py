@@ -154,7 +154,7 @@ class ToolSession:
         if self.spec.state == "declared":
             try:
                 await self.state()
-            except ProtocolError as error:
+            except EnvInfraError as error:
                 raise CannotFork(str(error)) from error
 
     async def _list_tools(self) -> tuple[Tool, ...]:
