@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from report_table import Result, options, show
+from reset_baselines import ECHO_SERVER, docker_run
 
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, select_tasks
@@ -24,11 +25,9 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import Launch, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.images import base_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.types import Trajectory
 
-SERVER = ("python3", "-I", "-S", "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
 BANK = str(Path(__file__).parents[1] / "examples" / "bank.py")
 
 
@@ -70,7 +69,7 @@ def _against(baseline: str, baseline_value: float | None, metric: str, value: fl
 async def _start_ms(pool: Pool) -> tuple[float, float]:
     """To the first answer, and to leave."""
     started = time.perf_counter()
-    async with Docker(pool=pool).start(Launch(argv=SERVER)) as process:
+    async with Docker(pool=pool).start(Launch(argv=ECHO_SERVER)) as process:
         process.stdin.write(b"x\n")
         await process.stdout.readline()
         answered = time.perf_counter()
@@ -81,21 +80,8 @@ async def _start_ms(pool: Pool) -> tuple[float, float]:
 
 def _docker_run_ms() -> float:
     """The same walls by the command line, which also removes the container."""
-    command = ["docker", "run", "--rm", "-i", "--network", "none", "--read-only", "--cap-drop", "ALL"]
-    command += [
-        "--security-opt",
-        "no-new-privileges",
-        "--pids-limit",
-        "64",
-        "--memory",
-        "512m",
-        "--memory-swap",
-        "512m",
-    ]
-    command += ["--tmpfs", "/tmp:size=256m,mode=1777", "--user", "65534:65534", "--ulimit", "nofile=1024"]
-    command += ["--log-driver", "none", "--init", base_image(), *SERVER]
     started = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(docker_run("--rm"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"x\n")
