@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import mcp
 import reset_baselines as without
@@ -62,11 +63,11 @@ class Setting:
 
 
 def main() -> None:
-    args = options(__doc__, "one round instead of seven").parse_args()
+    args = options(__doc__, "one round instead of five").parse_args()
     sandbox = get_sandbox("bwrap")
     sandbox.check()
     with without.sdk_server() as sdk:
-        results = asyncio.run(native_results(sandbox, sdk, 1 if args.quick else 7))
+        results = asyncio.run(native_results(sandbox, sdk, 1 if args.quick else 5))
     show("resets", results, as_json=args.json)
 
 
@@ -101,7 +102,7 @@ async def reset_results(setting: Setting) -> list[Result]:
             free = await stack.enter_async_context(without.containers(4))
             ways["hardened docker run per episode"] = (without.docker_run_reset, 8)
             ways["docker restart"] = (lambda: without.docker_restart(free), 8)
-        rates = await _in_turns(setting.rounds, {name: lambda way=way: _rate(*way) for name, way in ways.items()})
+        rates = await _in_turns(setting.rounds, {name: partial(_rate, *way) for name, way in ways.items()})
     unit = f"resets/s @{AT_ONCE}"
     middle = {name: statistics.median(found) for name, found in rates.items()}
     results = all_against(middle, unit, "SDK server per episode")
@@ -156,10 +157,8 @@ async def call_results(setting: Setting) -> list[Result]:
         "native, result with its state's digest": (lambda: _session_caller(setting), 25),
         "native, steps of episodes, every new state recorded": (lambda: _step_caller(setting), 15),
     }
-    rounds = max(1, setting.rounds // 2)
-    rates = await _in_turns(rounds, {name: lambda way=way: _calls(*way) for name, way in ways.items()})
-    middle = {name: statistics.median(found) for name, found in rates.items()}
-    return all_against(middle, f"calls/s @{SESSIONS}", "SDK server, SDK client")
+    rates = {name: await _calls(*way) for name, way in ways.items()}
+    return all_against(rates, f"calls/s @{SESSIONS}", "SDK server, SDK client")
 
 
 async def _calls(open_caller: Callable[[], Opened], each: int) -> float:

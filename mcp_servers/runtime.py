@@ -887,11 +887,6 @@ def class_server(cls: type, name: str | None = None) -> Server:
     return server
 
 
-def serve_class(cls: type, name: str | None = None) -> None:
-    """Serves `class_server(cls)` over stdin and stdout until stdin ends."""
-    class_server(cls, name).run()
-
-
 # ------------------------------------------------------------------------------------------------- results and the wire
 
 
