@@ -32,6 +32,11 @@ class EpisodeLoop:
         self._running: Future[tuple[asyncio.AbstractEventLoop, Sandbox]] = Future()
         self._episodes: set[asyncio.Task[None]] = set()
 
+    @property
+    def is_here(self) -> bool:
+        """False in a fork of the process, which has none of its threads."""
+        return self._process == os.getpid()
+
     def join(self) -> EpisodeLoop:
         """For one more user, who must leave, too."""
         with self._lock:
@@ -55,7 +60,7 @@ class EpisodeLoop:
                 self._thread.start()
                 atexit.register(self.end)
         loop, sandbox = self._running.result()
-        episode = HostedEpisode(loop)
+        episode = HostedEpisode(self, loop)
         loop.call_soon_threadsafe(self._begin, episode, opening(sandbox))
         return episode
 
@@ -83,9 +88,9 @@ class EpisodeLoop:
                 await asyncio.wait(self._episodes)
 
     def end(self) -> None:
-        """Returns when nothing is left. Harmless when it has ended, and in a fork of the process, which owns none."""
+        """Returns when nothing is left. Harmless when it has ended, and where it is not."""
         atexit.unregister(self.end)
-        if self._thread is None or not self._thread.is_alive() or self._process != os.getpid():
+        if self._thread is None or not self._thread.is_alive() or not self.is_here:
             return
         loop, _ = self._running.result()
         loop.call_soon_threadsafe(self._ended.set)
@@ -95,7 +100,8 @@ class EpisodeLoop:
 class HostedEpisode:
     """An episode in a task of its own, which opens, steps and closes it: a rule of the SDK."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: EpisodeLoop, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
         self._loop = loop
         self._opened: Future[Episode] = Future()
         self._closed: Future[None] = Future()
@@ -130,6 +136,8 @@ class HostedEpisode:
 
     def do(self, work: Callable[[Episode], Awaitable[T]]) -> T:
         """What `work` gives, done in the episode's own task. Raises EnvInfraError where that has ended."""
+        if not self._host.is_here:
+            raise EnvInfraError("the episode is another process's; reset first")
         answer: Future[T] = Future()
 
         def put() -> None:
@@ -143,6 +151,8 @@ class HostedEpisode:
 
     def close(self) -> None:
         """Returns when its servers have ended. Raises what ending them raises."""
+        if not self._host.is_here:
+            return
         if not self._closed.done():
             self._loop.call_soon_threadsafe(self._inbox.put_nowait, None)
         self._closed.result()

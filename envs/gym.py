@@ -70,7 +70,7 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self._end_episode()
         self._steps = 0
         self.trajectory = None
-        if self._loop is None:
+        if self._loop is None or not self._loop.is_here:
             self._loop = EpisodeLoop(self._sandbox)
         self._runner = self._loop.open(lambda warm: open_episode(self.loaded, warm, task, seed=episode_seed))
         return self._face(self._runner.opened)

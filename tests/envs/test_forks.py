@@ -325,3 +325,29 @@ def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
     pid, *folders = done.stdout.split()
     assert not Path("/proc", pid).exists()
     assert not [folder for folder in folders if Path(folder).exists()]
+
+
+FORKED_PROCESS = """
+import os, sys
+sys.path.insert(0, {folder!r})
+from test_forks import COUNT, EnvInfraError, McpEnv, act
+env = McpEnv(COUNT)
+first = env.reset(seed=1)
+child = os.fork()
+if child == 0:
+    try:
+        env.step(act("add", amount=1))
+    except EnvInfraError as error:
+        print(error, env.reset(seed=1) == first, flush=True)
+    env.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print(env.step(act("add", amount=1))[1], flush=True)
+env.close()
+"""
+
+
+def test_an_environment_in_a_fork_of_the_process_starts_anew() -> None:
+    script = FORKED_PROCESS.format(folder=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["the episode is another process's; reset first True", "0.0"]
