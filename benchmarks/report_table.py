@@ -51,7 +51,7 @@ def options(doc: str | None, quick: str) -> argparse.ArgumentParser:
 
 
 def machine() -> str:
-    """With how many processes wanted to run in the last five minutes: a figure of a busy machine is none of a quiet one."""
+    """With its load over five minutes: a figure of a busy machine is none of a quiet one."""
     load = os.getloadavg()[1]
     return f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, load {load:.0f}"
 
