@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 import os
-import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -69,6 +68,7 @@ class ForkedProcess:
         self._tail_transport: asyncio.ReadTransport | None = None
         self._limit: str | None = None
         self._closing = False
+        self._closed: asyncio.Future[None] | None = None
         self._copies = 0
         self._origin: ForkedProcess | None = None
         hierarchy = usable_hierarchy() if use_cgroup else None
@@ -142,8 +142,11 @@ class ForkedProcess:
 
     async def close(self) -> None:
         """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
-        if self._closing:
-            return
+        if self._closed is None:
+            self._closed = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closed)
+
+    async def _close(self) -> None:
         self._closing = True
         watchdog().remove(self)
         if self._tail_transport is not None:
@@ -183,5 +186,9 @@ class ForkedProcess:
 
 
 def _process_of(pidfd: int) -> int:
-    match = re.search(r"^Pid:\s+(-?\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
-    return int(match[1]) if match else -1
+    fd = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(fd, 4096).split(b"\n")
+    finally:
+        os.close(fd)
+    return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), -1)

@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import (
+    CannotFork,
     ConfigError,
     EnvInfraError,
     IntegrityError,
@@ -94,8 +95,8 @@ class ToolSession:
         """Where the state is in files."""
         self._digester: Digester | None = None
         self._known_key = ""
-        self._called = False
-        """True from a call until a declared state is fetched."""
+        self._told: tuple[str, Json] | None = None
+        """The declared state with its address, once it was fetched; None again from a call on."""
         self._log = hashlib.sha256()
 
     @property
@@ -153,8 +154,16 @@ class ToolSession:
         return Standing(tools=self.tools, known_key=self._known_key, log=self._log.copy())
 
     async def resume(self, standing: Standing) -> None:
-        """Goes on where another session stood, when this one's server was copied from that one's."""
+        """Goes on where another session stood, when this one's server was copied from that one's.
+
+        Raises CannotFork where it is not in the state in which that one was.
+        """
         self.tools, self._known_key, self._log = standing.tools, standing.known_key, standing.log.copy()
+        if self.spec.state == "declared":
+            try:
+                await self.state()
+            except EnvInfraError as error:
+                raise CannotFork(str(error)) from error
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -178,7 +187,7 @@ class ToolSession:
         call did that to a server that declares its state, by taking too long or more than its sandbox gives.
         """
         started = time.perf_counter()
-        self._called = True
+        self._told = None
         try:
             async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
                 content, is_error = await self._call(call.name, arguments, timeout_s)
@@ -246,7 +255,7 @@ class ToolSession:
 
         A key says that nothing has changed; only the state itself shows it.
         """
-        if self.spec.state == "declared" and self._called:
+        if self.spec.state == "declared" and self._told is None:
             await self.state()
 
     async def state(self) -> tuple[str, Json]:
@@ -257,14 +266,16 @@ class ToolSession:
         if self._digester is not None:
             self._known_key, state = await self._digester.state(self._known_key)
             return self._known_key, state
+        if self._told is not None:
+            return self._told
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        self._called = False
         found = digest(answer.state)
         for claimed in (self._known_key, answer.stateKey):
             if claimed != found:
                 raise ProtocolError(self._say("gymcp/state", f"it claims the key {claimed} for a state with {found}"))
-        return found, answer.state
+        self._told = found, answer.state
+        return self._told
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)

@@ -48,6 +48,10 @@ _READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 _FILTER, _AMBIENT_CLEAR_ALL, _CAPABILITY_V3 = 2, 4, 0x20080522
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+_SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
+
+_IMPORTED_LATE = ("enum", "re", "types", "typing")
+"""By the runtime, at first use, which would be in every server anew."""
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: a clone must not let go of it
 
@@ -88,6 +92,8 @@ def main() -> None:
     sys.argv[:] = ["-c"]  # as where it is started
     settings.program = importlib.import_module(order["module"])
     getattr(settings.program, "preload", lambda: None)()
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
     if _threads(PROC) != 1:
@@ -297,10 +303,10 @@ def _arrange(wanted: list[int]) -> None:
         os.dup2(fd, top + position)
     for position in range(len(wanted)):
         os.dup2(top + position, position, inheritable=position < 3)
-    os.closerange(len(wanted), top + len(wanted) + _MAX_FDS)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) >= len(wanted):
-            _close(int(name))
+    if _libc.syscall(_SYS_CLOSE_RANGE, len(wanted), _LAST_FD, 0) < 0:  # before Linux 5.9
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) >= len(wanted):
+                _close(int(name))
 
 
 def _drop_rights() -> None:

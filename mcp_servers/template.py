@@ -195,7 +195,7 @@ class Template:
                 copies.append(copy)
                 answer, handles = await answers.receive()
                 if not answer:
-                    raise ConnectionError("a cell was not made")
+                    raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
                 first, *rest = handles
                 await copy.open(first, origin=live)
                 await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
