@@ -75,8 +75,9 @@ class Channel:
 class Template:
     """Forks servers of one program. Made by `open_template`."""
 
-    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool) -> None:
+    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool, is_script: bool = False) -> None:
         self.process = process
+        self._is_script = is_script
         self.gone = asyncio.Event()
         """Set once nothing can be forked from it any more."""
         self._control = control
@@ -94,7 +95,8 @@ class Template:
         except (OSError, TimeoutError) as error:
             raise EnvInfraError(self._say(f"does not start: {error}")) from error
         if "ready" not in answer:
-            raise EnvInfraError(answer.get("failed") or self._say("the program cannot be imported"))
+            why = plain_text(str(answer.get("failed", "")))
+            raise CannotFork(why) if why else EnvInfraError(self._say("the program cannot be imported"))
         asyncio.get_running_loop().add_reader(self._control.sock, self._listen)
 
     def _listen(self) -> None:
@@ -125,25 +127,32 @@ class Template:
         return f"template: {why}; its last words: {plain_text(self.process.stderr_tail()).strip()[-500:]}"
 
     @contextlib.asynccontextmanager
-    async def start(self, launch: Launch) -> AsyncIterator[ForkedProcess]:
-        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone."""
+    async def start(self, launch: Launch, tree: int | None = None) -> AsyncIterator[ForkedProcess]:
+        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone.
+
+        `tree`: the mount that is to be its /workspace.
+        """
         try:
-            cell = self._cell(launch.limits)
+            cell = self._cell(launch.limits, launch.written or launch.workspace)
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
-            pidfd = await self._ask(cell)
+            pidfd = await self._ask(cell, tree)
             await cell.open(pidfd)
             yield cell
         finally:
             await uninterrupted(cell.close())
 
-    async def _ask(self, cell: ForkedProcess) -> int:
+    async def _ask(self, cell: ForkedProcess, tree: int | None) -> int:
         number = next(self._numbers)
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
         self._cells[number] = cell
         try:
-            await self._control.send({"number": number}, (*cell.ends.fds, *cell.ends.cgroup_fds))
+            fds = (*cell.ends.fds, *cell.ends.cgroup_fds)
+            if tree is None:
+                await self._control.send({"number": number}, fds)
+            else:
+                await self._control.send({"number": number, "tree": True}, (*fds, tree))
         except OSError as error:
             self._waiting.pop(number, None)
             raise ServerDied(self._say("has ended")) from error
@@ -156,8 +165,14 @@ class Template:
             raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
         return pidfd
 
-    def _cell(self, limits: Limits) -> ForkedProcess:
-        return ForkedProcess(limits, self._copy, use_cgroup=self._use_cgroup)
+    def _cell(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
+        return ForkedProcess(
+            limits,
+            None if self._is_script else self._copy,
+            use_cgroup=self._use_cgroup,
+            workspace=workspace,
+            is_script=self._is_script,
+        )
 
     async def _copy(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
         orders = Channel(live.orders)
@@ -228,27 +243,43 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
     theirs.close()
     wall = replace(
         launch,
-        argv=("python3", "-s", "-S", "-B", str(SPAWNER), str(fd)),
+        argv=(*launch.fork.python, str(SPAWNER), str(fd)),
+        workspace=None,
+        written=None,
+        entry=(),
         limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
-        mounts=(Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER), *launch.mounts),
+        mounts=(
+            Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER),
+            *launch.fork.mounts,
+            *launch.mounts,
+        ),
         spawner=True,
         fds=(fd,),
     )
-    hidden_memory = sandbox.uses_cgroup
+    is_script = bool(launch.fork.script)
     order = {
         "path": list(launch.fork.path),
         "module": launch.fork.module,
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
-        "filter": base64.b64encode(seccomp.program(network=False, hidden_memory=hidden_memory, alone=True)).decode(),
+        "filter": _filter(sandbox, alone=not is_script),
     }
+    if is_script:
+        order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_walls=True)}
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:
-            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup)
+            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
             try:
                 await template.begin(order)
                 yield template
             finally:
                 await template.close()
+
+
+def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
+    program = seccomp.program(
+        network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls
+    )
+    return base64.b64encode(program).decode()
 
 
 async def _ready(sock: socket.socket, *, to_write: bool) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
+from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +28,8 @@ class WarmSandbox:
         self._templates: dict[str, Template] = {}
         self._pools: dict[str, WarmPool[SandboxProcess]] = {}
         self._making = asyncio.Lock()
-        self._refused = False
+        self.refused: dict[str, str] = {}
+        """Program -> why it is started instead of forked."""
 
     @property
     def name(self) -> str:
@@ -43,13 +47,15 @@ class WarmSandbox:
         self._inner.check()
 
     def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
-        own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
         # a network or a folder of the host would be all cells' together
-        if launch.fork is not None and not own_folder and not launch.network:
+        shares = launch.network or any(mount.writable for mount in launch.mounts)
+        if launch.fork is not None and not shares and (launch.workspace is None or _is_mounted(launch)):
             return self._fork(launch)
-        if launch.spares and not own_folder:
-            return self._spare(launch)
-        return self._inner.start(launch)
+        return self._start(launch)
+
+    def _start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
+        return self._spare(launch) if launch.spares and not own_folder else self._inner.start(launch)
 
     @asynccontextmanager
     async def _spare(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -66,30 +72,48 @@ class WarmSandbox:
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
-        try:
-            template = await self.template(launch)
-        except EnvInfraError as error:
-            if not self._refused:
-                log.warning("%s: every server is started anew instead: %s", self.name, error)
-            self._refused = True
-            template = None
-        async with template.start(launch) if template else self._inner.start(launch) as process:
+        template = await self.template(launch)
+        async with AsyncExitStack() as stack:
+            if template is None:
+                process = await stack.enter_async_context(self._start(launch))
+            elif launch.workspace is None:
+                process = await stack.enter_async_context(template.start(launch))
+            else:
+                namespace = overlay_namespace()
+                assert namespace is not None
+                tree = namespace.tree(launch.workspace)
+                try:
+                    process = await stack.enter_async_context(template.start(launch, tree))
+                finally:
+                    os.close(tree)
             yield process
 
     async def template(self, launch: Launch) -> Template | None:
         """The one for this program, sandbox settings and limits; a new one where the last has ended.
 
-        None where one could not be made before. Raises EnvInfraError where it cannot be made.
+        None where it cannot be made, or be forked: then it is not tried again.
         """
+        launch = replace(launch, workspace=None, written=None, entry=())
         key = repr(launch)
         async with self._making:
-            if self._refused:
+            if key in self.refused:
                 return None
             found = self._templates.get(key)
             if found is None or found.gone.is_set():
-                found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                try:
+                    found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                except EnvInfraError as error:
+                    log.warning("%s: every server is started anew instead: %s", self.name, error)
+                    self.refused[key] = str(error)
+                    return None
                 self._templates[key] = found
             return found
+
+
+def _is_mounted(launch: Launch) -> bool:
+    """Whether the workspace is a mount that can be handed to a cell; native servers make their own."""
+    assert launch.fork is not None
+    return bool(launch.fork.script and launch.entry)
 
 
 @asynccontextmanager
