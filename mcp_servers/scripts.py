@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from gymcp.mcp_servers.sandbox.spec import Forkable, Mount
+from gymcp.mcp_servers.sandbox.spec import Forkable, Mount, SandboxProcess
 
 _FOLDER = PurePosixPath("/srv/script")
 _MODULE = "gymcp_script"
 _TAKES_ARGUMENT = "cWX"
+_REHEARSAL_S = 15.0
+_MOST_NAMES_BYTES = 50_000
+_HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gymcp", "version": "1"}}
+_REHEARSAL = (
+    {"id": 1, "method": "initialize", "params": _HELLO},
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/list", "params": {}},
+)
 
 
 def forkable_script(argv: Sequence[str]) -> Forkable | None:
@@ -39,3 +49,43 @@ def forkable_script(argv: Sequence[str]) -> Forkable | None:
             Mount(source=Path(__file__).with_name("programs") / "script.py", target=_FOLDER / f"{_MODULE}.py"),
         ),
     )
+
+
+async def rehearsed_imports(process: SandboxProcess) -> list[str]:
+    """What the server has imported when its tools were listed and it has ended, as `programs/script.py` tells.
+
+    Empty where it did not end in time, or not by itself: then its episodes import it.
+    """
+    names: list[str] = []
+    try:
+        async with asyncio.timeout(_REHEARSAL_S):
+            for message in _REHEARSAL:
+                process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            await process.stdin.drain()
+            while (line := await process.stdout.readline()) and _answered(line) != 2:
+                pass
+            process.stdin.close()
+            while line:
+                last, line = line, await process.stdout.readline()
+                names = _imports(last) or names
+    except (TimeoutError, OSError, ValueError):
+        return []
+    return names
+
+
+def _answered(line: bytes) -> object:
+    message = json.loads(line)
+    return message.get("id") if isinstance(message, dict) else None
+
+
+def _imports(line: bytes) -> list[str]:
+    message = json.loads(line)
+    found = message.get("imports") if isinstance(message, dict) else None
+    names: list[str] = []
+    size = 0
+    for name in found if isinstance(found, list) else ():
+        size += len(str(name)) + 4
+        if size > _MOST_NAMES_BYTES:
+            break
+        names.append(str(name))
+    return names

@@ -92,20 +92,29 @@ def main() -> None:
     sys.argv[:] = order.get("argv", ["-c"])  # as where it is started
     if settings.is_script:
         _install(base64.b64decode(order["import_filter"]))
+    if _imported(control, order["module"], lambda: _import(order["module"], settings)):
+        _serve(control, settings)
+
+
+def _import(module: str, settings: _Settings) -> None:
+    settings.program = importlib.import_module(module)
+    getattr(settings.program, "preload", lambda: None)()
+
+
+def _imported(control: socket.socket, what: str, do_import: Callable[[], None]) -> bool:
+    """Imports, and tells the harness whether the process can still be forked."""
     try:
-        settings.program = importlib.import_module(order["module"])
-        getattr(settings.program, "preload", lambda: None)()
+        do_import()
     except SystemExit as error:
         _send(control, {"failed": str(error)})
-        return
+        return False
     gc.collect()
     gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
     if _threads(PROC) != 1:
-        program = sys.argv[0] if settings.is_script else order["module"]
-        _send(control, {"failed": f"{program} started a thread when it was imported, so it cannot be forked"})
-        return
+        _send(control, {"failed": f"{what} started a thread when it was imported, so it cannot be forked"})
+        return False
     _send(control, {"ready": True})
-    _serve(control, settings)
+    return True
 
 
 def _serve(control: socket.socket, settings: _Settings) -> None:
@@ -123,12 +132,15 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             order, fds = _receive(control)
             if not order:
                 return
-            if "inside" in order:
+            if "learn" in order:
+                if not _imported(control, sys.argv[0], lambda: settings.program.learn(order["learn"])):
+                    return
+            elif "inside" in order:
                 _make_inside(order["inside"], fds, settings)
             else:
                 pid = _clone(_CELL)
                 if pid == 0:
-                    _live(fds, settings, "tree" in order)
+                    _live(fds, settings, order)
                 pidfd = os.pidfd_open(pid)
                 cells[pidfd] = (pid, order["number"])
                 poll.register(pidfd, select.POLLIN)
@@ -168,13 +180,13 @@ def _or_exit(work: Callable[..., None]) -> Callable[..., NoReturn]:
 
 
 @_or_exit
-def _live(fds: list[int], settings: _Settings, has_tree: bool) -> None:
+def _live(fds: list[int], settings: _Settings, order: dict[str, Any]) -> None:
     """Process 1 of a cell with a server.
 
     fds: its wire, standard error, orders, then cgroups to join, then the mount for /workspace where it has one. Of a
     script the first and the third are standard input and output.
     """
-    tree = fds.pop() if has_tree else None
+    tree = fds.pop() if "tree" in order else None
     wire, errors, orders, *cgroups = fds
     os.dup2(errors, 2)  # from here on the harness reads what goes wrong
     _furnish(settings, cgroups, tree)
@@ -189,7 +201,7 @@ def _live(fds: list[int], settings: _Settings, has_tree: bool) -> None:
     if server == 0:
         if settings.is_script:
             os.closerange(_WIRE, _LIFE + 2)
-            settings.program.main()
+            settings.program.main(tell_imports="rehearse" in order)
         os.close(_LIFE + 1)
         _run(settings)
     _reap(_LIFE + 1, server)

@@ -83,7 +83,7 @@ class WarmSandbox:
                 assert namespace is not None
                 tree = namespace.tree(launch.workspace)
                 try:
-                    process = await stack.enter_async_context(template.start(launch, tree))
+                    process = await stack.enter_async_context(template.start(launch, tree=tree))
                 finally:
                     os.close(tree)
             yield process

@@ -8,12 +8,16 @@ tools keep in memory can be there before an episode. Standard library only.
 from __future__ import annotations
 
 import ast
+import atexit
+import contextlib
 import ctypes
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import types
+from collections.abc import Iterator
 from typing import NoReturn
 
 _KEPT_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
@@ -34,30 +38,30 @@ def preload() -> None:
     _code = compile(tree, name, "exec", dont_inherit=True)
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     scratch = {"__name__": "__preload__", "__file__": name, "__package__": _module.__package__}
-    before, printed = _open_files(), os.memfd_create("printed")
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(printed, 1)
-    try:
+    with _checked():
         exec(compile(ast.Module(imports, []), name, "exec", dont_inherit=True), scratch)  # noqa: S102
-        sys.stdout.flush()
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-    if os.lseek(printed, 0, os.SEEK_END):
-        _refuse("prints to standard output")
-    os.close(printed)
+        _warm_up_sdk()
     if _has_children():
         _refuse("leaves a process running")
-    if opened := len(_open_files() - before):
-        _refuse(f"keeps {opened} files open")
-    if left := [folder for folder in _KEPT_FOLDERS if os.listdir(folder)]:
-        _refuse(f"writes files to {left[0]}")
 
 
-def main() -> NoReturn:
-    """Runs the script as `python` would, and ends the process as `python` would."""
+def learn(names: list[str]) -> None:
+    """Imports what a run of the script was seen to import. Raises SystemExit like `preload`."""
+    with _checked():
+        for name in names:
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+
+
+def main(*, tell_imports: bool = False) -> NoReturn:
+    """Runs the script as `python` would, and ends the process as `python` would.
+
+    `tell_imports`: the last line on standard output says what has been imported since it was forked.
+    """
     status = 0
+    if tell_imports:
+        atexit.register(_tell_imports, set(sys.modules))
     try:
         sys.modules["__main__"] = _module
         assert _code is not None
@@ -94,6 +98,57 @@ def _script() -> tuple[str, bytes]:
         return name, file.read()
 
 
+def _warm_up_sdk() -> None:
+    """One session with a server of no use: what the SDK does late and once is done. Only what is imported is used."""
+    mcp, server = sys.modules.get("mcp"), sys.modules.get("mcp.server.mcpserver")
+    asyncio, logging = sys.modules.get("asyncio"), sys.modules.get("logging")
+    if not (mcp and server and asyncio and logging and hasattr(mcp, "Client")):
+        return
+    root, warmed = logging.getLogger(), server.MCPServer("warm")
+    before = root.level, list(root.handlers)
+
+    def echo(number: int, text: str = "") -> str:
+        return f"{number}{text}"
+
+    async def talk() -> None:
+        async with mcp.Client(warmed, mode="legacy") as client:
+            await client.list_tools()
+
+    with contextlib.suppress(Exception):
+        warmed.add_tool(echo)
+        asyncio.run(talk())
+    root.level, root.handlers[:] = before
+
+
+def _tell_imports(before: set[str]) -> None:
+    sys.stdout.flush()
+    names = [name for name in sys.modules if name not in before and not name.startswith("__")]
+    os.write(1, b"\n" + json.dumps({"imports": names}).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def _checked() -> Iterator[None]:
+    """Raises SystemExit where what is done leaves something behind that all children would share."""
+    before, printed = _open_files(), os.memfd_create("printed")
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(printed, 1)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    size = os.lseek(printed, 0, os.SEEK_END)
+    os.close(printed)
+    if size:
+        _refuse("prints to standard output")
+    if opened := len(_open_files() - before):
+        _refuse(f"keeps {opened} files open")
+    if left := [folder for folder in _KEPT_FOLDERS if os.listdir(folder)]:
+        _refuse(f"writes files to {left[0]}")
+
+
 def _has_children() -> bool:
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -108,4 +163,4 @@ def _open_files() -> set[str]:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise SystemExit(f"{what} when it is imported, so it cannot be forked")
+    raise SystemExit(f"{sys.argv[0]} {what} when it is imported, so it cannot be forked")
