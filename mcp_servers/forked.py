@@ -194,7 +194,9 @@ class ForkedProcess:
         Raises CannotFork where it is not fit for that.
         """
         if self._copy is None:
-            raise CannotFork(f"server of process {self.pid}: only native servers can be copied; replay its calls instead")
+            raise CannotFork(
+                f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
+            )
         return await self._copy(self, count)
 
 

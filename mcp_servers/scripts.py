@@ -45,9 +45,7 @@ def forkable_script(argv: Sequence[str]) -> Forkable | None:
         module=_MODULE,
         python=tuple(words[:position]),
         script=script,
-        mounts=(
-            Mount(source=Path(__file__).with_name("programs") / "script.py", target=_FOLDER / f"{_MODULE}.py"),
-        ),
+        mounts=(Mount(source=Path(__file__).with_name("programs") / "script.py", target=_FOLDER / f"{_MODULE}.py"),),
     )
 
 

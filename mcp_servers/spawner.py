@@ -31,6 +31,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 PROC = "/.proc"
@@ -92,7 +93,7 @@ def main() -> None:
     sys.argv[:] = order.get("argv", ["-c"])  # as where it is started
     if settings.is_script:
         _install(base64.b64decode(order["import_filter"]))
-    if _imported(control, order["module"], lambda: _import(order["module"], settings)):
+    if _imported(control, order["module"], partial(_import, order["module"], settings)):
         _serve(control, settings)
 
 
@@ -133,7 +134,8 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             if not order:
                 return
             if "learn" in order:
-                if not _imported(control, sys.argv[0], lambda: settings.program.learn(order["learn"])):
+                learn = partial(settings.program.learn, order["learn"])
+                if not _imported(control, sys.argv[0], learn):
                     return
             elif "inside" in order:
                 _make_inside(order["inside"], fds, settings)

@@ -323,9 +323,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
 
 
 def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
-    program = seccomp.program(
-        network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls
-    )
+    program = seccomp.program(network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls)
     return base64.b64encode(program).decode()
 
 

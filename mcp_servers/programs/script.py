@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 _KEPT_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
-_code: types.CodeType | None = None
 _module = types.ModuleType("__main__")
+_code: list[types.CodeType] = []
+"""Of the script, once it is known."""
 
 
 def preload() -> None:
@@ -30,13 +31,12 @@ def preload() -> None:
 
     Raises SystemExit, saying why, where the imports leave something behind that children would share or lack.
     """
-    global _code
-    sys.path.remove(os.path.dirname(__file__))  # noqa: PTH120
+    sys.path.remove(os.path.dirname(__file__))
     getattr(sys, "orig_argv", [])[-2:] = sys.argv  # in place of the spawner and its argument
     name, source = _script()
     tree = ast.parse(source, name)
-    _code = compile(tree, name, "exec", dont_inherit=True)
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    _code.append(compile(tree, name, "exec", dont_inherit=True))
+    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     scratch = {"__name__": "__preload__", "__file__": name, "__package__": _module.__package__}
     with _checked():
         exec(compile(ast.Module(imports, []), name, "exec", dont_inherit=True), scratch)  # noqa: S102
@@ -64,8 +64,7 @@ def main(*, tell_imports: bool = False) -> NoReturn:
         atexit.register(_tell_imports, set(sys.modules))
     try:
         sys.modules["__main__"] = _module
-        assert _code is not None
-        exec(_code, _module.__dict__)  # noqa: S102
+        exec(_code[0], _module.__dict__)  # noqa: S102
     except SystemExit as error:
         if isinstance(error.code, int):
             status = error.code
@@ -94,7 +93,7 @@ def _script() -> tuple[str, bytes]:
         _module.__package__, _module.__spec__, _module.__loader__ = spec.parent, spec, spec.loader
     _module.__file__ = name
     _module.__dict__["__builtins__"] = __builtins__
-    with open(name, "rb") as file:  # noqa: PTH123
+    with open(name, "rb") as file:
         return name, file.read()
 
 

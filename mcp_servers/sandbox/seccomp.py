@@ -157,9 +157,9 @@ def program(
 
     ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
     cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
-    in its PID namespace; and it may enter namespaces, which takes a handle of one. ``makes_walls`` is for what imports a
-    third-party program and forks it: it may make namespaces, and mount in those that it owns. Raises SandboxUnavailable on other
-    machines than x86_64 and aarch64.
+    in its PID namespace; and it may enter namespaces, which takes a handle of one. ``makes_walls`` is for what imports
+    a third-party program and forks it: it may make namespaces, and mount in those that it owns. Raises
+    SandboxUnavailable on other machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:

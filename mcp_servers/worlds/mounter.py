@@ -2,7 +2,8 @@
 
 Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or ``["tree", merged]``;
 each message out, on a packet socket in place of standard output, is ``ok`` or what went wrong. With the answer to
-``tree`` comes a descriptor of the mount, for another namespace to attach with ``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
+``tree`` comes a descriptor of the mount, for another namespace to attach with ``move_mount``. All mounts end with the
+process. No privilege is needed where user namespaces are allowed.
 """
 
 from __future__ import annotations

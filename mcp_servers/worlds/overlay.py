@@ -32,7 +32,7 @@ class OverlayNamespace:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py"))],
                 stdin=subprocess.PIPE,
-                stdout=theirs,
+                stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env={OWNER_VARIABLE: owner()},
                 cwd="/",
@@ -45,11 +45,16 @@ class OverlayNamespace:
             "--user",
             "--mount",
             "--target",
-            str(self._process.pid),
+            str(self.pid),
             "--",
         )
         """Runs a command among the mounts."""
         self._expect_ok()
+
+    @property
+    def pid(self) -> int:
+        """Of the mounting process."""
+        return self._process.pid
 
     @property
     def is_alive(self) -> bool:

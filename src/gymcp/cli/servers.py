@@ -12,7 +12,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.installs.commands import parse_command, read_config
 from gymcp.mcp_servers.installs.install import ensure_installed, folder_of
-from gymcp.mcp_servers.locked import check_server, lock_server
+from gymcp.mcp_servers.locked import check_server, how_it_starts, lock_server
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tool_hashes import differences
@@ -34,6 +34,9 @@ def add(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
+    runs_code: Annotated[
+        bool, typer.Option("--runs-code", help="It executes what a model wrote: never fork it.")
+    ] = False,
     lock: Lock = DEFAULT,
     sandbox: Wall = "bwrap",
 ) -> None:
@@ -47,7 +50,7 @@ def add(
         found = [parse_command(words[0] if len(words) == 1 else words, name=name, env=_pairs(env or []))]
     wall = _checked(sandbox)
     for wanted in found:
-        server = lock_server(wanted, wall)
+        server = lock_server(wanted, wall, runs_code=runs_code)
         with editing(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
@@ -62,7 +65,7 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap") -
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
         parsed = parse_command(old.command, name=old.name, env=old.env)
-        server = lock_server(parsed, wall)
+        server = lock_server(parsed, wall, runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
         with editing(lock) as servers:
@@ -89,15 +92,14 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
         print_json({"lock": str(lock), "servers": [_row(server) for server in servers.values()]})
         return
     table = Table(header_style="bold")
-    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "installed"):
+    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "start", "installed"):
         table.add_column(heading)
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
         installed = "yes" if row["installed"] else "on first use"
-        table.add_row(
-            server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)), installed
-        )
+        cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
+        table.add_row(*cells, how_it_starts(server), installed)
     console.print(table)
 
 
@@ -149,6 +151,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "runtime": server.runtime,
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
+        "start": how_it_starts(server),
         "installed": folder_of(server).is_dir(),
     }
 
@@ -156,7 +159,7 @@ def _row(server: LockedServer) -> dict[str, object]:
 def _say_locked(server: LockedServer) -> None:
     counts = f"{len(server.packages)} packages, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,
