@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from gymcp.mcp_servers.sandbox.spec import Forkable, Mount, SandboxProcess
@@ -15,7 +15,7 @@ _TAKES_ARGUMENT = "cWX"
 _REHEARSAL_S = 15.0
 _MOST_NAMES_BYTES = 50_000
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gymcp", "version": "1"}}
-_REHEARSAL = (
+_REHEARSAL: tuple[dict[str, object], ...] = (
     {"id": 1, "method": "initialize", "params": _HELLO},
     {"method": "notifications/initialized"},
     {"id": 2, "method": "tools/list", "params": {}},
@@ -54,36 +54,35 @@ async def rehearsed_imports(process: SandboxProcess) -> list[str]:
 
     Empty where it did not end in time, or not by itself: then its episodes import it.
     """
-    names: list[str] = []
+    found: object = None
     try:
         async with asyncio.timeout(_REHEARSAL_S):
             for message in _REHEARSAL:
                 process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             await process.stdin.drain()
-            while (line := await process.stdout.readline()) and _answered(line) != 2:
-                pass
-            process.stdin.close()
-            while line:
-                last, line = line, await process.stdout.readline()
-                names = _imports(last) or names
+            while line := await process.stdout.readline():
+                said = _object(line)
+                if said.get("id") == _REHEARSAL[-1]["id"]:
+                    process.stdin.close()
+                found = said.get("imports", found)
     except (TimeoutError, OSError, ValueError):
         return []
-    return names
+    return list(_few(found if isinstance(found, list) else []))
 
 
-def _answered(line: bytes) -> object:
-    message = json.loads(line)
-    return message.get("id") if isinstance(message, dict) else None
+def _object(line: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(line)
+    except ValueError:  # it may print what it likes: this is a rehearsal
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _imports(line: bytes) -> list[str]:
-    message = json.loads(line)
-    found = message.get("imports") if isinstance(message, dict) else None
-    names: list[str] = []
-    size = 0
-    for name in found if isinstance(found, list) else ():
-        size += len(str(name)) + 4
-        if size > _MOST_NAMES_BYTES:
-            break
-        names.append(str(name))
-    return names
+def _few(names: list[object]) -> Iterator[str]:
+    """As many as one message can carry."""
+    left = _MOST_NAMES_BYTES
+    for name in map(str, names):
+        left -= len(json.dumps(name)) + 2
+        if left < 0:
+            return
+        yield name
