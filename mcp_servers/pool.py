@@ -87,6 +87,11 @@ class WarmPool(Generic[T]):
             self._discard(self._waiting.popleft())
         await asyncio.gather(*self._ending)
 
+    async def filled(self) -> None:
+        """Returns when every spare is ready. Raises what starting them raises."""
+        for spare in list(self._waiting):
+            await asyncio.shield(spare.ready)
+
     @contextlib.asynccontextmanager
     async def take(self) -> AsyncIterator[T]:
         """One that nobody used before, and nobody will after. Raises what starting it raises."""

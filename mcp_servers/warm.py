@@ -43,6 +43,11 @@ class WarmSandbox:
     def templates(self) -> list[Template]:
         return list(self._templates.values())
 
+    async def filled(self) -> None:
+        """Returns when as many spares are ready as are kept. Raises what starting them raises."""
+        for pool in self._pools.values():
+            await pool.filled()
+
     def check(self) -> None:
         self._inner.check()
 

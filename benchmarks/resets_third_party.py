@@ -1,0 +1,169 @@
+"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in the same run.
+
+Prints a table; with --json one object. A reset is a server behind a wall of its own, on a world of its own, with its
+tools listed and, where its state is files, their digest compared with the one that a started server's world had. Baselines:
+the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a server of the
+MCP SDK spawned per episode by the SDK's own stdio client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import mcp
+from resets import AT_ONCE, SDK_SERVER, Result
+from rich.console import Console
+from rich.table import Table
+
+from gymcp.envs.catalog import git, sequential_thinking
+from gymcp.envs.catalog import time as clock
+from gymcp.mcp_servers.installs.folders import INSIDE
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.types import Json
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
+ASKED = (
+    {"id": 1, "method": "initialize", "params": HELLO},
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/list", "params": {}},
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the repetitions")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    sandbox = get_sandbox("bwrap")
+    sandbox.check()
+    results = asyncio.run(measure(sandbox, 1 if args.quick else 5))
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
+    if args.json:
+        content = {"name": "resets_third_party", "machine": machine, "results": [asdict(result) for result in results]}
+        print(json.dumps(content, indent=1))
+        return
+    table = Table(title=f"resets_third_party · {machine}", title_justify="left", header_style="bold")
+    for heading in ("metric", "value", "unit", "baseline", "ratio"):
+        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
+    for result in results:
+        ratio = f"{result.ratio:.2f}" if result.ratio is not None else ""
+        table.add_row(result.metric, f"{result.value:.1f}", result.unit, result.baseline or "", ratio)
+    Console().print(table)
+
+
+async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
+    """All figures, `scale` times as many repetitions as the least."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "server.py")
+        program.write_text(SDK_SERVER)
+        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
+        base = await _rate(lambda: _sdk_reset(sdk), 8 * scale)
+    results = [_result("MCP SDK's server, its own client", base)]
+    for env, counts in ((clock.ENV, (8, 8, 60)), (git.ENV, (8, 8, 40)), (sequential_thinking.ENV, (30, 30, 60))):
+        (spec,) = env.servers()
+        state = env.suite().tasks[0].initial_state if callable(env.suite) else env.suite.tasks[0].initial_state
+        results += await _of_server(spec, state, sandbox, tuple(count * scale for count in counts), base)
+    return results
+
+
+async def _of_server(
+    spec: ServerSpec, state: Json, sandbox: Sandbox, counts: tuple[int, ...], sdk: float
+) -> list[Result]:
+    bare_count, started_count, warm_count = counts
+    bare = await _rate(lambda: _bare_reset(spec), bare_count)
+    started = await _rate(lambda: _reset(spec, state, sandbox), started_count)
+    clean = await _reset(spec, state, sandbox)
+    way = "forked" if spec.fork is not None else f"pool of {AT_ONCE} spares"
+    spec = replace(spec, spares=AT_ONCE)
+    async with warmed(sandbox) as warm:
+        await _rate(lambda: _reset(spec, state, warm, clean), AT_ONCE)  # template and spares are there
+        rate = await _rate(lambda: _reset(spec, state, warm, clean), warm_count)
+        waits = await _waits(spec, state, warm, warm_count // 3)
+    name = spec.name
+    return [
+        _result(f"{name}, bare spawn", bare, "SDK server per episode", sdk),
+        _result(f"{name}, started in bwrap", started, "bare spawn", bare),
+        _result(f"{name}, {way}", rate, "bare spawn", bare),
+        _result(f"{name}, {way}", rate, "SDK server per episode", sdk),
+        Result(metric=f"{name}, {way}, one at a time p50", value=statistics.median(waits), unit="ms"),
+    ]
+
+
+def _result(metric: str, rate: float, baseline: str | None = None, base: float | None = None) -> Result:
+    ratio = rate / base if base is not None else None
+    unit = f"resets/s @{AT_ONCE}"
+    return Result(metric=metric, value=rate, unit=unit, baseline=baseline, baseline_value=base, ratio=ratio)
+
+
+async def _rate(act: Callable[[], Awaitable[object]], count: int) -> float:
+    """How often a second `AT_ONCE` workers do it."""
+    left = iter(range(count))
+
+    async def work() -> None:
+        for _ in left:
+            await act()
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    return count / (time.perf_counter() - begin)
+
+
+async def _waits(spec: ServerSpec, state: Json, sandbox: Sandbox, count: int) -> list[float]:
+    """Milliseconds to a ready server, one after another, while spares are ready."""
+    found = []
+    for _ in range(count):
+        if isinstance(sandbox, WarmSandbox):
+            await sandbox.filled()
+        begin = time.perf_counter()
+        async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
+            await session.update()
+            found.append((time.perf_counter() - begin) * 1e3)
+    return found
+
+
+async def _reset(spec: ServerSpec, state: Json, sandbox: Sandbox, clean: str | None = None) -> str:
+    """The key of a fresh world. Raises RuntimeError where it is another than `clean`."""
+    async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
+        await session.update()
+        if clean is not None and session.world_key != clean:
+            raise RuntimeError(f"'{spec.name}': not clean: {session.world_key} instead of {clean}")
+        return session.world_key
+
+
+async def _sdk_reset(server: mcp.StdioServerParameters) -> None:
+    async with mcp.Client(server) as client:
+        await client.list_tools()
+
+
+async def _bare_reset(spec: ServerSpec) -> None:
+    folder = next(str(mount.source) for mount in spec.mounts if mount.target == INSIDE)
+    argv = [word.replace(str(INSIDE), folder) for word in spec.argv]
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    env = {"PATH": "/usr/bin:/bin", **spec.env}
+    process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=null, env=env, cwd="/tmp")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for message in ASKED:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        while "id" in message and json.loads(await process.stdout.readline()).get("id") != message["id"]:
+            pass
+    process.kill()
+    await process.wait()
+
+
+if __name__ == "__main__":
+    main()
