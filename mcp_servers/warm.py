@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 
+_AWAKE_S = 30.0
+_KEPT_FREE = 2
+"""As many times the memory that a server may use must be free for one more spare."""
+_PING_ID = "gymcp-awake"
+_PING = json.dumps({"jsonrpc": "2.0", "id": _PING_ID, "method": "ping"}).encode() + b"\n"
 log = logging.getLogger(__name__)
+
+
+class _NotAwake(EnvInfraError):
+    """A spare is of no use."""
 
 
 class WarmSandbox:
@@ -28,6 +41,7 @@ class WarmSandbox:
         self._templates: dict[str, Template] = {}
         self._pools: dict[str, WarmPool[SandboxProcess]] = {}
         self._making = asyncio.Lock()
+        self._silent: set[str] = set()
         self.refused: dict[str, str] = {}
         """Program -> why it is started instead of forked."""
 
@@ -44,7 +58,7 @@ class WarmSandbox:
         return list(self._templates.values())
 
     async def filled(self) -> None:
-        """Returns when as many spares are ready as are kept. Raises what starting them raises."""
+        """Returns when no spare is being started any more."""
         for pool in self._pools.values():
             await pool.filled()
 
@@ -67,13 +81,49 @@ class WarmSandbox:
         key = repr(launch)
         if key not in self._pools:
             pool = WarmPool(
-                lambda: self._inner.start(launch),
+                partial(self._awake, launch),
                 spares=launch.spares,
                 alive=lambda process: process.returncode is None,
+                has_room=lambda: free_memory_mb() > _KEPT_FREE * launch.limits.memory_mb,
             )
             self._pools[key] = await self._stack.enter_async_context(pool)
-        async with self._pools[key].take() as process:
+        async with AsyncExitStack() as stack:
+            try:
+                process = await stack.enter_async_context(self._pools[key].take())
+            except _NotAwake:  # the session that is to come tells better what is wrong, or finds nothing wrong
+                process = await stack.enter_async_context(self._inner.start(launch))
             yield process
+
+    @asynccontextmanager
+    async def _awake(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+        """A server that has answered a ping, which any client may send ahead of the handshake: it is up."""
+        async with self._inner.start(launch) as process:
+            if repr(launch) not in self._silent:
+                await self._ping(launch, process)
+            yield process
+
+    async def _ping(self, launch: Launch, process: SandboxProcess) -> None:
+        """Raises _NotAwake where something else comes than one answer; a server that is silent is not asked again."""
+        process.stdin.write(_PING)
+        try:
+            async with asyncio.timeout(_AWAKE_S):
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+        except TimeoutError as error:
+            self._silent.add(repr(launch))
+            raise _NotAwake(f"a server did not answer a ping within {_AWAKE_S:g} s") from error
+        except (OSError, ValueError) as error:
+            raise _NotAwake(f"a server broke off: {error}") from error
+        try:
+            answered = json.loads(line)["id"] == _PING_ID
+        except (ValueError, KeyError, TypeError, RecursionError):
+            answered = False
+        if not answered:
+            said = plain_text(line[:200].decode(errors="replace")).strip() or "it has ended"
+            last = plain_text(process.stderr_tail()).strip()[-500:]
+            raise _NotAwake(
+                f"a server did not answer a ping, but: {said}" + (f"; its last words: {last}" if last else "")
+            )
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -113,6 +163,12 @@ class WarmSandbox:
                     return None
                 self._templates[key] = found
             return found
+
+
+def free_memory_mb() -> float:
+    """What the kernel could give out without swapping."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024 / 1e6
 
 
 def _is_mounted(launch: Launch) -> bool:

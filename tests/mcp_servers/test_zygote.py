@@ -53,7 +53,9 @@ def make(tmp_path: Path) -> Make:
 
 
 @contextlib.asynccontextmanager
-async def session(sandbox: Sandbox, spec: ServerSpec, files: dict[str, str] | None = None) -> AsyncIterator[ToolSession]:
+async def session(
+    sandbox: Sandbox, spec: ServerSpec, files: dict[str, str] | None = None
+) -> AsyncIterator[ToolSession]:
     state = {"files": files} if files is not None else None
     async with open_session(spec, sandbox, initial_state=state, seed=0) as opened:
         yield opened
@@ -188,7 +190,10 @@ def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin
 @pytest.mark.parametrize(
     ("imported", "said"),
     [
-        ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n", "started a thread"),
+        (
+            "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n",
+            "started a thread",
+        ),
         ("import subprocess; child = subprocess.Popen(['sleep', '60'])\n", "leaves a process running"),
         ("import os; kept = os.open('/dev/null', os.O_RDONLY)\n", "keeps 1 files open"),
         ("open('/tmp/cache', 'w').close()\n", "writes files to /tmp"),
