@@ -1,21 +1,30 @@
 """A server as others write them: its state in globals, no library of gymcp's. Served by `test_zygote.py`."""
 
+from __future__ import annotations
+
 import json
 import sys
+from typing import Any
 
-import extra
+import extra  # type: ignore[import-not-found]  # beside it where it runs
 
 LOADED = sorted(sys.modules)
-seen = []
+seen: list[str] = []
 
 
-def run(code):
-    scope = {"seen": seen, "loaded": LOADED, "extra": extra, "main": sys.modules["__main__"], "out": None}
-    exec(code, scope)
+def run(code: str) -> str:
+    scope: dict[str, Any] = {
+        "seen": seen,
+        "loaded": LOADED,
+        "extra": extra,
+        "main": sys.modules["__main__"],
+        "out": None,
+    }
+    exec(code, scope)  # noqa: S102
     return str(scope["out"])
 
 
-def answer(method, params):
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         about = {"name": "script", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
@@ -29,8 +38,8 @@ def answer(method, params):
     return {"content": [{"type": "text", "text": text}], "isError": failed}
 
 
-def main():
-    import sqlite3  # noqa: F401 - late, as many do
+def main() -> None:
+    import sqlite3  # noqa: F401, PLC0415 - late, as many do
 
     extra.begin()
     for line in sys.stdin:

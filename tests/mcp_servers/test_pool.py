@@ -200,6 +200,6 @@ def test_spare_that_cannot_serve_is_not_kept_and_says_why(
         async with warmed(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0):
             pass
 
-    with pytest.raises(EnvInfraError, match="server 'bad': (start|handshake)"):
+    with pytest.raises(EnvInfraError, match=r"server 'bad': (start|handshake)"):
         asyncio.run(episode())
     assert said in caplog.text

@@ -73,9 +73,9 @@ def is_forked(opened: ToolSession) -> bool:
 
 def test_forked_script_is_run_as_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
     look = (
-        "import os, sys; out = (sys.argv, sys.orig_argv[1:], sys.path, sys.flags, sys.executable, os.getcwd(), os.getpid(),"
-        " sorted(os.environ.items()), os.listdir('/tmp'), main.__name__, main.__file__, __name__, sorted(os.listdir("
-        "'/proc/self/fd'))[:3], os.isatty(0), os.getsid(0) != 0, 'gymcp_script' in sys.path)"
+        "import os, sys; out = (sys.argv, sys.orig_argv[1:], sys.path, sys.flags, sys.executable, os.getcwd(), "
+        "os.getpid(), sorted(os.environ.items()), os.listdir('/tmp'), main.__name__, main.__file__, __name__, sorted("
+        "os.listdir('/proc/self/fd'))[:3], os.isatty(0), os.getsid(0) != 0, 'gymcp_script' in sys.path)"
     )
 
     async def look_in(sandbox: Sandbox) -> tuple[str, bool]:
@@ -261,6 +261,7 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
         async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=1)) as world:
             said = [world.key, str(world.sessions[0].tools)]
             for call in task.gold[0].calls:
+                assert isinstance(call.arguments, dict)
                 result = await world.sessions[0].call(call, call.arguments, timeout_s=30)
                 await world.update()
                 said += [result.content, world.key]
