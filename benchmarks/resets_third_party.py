@@ -1,23 +1,23 @@
-"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in one run.
+"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in the same run.
 
 Prints a table; with --json one object. A reset is a server behind a wall of its own, on a world of its own, with its
-tools listed and, where its state is files, their digest compared with the one that a started server's world had.
-Baselines: the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a
-server of the MCP SDK spawned per episode by the SDK's own stdio client.
+tools listed and, where its state is files, their digest compared with the one that a started server's world had. Baselines:
+the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a server of the
+MCP SDK spawned per episode by the SDK's own stdio client.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,26 +28,19 @@ from rich.table import Table
 
 from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
-from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.installs.folders import INSIDE
-from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.sandbox.cgroup import create, usable_hierarchy
 from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import Json
 
-JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1"; shift; done; shift; exec "$@"'
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
 ASKED = (
     {"id": 1, "method": "initialize", "params": HELLO},
     {"method": "notifications/initialized"},
     {"id": 2, "method": "tools/list", "params": {}},
 )
-
-
-_numbers = itertools.count(1)
 
 
 def main() -> None:
@@ -74,13 +67,16 @@ def main() -> None:
 
 async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
     """All figures, `scale` times as many repetitions as the least."""
-    sdk = mcp.StdioServerParameters(command=sys.executable, args=["-c", SDK_SERVER])
-    base = await _rate(lambda: _sdk_reset(sdk), 16 * scale)
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "server.py")
+        program.write_text(SDK_SERVER)
+        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
+        base = await _rate(lambda: _sdk_reset(sdk), 8 * scale)
     results = [_result("MCP SDK's server, its own client", base)]
-    for spec, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
-        env = load_env(spec)
-        state = env.suite.tasks[0].initial_state
-        results += await _of_server(env.servers[0], state, sandbox, tuple(count * scale for count in counts), base)
+    for env, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
+        (spec,) = env.servers()
+        state = env.suite().tasks[0].initial_state if callable(env.suite) else env.suite.tasks[0].initial_state
+        results += await _of_server(spec, state, sandbox, tuple(count * scale for count in counts), base)
     return results
 
 
@@ -154,24 +150,14 @@ async def _sdk_reset(server: mcp.StdioServerParameters) -> None:
 
 
 async def _bare_reset(spec: ServerSpec) -> None:
-    """In a control group like a sandboxed one's: else other load on the machine would slow the bare ones alone."""
-    hierarchy = usable_hierarchy()
-    name = f"gymcp-{owner()}-bare{next(_numbers)}"
-    group = create(hierarchy, name, spec.limits, spare_processes=0) if hierarchy else None
-    try:
-        await _bare_server(spec, group.join_files if group else ())
-    finally:
-        if group is not None:
-            await group.removed()
-
-
-async def _bare_server(spec: ServerSpec, groups: Sequence[str | Path]) -> None:
+    """In a session of its own, as sandboxed ones are: the kernel shares cores out by sessions."""
     folder = next(str(mount.source) for mount in spec.mounts if mount.target == INSIDE)
     argv = [word.replace(str(INSIDE), folder) for word in spec.argv]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     env = {"PATH": "/usr/bin:/bin", **spec.env}
-    words = ["/bin/sh", "-c", JOIN, "sh", *map(str, groups), "--", *argv]
-    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=null, env=env, cwd="/tmp")
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=pipe, stdout=pipe, stderr=null, env=env, cwd="/tmp", start_new_session=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     for message in ASKED:
