@@ -1,9 +1,9 @@
-"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in the same run.
+"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in one run.
 
 Prints a table; with --json one object. A reset is a server behind a wall of its own, on a world of its own, with its
-tools listed and, where its state is files, their digest compared with the one that a started server's world had. Baselines:
-the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a server of the
-MCP SDK spawned per episode by the SDK's own stdio client.
+tools listed and, where its state is files, their digest compared with the one that a started server's world had.
+Baselines: the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a
+server of the MCP SDK spawned per episode by the SDK's own stdio client.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import mcp
 from resets import AT_ONCE, SDK_SERVER, Result
@@ -28,6 +26,7 @@ from rich.table import Table
 
 from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
+from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.installs.folders import INSIDE
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.session import open_session
@@ -67,16 +66,13 @@ def main() -> None:
 
 async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
     """All figures, `scale` times as many repetitions as the least."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "server.py")
-        program.write_text(SDK_SERVER)
-        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
-        base = await _rate(lambda: _sdk_reset(sdk), 8 * scale)
+    sdk = mcp.StdioServerParameters(command=sys.executable, args=["-c", SDK_SERVER])
+    base = await _rate(lambda: _sdk_reset(sdk), 16 * scale)
     results = [_result("MCP SDK's server, its own client", base)]
-    for env, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
-        (spec,) = env.servers()
-        state = env.suite().tasks[0].initial_state if callable(env.suite) else env.suite.tasks[0].initial_state
-        results += await _of_server(spec, state, sandbox, tuple(count * scale for count in counts), base)
+    for spec, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
+        env = load_env(spec)
+        state = env.suite.tasks[0].initial_state
+        results += await _of_server(env.servers[0], state, sandbox, tuple(count * scale for count in counts), base)
     return results
 
 
