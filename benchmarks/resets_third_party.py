@@ -15,9 +15,11 @@ import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
+from pathlib import Path, PurePosixPath
 
 import mcp
 from resets import AT_ONCE, SDK_SERVER, Result
@@ -27,13 +29,14 @@ from rich.table import Table
 from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
 from gymcp.envs.spec import load_env
-from gymcp.mcp_servers.installs.folders import INSIDE
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import Json
 
+PROGRAM = PurePosixPath("/srv/benchmark")
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
 ASKED = (
     {"id": 1, "method": "initialize", "params": HELLO},
@@ -68,12 +71,24 @@ async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
     """All figures, `scale` times as many repetitions as the least."""
     sdk = mcp.StdioServerParameters(command=sys.executable, args=["-c", SDK_SERVER])
     base = await _rate(lambda: _sdk_reset(sdk), 16 * scale)
-    results = [_result("MCP SDK's server, its own client", base)]
+    results = [_result("SDK server per episode", base)]
+    with tempfile.TemporaryDirectory() as folder:
+        results += await _of_server(_sdk_spec(folder), None, sandbox, (16 * scale, 16 * scale, 96 * scale), base)
     for spec, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
         env = load_env(spec)
         state = env.suite.tasks[0].initial_state
         results += await _of_server(env.servers[0], state, sandbox, tuple(count * scale for count in counts), base)
     return results
+
+
+def _sdk_spec(folder: str) -> ServerSpec:
+    """The SDK's server of the baseline, with the packages of a server that is installed here."""
+    Path(folder, "server.py").write_text(SDK_SERVER)
+    (installed,) = load_env(clock.ENV).servers
+    argv = (*installed.argv[:3], str(PROGRAM / "server.py"))
+    mounts = (*installed.mounts, Mount(source=Path(folder), target=PROGRAM))
+    fork = forkable_script(argv)
+    return replace(installed, name="SDK server", argv=argv, mounts=mounts, fork=fork, tools_sha256=None)
 
 
 async def _of_server(
@@ -147,8 +162,9 @@ async def _sdk_reset(server: mcp.StdioServerParameters) -> None:
 
 async def _bare_reset(spec: ServerSpec) -> None:
     """In a session of its own, as sandboxed ones are: the kernel shares cores out by sessions."""
-    folder = next(str(mount.source) for mount in spec.mounts if mount.target == INSIDE)
-    argv = [word.replace(str(INSIDE), folder) for word in spec.argv]
+    argv = list(spec.argv)
+    for mount in spec.mounts:
+        argv = [word.replace(str(mount.target), str(mount.source)) for word in argv]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     env = {"PATH": "/usr/bin:/bin", **spec.env}
     process = await asyncio.create_subprocess_exec(
