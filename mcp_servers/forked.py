@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from gymcp.errors import CannotFork
+from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
@@ -201,5 +201,9 @@ class ForkedProcess:
 
 
 def _process_of(pidfd: int) -> int:
+    """-1 where it has been waited for. Raises ServerDied, closing it, where it is no handle of a process."""
     match = re.search(r"^Pid:\s+(-?\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
-    return int(match[1]) if match else -1
+    if match is None:
+        os.close(pidfd)
+        raise ServerDied("forked server: its template handed over something that is no process")
+    return int(match[1])

@@ -59,7 +59,7 @@ class Channel:
                 return
 
     async def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """An empty message where the other side is gone."""
+        """An empty message where the other side is gone. Raises ValueError for what is none."""
         while (found := self.receive_now()) is None:
             await _ready(self.sock, to_write=False)
         return found
@@ -71,9 +71,17 @@ class Channel:
             return None
         except ConnectionError:
             return {}, []
+        try:
+            message = json.loads(data) if data else {}
+            if not isinstance(message, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError) as error:
+            for fd in fds:
+                os.close(fd)
+            raise ValueError(f"invalid message: {error}") from error
         for fd in fds:
             os.set_inheritable(fd, False)
-        return (json.loads(data) if data else {}), fds
+        return message, fds
 
 
 class Template:
@@ -97,7 +105,7 @@ class Template:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._control.send(order)
                 answer, _ = await self._control.receive()
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise EnvInfraError(self._say(f"does not start: {error}")) from error
         if "ready" not in answer:
             raise self._refusal(answer)
@@ -133,6 +141,7 @@ class Template:
                     self._end()
                     return
                 self._heed(message, fds)
+                fds = []
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # a program that talks in the spawner's name
             for fd in fds:
                 os.close(fd)
