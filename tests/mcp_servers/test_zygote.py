@@ -332,3 +332,28 @@ def test_which_commands_can_be_forked(
 ) -> None:
     found = forkable_script(argv)
     assert (found.python, found.script) == (python, script) if found else python is None
+
+
+def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: Bubblewrap, make: Make) -> None:
+    """What a package does when it is imported, it does in the template, which holds the socket to the harness."""
+    forge = (
+        "import os, socket, threading\n"
+        "def begin(): pass\n"
+        "def forge():\n"
+        "    for fd in range(3, 200):\n"
+        "        try:\n"
+        "            sock = socket.socket(fileno=os.dup(fd))\n"
+        "            for text in (b'[', b'7', b'{\"started\": 1}', b'{\"ended\": []}', b'{\"ready\": 1}'):\n"
+        "                socket.send_fds(sock, [text], [0])\n"
+        "        except OSError: pass\n"
+        "if os.getpid() == 1: forge()\n"
+    )
+
+    async def episode() -> str:
+        async with warmed(bwrap) as warm, session(warm, make(forge)) as opened:
+            return await run(opened, "out = 'served'")
+
+    assert asyncio.run(episode()) == "served"  # caches of the process are filled
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    assert asyncio.run(episode()) == "served"
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
