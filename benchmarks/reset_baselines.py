@@ -20,7 +20,7 @@ from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.images import base_image
 
 ECHO_SERVER = ("python3", "-I", "-S", "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
-_SDK_SERVER = """
+SDK_SERVER = """
 from mcp.server import MCPServer
 mcp = MCPServer("counter", log_level="ERROR")
 count = 0
@@ -38,7 +38,7 @@ def sdk_server() -> Iterator[mcp.StdioServerParameters]:
     """The smallest server that the MCP SDK allows; the same world as resets.py's."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "server.py")
-        program.write_text(_SDK_SERVER)
+        program.write_text(SDK_SERVER)
         yield mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
 
 

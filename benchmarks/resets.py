@@ -19,6 +19,7 @@ from functools import partial
 
 import mcp
 import reset_baselines as without
+import resets_third_party
 from report_table import Result, against, all_against, options, show
 
 from gymcp.envs.episode import open_episode
@@ -68,6 +69,7 @@ def main() -> None:
     sandbox.check()
     with without.sdk_server() as sdk:
         results = asyncio.run(native_results(sandbox, sdk, 1 if args.quick else 5))
+    results += asyncio.run(resets_third_party.measure(sandbox, 1 if args.quick else 5))
     show("resets", results, as_json=args.json)
 
 

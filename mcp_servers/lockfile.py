@@ -80,6 +80,10 @@ class LockedServer:
     """Of the MCP library in its closure; None where there is none."""
     python: str = ""
     """Which Python versions the closure was resolved for."""
+    runs_code: bool = False
+    """It executes what a model wrote: every episode gets a process that was started for it, never a forked one."""
+    forks: bool | None = None
+    """Python: whether it could be forked when it was locked; None: not tried, so its first start shows it."""
     packages: tuple[LockedPackage, ...] = ()
     trees: Mapping[str, str] = field(default_factory=dict)
     """Platform -> digest of all installed files there; only where it was locked."""
@@ -191,6 +195,10 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["python"] = server.python
     if server.sdk_major is not None:
         row["sdk_major"] = server.sdk_major
+    if server.runs_code:
+        row["runs_code"] = True
+    if server.forks is not None:
+        row["forks"] = server.forks
     row["tools_sha256"] = server.tools_sha256
     if server.env:
         row["env"] = dict(server.env)
@@ -240,8 +248,17 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
+        runs_code=_flag(row, "runs_code") or False,
+        forks=_flag(row, "forks"),
         packages=_packages(row["packages"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,
     )
+
+
+def _flag(row: Mapping[str, Any], name: str) -> bool | None:
+    found = row.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise ValueError(f"{name} = {found!r}; have true, false")
+    return found

@@ -80,10 +80,11 @@ class ServerSpec:
     fork: Forkable | None = None
     """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
 
-    Only for single-threaded first-party programs that run no code of the model's and signal no other process. A forked
-    server has a wall of its own too, with three things weaker: importing the program happens once for all episodes, in
-    the outer wall alone and before any seccomp filter; all episodes share one memory layout; and a server may call
-    ``setns``, for which it holds no namespace but its own."""
+    Only for single-threaded programs that run no code of the model's; first-party ones may signal no other process,
+    third-party ones (`gymcp.mcp_servers.scripts`) are looked at once they are imported. A forked server has a wall of
+    its own too, with two things weaker: importing the program happens once for all episodes, in the outer wall alone,
+    where of third parties a filter holds that still allows namespaces and mounts; and all episodes share one memory
+    layout. A first-party one may call ``setns``, too, for which it holds no namespace but its own."""
     spares: int = 0
     """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
     start_timeout_s: float = 20.0

@@ -146,13 +146,25 @@ _ALONE: dict[str, list[Instruction]] = {
 }
 
 
-def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine: str | None = None) -> bytes:
+_MAKES_WALLS = ("mount", "move_mount", "unshare")
+"""And `clone` with new namespaces: what making a cell takes."""
+
+
+def program(
+    *,
+    network: bool,
+    hidden_memory: bool,
+    alone: bool = False,
+    makes_walls: bool = False,
+    machine: str | None = None,
+) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
     ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
     cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
-    in its PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other
-    machines than x86_64 and aarch64.
+    in its PID namespace; and it may enter namespaces, which takes a handle of one. ``makes_walls`` is for what imports
+    a third-party program and forks it: it may make namespaces, and mount in those that it owns. Raises
+    SandboxUnavailable on other machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:
@@ -167,13 +179,13 @@ def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine:
     if machine == "x86_64":
         out += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _return(_KILL_PROCESS)]
     for name, body in _checks(network, hidden_memory).items():
-        if name in CHECKED[machine]:
+        if name in CHECKED[machine] and not (makes_walls and name == "clone"):
             out += _when(CHECKED[machine][name], body)
     if alone:
         for name, body in _ALONE.items():
             out += _when(_ALONE_NUMBERS[machine][name], body)
     for name, number in DENIED[machine].items():
-        if not (alone and name == "setns"):
+        if not (alone and name == "setns") and not (makes_walls and name in _MAKES_WALLS):
             out += _when(number, [_fail(errno.EPERM)])
     out.append(_return(_ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in out)

@@ -47,6 +47,12 @@ class Forkable:
     """Folders to import from, as seen from inside."""
     module: str
     """Importing it starts nothing; its ``main()`` serves; its ``preload()``, where there is one, imports the rest."""
+    python: tuple[str, ...] = ("python3", "-s", "-S", "-B")
+    """The interpreter and its options."""
+    script: tuple[str, ...] = ()
+    """A program of others, as ``python`` is told: a file or ``-m`` and a module, then arguments. `module` runs it."""
+    mounts: tuple[Mount, ...] = ()
+    """Seen by the template and its servers only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
 from gymcp.mcp_servers.installs.install import ensure_present, is_present
-from gymcp.mcp_servers.locked import check_server, lock_server, wanted_again
+from gymcp.mcp_servers.locked import check_server, how_it_starts, lock_server, wanted_again
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tool_hashes import differences
@@ -55,6 +55,9 @@ def add(
     config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
     build: Build = None,
+    runs_code: Annotated[
+        bool, typer.Option("--runs-code", help="It executes what a model wrote: never fork it.")
+    ] = False,
     lock: Lock = DEFAULT,
     sandbox: Wall = None,
 ) -> None:
@@ -69,7 +72,8 @@ def add(
         values, headers = pairs("--env", env or []), pairs("--header", header or [])
         found = [wanted_server(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
     for wanted in found:
-        server = lock_server(replace(wanted, build=tuple(build or ())), wall_for(wanted.runtime, sandbox))
+        wall = wall_for(wanted.runtime, sandbox)
+        server = lock_server(replace(wanted, build=tuple(build or ())), wall, runs_code=runs_code)
         with editing(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
@@ -82,7 +86,7 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> N
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox))
+        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox), runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
         with editing(lock) as servers:
@@ -109,15 +113,14 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
         print_json({"lock": str(lock), "servers": [_row(server) for server in servers.values()]})
         return
     table = Table(header_style="bold")
-    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "installed"):
+    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "start", "installed"):
         table.add_column(heading)
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
         installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
-        table.add_row(
-            server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)), installed
-        )
+        cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
+        table.add_row(*cells, how_it_starts(server), installed)
     console.print(table)
 
 
@@ -195,6 +198,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
         "installed": is_present(server),
+        "start": how_it_starts(server),
     }
 
 
@@ -202,7 +206,7 @@ def _say_locked(server: LockedServer) -> None:
     noun = "image" if server.runtime == "image" else "packages"
     counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,
