@@ -99,7 +99,7 @@ def jobs_of(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
             yield Job(task=task, trial=trial, seed=int.from_bytes(drawn[:4], "big") >> 1)
 
 
-def run_plan(  # noqa: PLR0913
+def run_plan(
     env: LoadedEnv,
     sandbox: Sandbox,
     plan: Plan,

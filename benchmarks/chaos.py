@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,8 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from env_throughput import Result
 from faults import FINE, SANDBOX, End, Wall, difference, ends, environment
+from report_table import Result, options, show
 
 from gymcp.agents.runs import Plan, run_plan
 from gymcp.agents.scheduler import Schedule
@@ -67,10 +66,8 @@ class Ended:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, "200 episodes")
     parser.add_argument("--episodes", type=int, default=5000, help="behind each wall, rounded up to whole rounds")
-    parser.add_argument("--quick", action="store_true", help="200 episodes")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--wall", action="append", choices=get_args(Wall), help="default: files and forked")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--alone", help=argparse.SUPPRESS)
@@ -87,12 +84,7 @@ def main() -> None:
         wrong += found.wrong
     for line in wrong:
         print(line, file=sys.stderr)
-    if args.json:
-        machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-        print(json.dumps({"name": "chaos", "machine": machine, "results": [asdict(row) for row in results]}))
-    else:
-        for row in results:
-            print(f"{row.metric}: {row.value:g} {row.unit}")
+    show("chaos", results, as_json=args.json)
     sys.exit(bool(wrong))
 
 
