@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -93,7 +92,7 @@ class VllmPolicy:
         """The weights become those in `folder`, without a restart. Requests under way go on under the new ones."""
         await self._post("/pause", params={"mode": "abort"})
         try:
-            arguments = {"weights_path": os.path.abspath(folder)}
+            arguments = {"weights_path": _absolute(folder)}
             await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
             await self._post("/reset_prefix_cache")
             if self.spans:
@@ -104,7 +103,7 @@ class VllmPolicy:
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
-        body = {"lora_name": name, "lora_path": os.path.abspath(folder), "load_inplace": True}
+        body = {"lora_name": name, "lora_path": _absolute(folder), "load_inplace": True}
         await self._post("/v1/load_lora_adapter", body)
 
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
@@ -205,6 +204,11 @@ def _understood(path: str, answer: Json) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"answered something else: {str(answer)[:200]} ({type(error).__name__}: {error})"
         raise PolicyInfraError(f"vllm: {path}: {what}") from error
+
+
+def _absolute(folder: Path) -> str:
+    """The server has a working folder of its own."""
+    return str(folder.resolve())
 
 
 def _parameters(sampling: Sampling) -> dict[str, Json]:
