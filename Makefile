@@ -37,7 +37,7 @@ demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
 test: setup bwrap node
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(VENV)/bin/ruff check .
@@ -53,7 +53,7 @@ bench: setup bwrap
 
 # Soak, chaos and gates at full length; the result files are committed.
 nightly: setup bwrap
-	cd benchmarks && for name in bfcl_gates kill_resume env_throughput resets worlds; do \
+	cd benchmarks && for name in bfcl_gates kill_resume env_throughput resets worlds engine; do \
 	  ../$(PY) $$name.py --json > results/$$name.json || exit 1; done
 
 clean: setup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -89,7 +90,15 @@ class VllmPolicy:
         )
 
     async def load_weights(self, folder: Path, version: str) -> None:
-        """The weights become those in `folder`, without a restart. Requests under way go on under the new ones."""
+        """The weights become those in `folder`, without a restart. Requests under way go on under the new ones.
+
+        Raises ConfigError for tied embeddings: vLLM reloads the input's and keeps the old ones at the output.
+        """
+        if _has_tied_embeddings(folder):
+            raise ConfigError(
+                f"vllm: {folder}: input and output embeddings are tied, and vLLM reloads only the input's; save the "
+                "model with tie_word_embeddings=False and an lm_head of its own, and serve that"
+            )
         await self._post("/pause", params={"mode": "abort"})
         try:
             arguments = {"weights_path": _absolute(folder)}
@@ -204,6 +213,14 @@ def _understood(path: str, answer: Json) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"answered something else: {str(answer)[:200]} ({type(error).__name__}: {error})"
         raise PolicyInfraError(f"vllm: {path}: {what}") from error
+
+
+def _has_tied_embeddings(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return bool(config.get("tie_word_embeddings", True))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"vllm: no model in {folder}: its config.json cannot be read: {error}") from error
 
 
 def _absolute(folder: Path) -> str:

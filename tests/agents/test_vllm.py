@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from engine_models import error_of
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
@@ -29,9 +30,15 @@ pytestmark = pytest.mark.xdist_group("vllm")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    """Two sets of weights for one tokenizer."""
+    """Two sets of weights for one tokenizer, with an output layer of their own: tied ones cannot be reloaded."""
     made = tmp_path_factory.mktemp("models")
-    return {version: make_tiny_model(made / f"tiny-{version}", seed=int(version)) for version in ("0", "1")}
+    folders = {version: make_tiny_model(made / f"tiny-{version}", seed=int(version)) for version in ("0", "1")}
+    for folder in folders.values():
+        model = load(folder)
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().flip(0).contiguous())
+        model.save_pretrained(folder)
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +70,6 @@ def test_logprobs_are_those_of_a_plain_forward(server: VllmServer, folders: Fold
 
     model = load(folders["0"])
     samples = on(server, play)
-    assert {sampled.versions[0][0] for sampled in samples} == {"0"} or samples
     worst = 0.0
     for sampled in samples:
         name = sampled.versions[0][0]
@@ -83,6 +89,7 @@ def test_completions_give_the_same(server: VllmServer) -> None:
     assert first.logprobs == pytest.approx(second.logprobs, abs=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
 def test_an_adapter_is_loaded(server: VllmServer, folders: Folders, tmp_path: Path) -> None:
     wrapped: Any = get_peft_model(
         load(folders["0"]), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
@@ -104,7 +111,7 @@ def test_new_weights_in_mid_request(server: VllmServer, folders: Folders) -> Non
     """The spans tell which token came from which weights, and each logprob is theirs."""
 
     async def play(policy: VllmPolicy) -> list[Sampled]:
-        rule = Sampling(max_tokens=1500, temperature=1.0)
+        rule = Sampling(max_tokens=400, temperature=1.0)
         asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 34)]
         await policy.sample([5, 5], Sampling(max_tokens=8))
         await policy.load_weights(folders["1"], "new")

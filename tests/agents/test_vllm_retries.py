@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,4 +159,16 @@ def test_an_endpoint_that_is_down_is_one_clear_error() -> None:
             pass
 
     with pytest.raises(ConfigError, match="start one with: gymcp serve MODEL"):
+        asyncio.run(play())
+
+
+def test_tied_embeddings_are_not_reloaded(tmp_path: Path) -> None:
+    """vLLM 0.32.0 keeps the old output layer: the logprobs would belong to no version."""
+    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+
+    async def play() -> None:
+        async with policy_on(Script(OPENING)) as policy:
+            await policy.load_weights(tmp_path, "1")
+
+    with pytest.raises(ConfigError, match="tie_word_embeddings=False"):
         asyncio.run(play())
