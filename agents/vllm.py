@@ -113,7 +113,7 @@ class VllmPolicy:
     async def load_adapter(self, name: str, folder: Path) -> None:
         """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
         body = {"lora_name": name, "lora_path": _absolute(folder), "load_inplace": True}
-        await self._post("/v1/load_lora_adapter", body)
+        await self._post("/v1/load_lora_adapter", body, json_answer=False)
 
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
         answer = await self._post(
@@ -143,8 +143,13 @@ class VllmPolicy:
             raise ValueError("no tokens")
         return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish)
 
-    async def _post(self, path: str, body: Json = None, params: Mapping[str, str] | None = None) -> Json:
-        """The answer's JSON. Tried again where the server is busy, broken or away; raises PolicyInfraError."""
+    async def _post(
+        self, path: str, body: Json = None, params: Mapping[str, str] | None = None, *, json_answer: bool = True
+    ) -> Json:
+        """The answer's JSON, or None where it is a sentence. Raises PolicyInfraError.
+
+        Tried again where the server is busy, broken or away.
+        """
         why = ""
         for attempt in range(self._settings.attempts):
             if attempt:
@@ -157,14 +162,14 @@ class VllmPolicy:
                 continue
             if answer.status_code < 400:
                 try:
-                    return answer.json() if answer.content else None
+                    return answer.json() if json_answer and answer.content else None
                 except ValueError:
                     why = f"it answered {answer.status_code} with what is not JSON"
                     continue
             why = f"it answered {answer.status_code}: {answer.text[:300]}"
             if answer.status_code < 500 and answer.status_code not in _BUSY:
                 break
-        raise PolicyInfraError(f"vllm: {self._client.base_url}{path.lstrip('/')}: {why}")
+        raise PolicyInfraError(f"vllm: {str(self._client.base_url).rstrip('/')}{path}: {why}")
 
 
 @asynccontextmanager
