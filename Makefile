@@ -37,7 +37,7 @@ demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
 test: setup bwrap node
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(VENV)/bin/ruff check .
@@ -52,7 +52,7 @@ bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
-NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker chaos
+NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap
