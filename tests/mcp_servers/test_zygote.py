@@ -310,7 +310,7 @@ def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
 
 
 def test_servers_that_run_code_are_never_forked() -> None:
-    server = locked(git.LOCK, "git")
+    server = locked(Path(git.__file__).with_name("servers.lock"), "git")
     assert spec_of(server).fork is not None
     assert spec_of(replace(server, runs_code=True)).fork is None
     assert spec_of(replace(server, forks=False)).fork is None

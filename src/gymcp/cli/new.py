@@ -156,7 +156,8 @@ def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
     """What to type next."""
     if entry.runtime == "remote":
         return f"gymcp eval {file} --agent oracle --cassette record", f"gymcp check {file}"
-    return f"gymcp check {file}", f"gymcp eval {file} --agent oracle"
+    option = " --sandbox docker" if entry.runtime == "image" else ""
+    return f"gymcp check {file}{option}", f"gymcp eval {file} --agent oracle{option}"
 
 
 _SEEN = {
@@ -187,10 +188,6 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
         description=_quoted(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
-
-
-def _option(entry: LockedServer) -> str:
-    return " --sandbox docker" if entry.runtime == "image" else ""
 
 
 def _quoted(text: str) -> str:
