@@ -9,7 +9,7 @@ from gymcp.mcp_servers.sandbox import Limits
 _MEMORY = r"ServerDied: .*memory: the process tree used more than \d+ MB"
 _PROCESSES = r"result: \d+ (processes|threads), then |ServerDied: .*processes: the tree had more than \d+"
 _PROTOCOL = "ProtocolError: server 'rogue': "
-_NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message, or is too long or too deep"
+_NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message"
 _FULL = r"result: \d+ MB, then (No space left on device|Disk quota exceeded)"
 _FINE = r"^result: first; then: result: honest$"
 _DIGEST = "^key [0-9a-f]{64}$"
@@ -67,7 +67,7 @@ REPLIES = {
     "escapes_in_an_error": "^failed: red; then: result: honest$",
     "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status 3\); its last words: red$",
     "garbage": _NOT_JSON,
-    "garbage_without_end": _NOT_JSON,
+    "garbage_without_end": _PROTOCOL + ".* is longer than any message may be",
     "deep_answer": _NOT_JSON,
     "huge_number": _NOT_JSON + "|^failed: ",
     "half_an_answer": _NOT_JSON + "|ServerDied: ",

@@ -155,7 +155,6 @@ def test_a_folder_that_lacks_something_says_what(tmp_path: Path) -> None:
 
 
 def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(tmp_path: Path) -> None:
-    pytest.importorskip("gymcp.agents.engine", reason="the embedded engine is not there yet")
     size = TinySize(hidden=32, layers=1, heads=2)
     folder = make_tiny_model(tmp_path / "model", "compact", size=size)
     options = ("--max-tokens", 8, "--max-turns", 3, "--out", tmp_path / "run", "--json")
