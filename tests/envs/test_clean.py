@@ -24,7 +24,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.spec import FileState
 from gymcp.paths import gymcp_home
-from gymcp.types import Action, Task
+from gymcp.types import Action, GiveUp, Task
 
 BANK = str(Path(__file__).parents[2] / "examples" / "bank.py")
 TOKEN = "GYMCP_TEST_CLEAN"
@@ -50,7 +50,9 @@ async def play(episode: Episode, task: Task) -> tuple[str, float | None]:
     agent = oracle(task, 0)
     ended = False
     while not ended:
-        step = await episode.step(await agent.act(episode.observation))
+        decided = await agent.act(episode.observation)
+        assert not isinstance(decided, GiveUp)
+        step = await episode.step(decided)
         ended = step.terminated or step.truncated
         await asyncio.sleep(0)  # another episode's turn
     return episode.world_key, episode.graded.score if episode.graded else None
