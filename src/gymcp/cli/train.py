@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -29,15 +30,29 @@ SHOWN = 20
 
 
 def command(
-    dry_run: Annotated[Path, typer.Option("--dry-run", help="A run folder: print the credit of its steps.")],
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe, such as recipes/tiny.toml.")] = None,
+    dry_run: Annotated[
+        Path | None, typer.Option("--dry-run", help="A run folder: print the credit of its steps, train nothing.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="How credit is assigned: see docs/credit.md.")] = "gigpo",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the preset, as key=value; again for more.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key=value, again for more: of the recipe (learn.iterations=5), or with --dry-run of the preset.",
+        ),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the training run.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on after the last whole iteration.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Print the advantages that a preset gives to the steps of a recorded run, and what its anchors find there."""
+    """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
     options = parsed(settings or [])
+    if dry_run is None:
+        if recipe is None:
+            raise ConfigError("train: name a recipe, such as recipes/tiny.toml, or a run with --dry-run")
+        _trainer().run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
+        return
     chosen = make_preset(preset, **options)
     batch = _batch(dry_run, chosen)
     credit = assign_credit(batch, chosen)
@@ -50,6 +65,14 @@ def command(
         print_json(_as_json(preset, options, credit, anchors))
     else:
         _print(preset, credit, anchors)
+
+
+def _trainer() -> Any:
+    """What trains: importing it takes seconds, so only who trains does."""
+    try:
+        return importlib.import_module("gymcp.cli.train_run")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"train: needs '{error.name}', which is not installed: pip install 'gymcp[train]'") from error
 
 
 def parsed(settings: list[str]) -> dict[str, Json]:
