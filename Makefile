@@ -37,7 +37,7 @@ demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
 test: setup bwrap node
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(VENV)/bin/ruff check .
@@ -51,10 +51,19 @@ lint: setup
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 
-# Soak, chaos and gates at full length; the result files are committed.
+# Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
+NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos
+NIGHTLY_FOLDER := benchmarks
+NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap
-	cd benchmarks && for name in bfcl_gates kill_resume env_throughput resets worlds; do \
-	  ../$(PY) $$name.py --json > results/$$name.json || exit 1; done
+	@cd $(NIGHTLY_FOLDER) && mkdir -p results && failed= number=0 total=$(words $(NIGHTLY)); \
+	for name in $(NIGHTLY); do \
+	  number=$$((number + 1)); began=$$(date +%s); echo "nightly $$number/$$total: $$name"; \
+	  if $(NIGHTLY_PYTHON) $$name.py --json > results/.$$name.json; then mv results/.$$name.json results/$$name.json; ended=done; \
+	  else rm -f results/.$$name.json; failed="$$failed $$name"; ended=FAILED; fi; \
+	  echo "nightly $$number/$$total: $$name: $$ended after $$(( $$(date +%s) - began )) s"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "nightly: failed:$$failed" >&2; exit 1; fi; echo "nightly: all $$total are done"
 
 clean: setup
 	$(VENV)/bin/gymcp clean

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from gymcp.errors import ConfigError
 
@@ -17,6 +18,7 @@ def context_of(folder: Path, who: str) -> int:
     """How many tokens the model takes. Raises ConfigError where the folder holds no model."""
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{who}: {folder} is no model's folder: it has no config.json")
+    disable_progress_bar()  # a bar for each of a few files, beside our own
     try:
         config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -25,6 +25,8 @@ Kind = Literal["tiny", "local", "vllm", "openai"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
+    text: str
+    """As it was written."""
     kind: Kind
     model: str
     """The style of a tiny model, the folder of a local one, else the name that the server knows."""
@@ -33,7 +35,12 @@ class PolicySpec:
     @property
     def who(self) -> str:
         """How messages name it."""
-        return f"model '{self.model}'" + (f" at {self.url}" if self.url else "")
+        return f"policy '{self.text}'"
+
+    @property
+    def name(self) -> str:
+        """Under which its tokens and its price are counted."""
+        return "tiny" if self.kind == "tiny" else self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,56 +64,59 @@ def parse_policy(text: str) -> PolicySpec:
     """The policy that the text names. Raises ConfigError."""
     kind, _, rest = text.partition(":")
     if kind == "tiny":
-        return PolicySpec(kind="tiny", model=rest or "compact")
+        return PolicySpec(text=text, kind="tiny", model=rest or "compact")
     if kind == "local" and rest:
-        return PolicySpec(kind="local", model=rest)
+        return PolicySpec(text=text, kind="local", model=rest)
     if kind in ("vllm", "openai") and rest:
         url, _, model = rest.partition("#")
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc or not model:
             raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT/v1#MODEL")
-        return PolicySpec(kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
+        return PolicySpec(text=text, kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
     raise ConfigError(f"no policy '{text}'; write {FORMS}")
 
 
 @contextlib.asynccontextmanager
 async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[Model]:
     """The model, ready to be asked; what was started for it has ended on the way out. Raises ConfigError."""
-    price = options.prices.get(spec.model, Price())
     async with contextlib.AsyncExitStack() as stack:
         if spec.kind == "openai":
-            endpoint = Endpoint(
-                url=spec.url,
-                model=spec.model,
-                key=options.key,
-                price=price,
-                timeout_s=options.timeout_s,
-                requests_per_minute=options.requests_per_minute,
-                concurrency=options.concurrency,
-            )
-            policy = await stack.enter_async_context(open_endpoint(endpoint))
-            yield ChatModel(name=spec.model, policy=Templated(policy) if options.calls_as_text else policy)
+            policy = await stack.enter_async_context(open_endpoint(_endpoint(spec, options)))
+            yield ChatModel(name=spec.name, policy=Templated(policy) if options.calls_as_text else policy)
             return
         if spec.kind == "vllm":
             served = await stack.enter_async_context(_part("vllm", spec).open_vllm(spec.url, spec.model))
-            folder, context, sampler = Path(served.tokenizer_folder), served.context, served
-        else:
-            folder = _local_folder(spec, stack)
-            tokenizers = _part("local_model", spec)
-            context = tokenizers.context_of(folder, spec.who)
-            tokenizers.load_tokenizer(folder, spec.who)  # says what is missing before weights are loaded
-            sampler = await stack.enter_async_context(
-                _part("engine", spec).open_engine(folder, slots=options.slots, device=options.device)
-            )
-        tokenizer, end_ids = _part("local_model", spec).load_tokenizer(folder, spec.who)
-        yield TokenModel(
-            name=spec.model,
-            policy=sampler,
-            renderer=Renderer(tokenizer, spec.who, end_ids),
-            read=choose_format(options.tool_format, tokenizer, spec.who),
-            context=context,
-            price=price,
-        )
+            yield _token_model(spec, options, served, Path(served.tokenizer_folder), served.context)
+            return
+        folder = _local_folder(spec, stack)
+        # says what is missing before weights are loaded
+        model = _token_model(spec, options, None, folder, _part("local_model", spec).context_of(folder, spec.who))
+        engine = _part("engine", spec).open_engine(folder, slots=options.slots, device=options.device)
+        yield replace(model, policy=await stack.enter_async_context(engine))
+
+
+def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
+    return Endpoint(
+        url=spec.url,
+        model=spec.model,
+        key=options.key,
+        price=options.prices.get(spec.name, Price()),
+        timeout_s=options.timeout_s,
+        requests_per_minute=options.requests_per_minute,
+        concurrency=options.concurrency,
+    )
+
+
+def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: Path, context: int) -> TokenModel:
+    tokenizer, end_ids = _part("local_model", spec).load_tokenizer(folder, spec.who)
+    return TokenModel(
+        name=spec.name,
+        policy=policy,
+        renderer=Renderer(tokenizer, spec.who, end_ids),
+        read=choose_format(options.tool_format, tokenizer, spec.who),
+        context=context,
+        price=options.prices.get(spec.name, Price()),
+    )
 
 
 def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:

@@ -47,10 +47,10 @@ class Renderer:
         self._template = tokenizer.get_chat_template(tools=[{}])
         if "tools" not in self._template or "tool_calls" not in self._template:
             raise ConfigError(f"{who}: its chat template takes no tools, so the model cannot be offered any")
-        controls = {str(token): id for id, token in tokenizer.added_tokens_decoder.items()}
-        self._controls = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
-        special = sorted({*tokenizer.all_special_tokens, *_special(tokenizer)}, key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        special = {*tokenizer.all_special_tokens, *_added(tokenizer, special=True)}
+        self._special = _any_of(special)
+        # Tags such as <tool_call> are often plain added tokens; so are runs of spaces, which are nobody's business.
+        self._controls = _any_of(special | {tag for tag in _added(tokenizer, special=False) if _TAG.fullmatch(tag)})
         self._tools: tuple[Sequence[Tool], list[dict[str, Json]]] = ((), [])
         self._suffix_needs_tools = False
         self._said = self._ending(_stand_in([]))
@@ -185,7 +185,7 @@ class Renderer:
         content = self._safe(f"error: {message.content}" if message.is_error else message.content)
         found: dict[str, Json] = {"role": message.role, "content": content}
         if message.role == "tool":
-            found |= {"tool_call_id": message.tool_call_id or "", "name": name}
+            found |= {"tool_call_id": message.tool_call_id or "", "name": self._safe(name)}
         return found
 
     def _functions(self, tools: Sequence[Tool]) -> list[dict[str, Json]]:
@@ -199,6 +199,7 @@ class Renderer:
         return self._controls.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
 
 
+_TAG = re.compile(r"<\S+>|\[\S+\]")
 _WHY = "gymcp needs one whose prompts can be continued"
 
 
@@ -214,8 +215,14 @@ def _object(call: ToolCall) -> dict[str, Json]:
     return {} if isinstance(call.arguments, str) else dict(call.arguments)
 
 
-def _special(tokenizer: Any) -> list[str]:
-    return [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+def _added(tokenizer: Any, *, special: bool) -> set[str]:
+    return {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special is special}
+
+
+def _any_of(tokens: set[str]) -> re.Pattern[str]:
+    """Matches the longest of them; a single character is nobody's control token."""
+    longest_first = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
 def function(tool: Tool, clean: Callable[[str], str] = str) -> dict[str, Json]:

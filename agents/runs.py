@@ -14,7 +14,7 @@ from enum import StrEnum
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, applies
-from gymcp.envs.fingerprint import env_digest, suite_digest
+from gymcp.envs.fingerprint import cassettes_of, env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
@@ -71,6 +71,7 @@ class Plan:
             "trials": self.trials,
             "seed": self.seed,
             **self.settings,
+            **({"cassettes": dict(cassettes)} if (cassettes := cassettes_of(env)) else {}),
         }
 
 

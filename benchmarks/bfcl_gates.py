@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import sys
 import time
-from dataclasses import asdict
 
-from env_throughput import Result
+from report_table import Result, options, show
 
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
@@ -25,10 +20,7 @@ ROUNDS = (("first", 8), ("again", 8), ("interleaved", 16))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="80 tasks instead of 800")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "80 tasks instead of 800").parse_args()
     env = load_env(load_spec("bfcl"))
     results, wrong, first_keys = [], 0, dict[str, str]()
     for name, concurrency in ROUNDS:
@@ -51,8 +43,7 @@ def main() -> None:
             ]
             print(f"{line}: {passed}/{len(ended)}, {dirty} unclean, {seconds:.0f} s", file=sys.stderr, flush=True)
     if args.json:
-        machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-        print(json.dumps({"name": "bfcl_gates", "machine": machine, "results": [asdict(r) for r in results]}))
+        show("bfcl_gates", results, as_json=True)
     sys.exit(1 if wrong else 0)
 
 

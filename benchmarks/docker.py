@@ -7,20 +7,15 @@ behind running episodes; the episodes per second include making and removing eve
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from report_table import Result, options, show
+from reset_baselines import ECHO_SERVER, docker_run
 
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, select_tasks
@@ -30,44 +25,19 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import Launch, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.images import base_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.types import Trajectory
 
-SERVER = ("python3", "-I", "-S", "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)")
 BANK = str(Path(__file__).parents[1] / "examples" / "bank.py")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a third of the starts and episodes")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "a third of the starts and episodes").parse_args()
     Docker().check()
     check_images(Docker(), [None])
     starts, episodes = (10, 24) if args.quick else (30, 96)
     results = [*_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    if args.json:
-        print(json.dumps({"name": "docker", "machine": machine, "results": [asdict(result) for result in results]}))
-        return
-    table = Table(title=f"docker · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.3f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    show("docker", results, as_json=args.json)
 
 
 def _starts(count: int) -> list[Result]:
@@ -99,7 +69,7 @@ def _against(baseline: str, baseline_value: float | None, metric: str, value: fl
 async def _start_ms(pool: Pool) -> tuple[float, float]:
     """To the first answer, and to leave."""
     started = time.perf_counter()
-    async with Docker(pool=pool).start(Launch(argv=SERVER)) as process:
+    async with Docker(pool=pool).start(Launch(argv=ECHO_SERVER)) as process:
         process.stdin.write(b"x\n")
         await process.stdout.readline()
         answered = time.perf_counter()
@@ -110,21 +80,8 @@ async def _start_ms(pool: Pool) -> tuple[float, float]:
 
 def _docker_run_ms() -> float:
     """The same walls by the command line, which also removes the container."""
-    command = ["docker", "run", "--rm", "-i", "--network", "none", "--read-only", "--cap-drop", "ALL"]
-    command += [
-        "--security-opt",
-        "no-new-privileges",
-        "--pids-limit",
-        "64",
-        "--memory",
-        "512m",
-        "--memory-swap",
-        "512m",
-    ]
-    command += ["--tmpfs", "/tmp:size=256m,mode=1777", "--user", "65534:65534", "--ulimit", "nofile=1024"]
-    command += ["--log-driver", "none", "--init", base_image(), *SERVER]
     started = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(docker_run("--rm"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"x\n")

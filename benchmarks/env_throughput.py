@@ -6,21 +6,16 @@ nothing else run. The baseline of the server start is a bare interpreter under t
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import json
 import os
-import platform
 import resource
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from report_table import Result, options, show
 
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, select_tasks
@@ -32,22 +27,10 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox, get_sandbox
 from gymcp.types import Trajectory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, "96 episodes at each concurrency instead of all")
     parser.add_argument("--env", default="bfcl")
     parser.add_argument("--sandbox", default="bwrap")
-    parser.add_argument("--quick", action="store_true", help="96 episodes at each concurrency instead of all")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     env, sandbox = load_env(load_spec(args.env)), get_sandbox(args.sandbox)
     sandbox.check()
@@ -55,18 +38,7 @@ def main() -> None:
     results = [Result(metric="bare interpreter start p50", value=statistics.median(bare), unit="ms")]
     for concurrency in (1, 16, 64):
         results += _measure(env, sandbox, concurrency, 96 if args.quick else 0, statistics.median(bare))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    if args.json:
-        results_json = [asdict(result) for result in results]
-        print(json.dumps({"name": "env_throughput", "machine": machine, "results": results_json}))
-        return
-    table = Table(title=f"{args.env} under {args.sandbox} · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.2f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    show("env_throughput", results, as_json=args.json, title=f"{args.env} under {args.sandbox}")
 
 
 def _measure(env: LoadedEnv, sandbox: Sandbox, concurrency: int, limit: int, bare_ms: float) -> list[Result]:

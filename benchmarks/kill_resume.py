@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
-import platform
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
-from env_throughput import Result
+from report_table import Result, options, show
 
 from gymcp.store import TrajectoryStore
 
@@ -24,9 +19,7 @@ GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="160 tasks instead of 800")
-    parser.add_argument("--json", action="store_true")
+    parser = options(__doc__, "160 tasks instead of 800")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     args = parser.parse_args()
     tasks = 160 if args.quick else 800
@@ -56,8 +49,7 @@ def main() -> None:
     for result in results:
         print(f"{result.metric}: {result.value:g} {result.unit}", file=sys.stderr)
     if args.json:
-        machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-        print(json.dumps({"name": "kill_resume", "machine": machine, "results": [asdict(r) for r in results]}))
+        show("kill_resume", results, as_json=True)
     wanted = [tasks, 0, tasks, 0]
     sys.exit(done.returncode or [result.value for result in results] != wanted)
 

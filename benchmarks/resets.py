@@ -1,53 +1,42 @@
 """How fast clean worlds come: resets, calls and forks, against what one would do without gymcp, in the same run.
 
-Prints a table; with --json one object. Every reset is a new process behind a wall of its own, set up and with its tools
-known. Baselines: a server of the MCP SDK spawned per episode by the SDK's own stdio client, and a bare interpreter
-under bubblewrap.
+Every reset is an episode: a new process behind a wall of its own, set up, its tools known, its world compared with the
+task's baseline, and at the end nothing of it left. What is compared runs in turns, round by round; of each thing the
+median round counts. Prints a table; with --json one object.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
-import os
-import platform
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import mcp
-from rich.console import Console
-from rich.table import Table
+import reset_baselines as without
+import resets_third_party
+from report_table import Result, against, all_against, options, show
 
+from gymcp.envs.episode import open_episode
+from gymcp.envs.snapshots import all_of, hosted
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.sandbox import Launch, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
-from gymcp.mcp_servers.snapshot import fork_session
-from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
-from gymcp.types import ToolCall
+from gymcp.types import Action, EpisodeLimits, Suite, Task, ToolCall
 
 AT_ONCE = 16
 SESSIONS = 64
 COPIES = 8
-SDK_SERVER = """
-from mcp.server import MCPServer
-mcp = MCPServer("counter", log_level="ERROR")
-count = 0
-@mcp.tool()
-def add(number: int) -> str:
-    global count
-    count += number
-    return str(count)
-mcp.run("stdio")
-"""
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
+ADD = Action(tool_calls=(ToolCall(id="1", name="add", arguments={"number": 1}),))
 
 
 class Counter:
@@ -63,72 +52,84 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
+class Setting:
+    """What all sections measure with."""
+
+    sandbox: Sandbox
+    warm: Sandbox
+    started: LoadedEnv
+    forked: LoadedEnv
+    sdk: mcp.StdioServerParameters
+    rounds: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the repetitions")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "one round instead of five").parse_args()
     sandbox = get_sandbox("bwrap")
     sandbox.check()
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "server.py")
-        program.write_text(SDK_SERVER)
-        sdk = mcp.StdioServerParameters(command=sys.executable, args=[str(program)])
-        results = asyncio.run(_measure(sandbox, sdk, 1 if args.quick else 5))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    if args.json:
-        print(json.dumps({"name": "resets", "machine": machine, "results": [asdict(result) for result in results]}))
-        return
-    table = Table(title=f"resets · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.2f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.1f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    with without.sdk_server() as sdk:
+        results = asyncio.run(native_results(sandbox, sdk, 1 if args.quick else 5))
+    results += asyncio.run(resets_third_party.measure(sandbox, 1 if args.quick else 5))
+    show("resets", results, as_json=args.json)
 
 
-async def _measure(sandbox: Sandbox, sdk: mcp.StdioServerParameters, scale: int) -> list[Result]:
-    started = native_server("counter", Counter)
-    forked = native_server("counter", Counter, start="fork")
+async def native_results(sandbox: Sandbox, sdk: mcp.StdioServerParameters, rounds: int) -> list[Result]:
     async with warmed(sandbox) as warm:
-        async with open_session(forked, warm, initial_state={}, seed=0):
-            pass  # the template is there
-        resets = {
-            "SDK server per episode": await _rate(lambda: _sdk_reset(sdk), 8 * scale),
-            "bare interpreter in bwrap": await _rate(lambda: _bare_start(sandbox), 40 * scale),
-            "native, started": await _rate(lambda: _reset(started, sandbox), 40 * scale),
-            "native, forked": await _rate(lambda: _reset(forked, warm), 80 * scale),
-        }
-        calls = {
-            "SDK server, SDK client": await _calls(lambda: _sdk_caller(sdk), 5 * scale),
-            "bare pipes": await _calls(_pipe_caller, 40 * scale),
-            "native, recorded and digested": await _calls(lambda: _caller(forked, warm), 20 * scale),
-        }
-        forks = await _forks(forked, warm, 4 * scale)
-    return [
-        *_against(resets, f"resets/s @{AT_ONCE}", "SDK server per episode"),
-        *_against(calls, f"calls/s @{SESSIONS}", "SDK server, SDK client"),
-        Result(metric=f"fork({COPIES}) of a live server p50", value=statistics.median(forks), unit="ms"),
-        Result(metric=f"fork({COPIES}) of a live server, fastest", value=min(forks), unit="ms"),
-    ]
+        setting = Setting(sandbox=sandbox, warm=warm, started=_env("exec"), forked=_env("fork"), sdk=sdk, rounds=rounds)
+        return [*await reset_results(setting), *await call_results(setting), *await fork_results(setting)]
 
 
-def _against(values: dict[str, float], unit: str, baseline: str) -> list[Result]:
-    base = values[baseline]
-    return [
-        Result(metric=name, value=value, unit=unit, baseline=baseline, baseline_value=base, ratio=value / base)
-        for name, value in values.items()
-    ]
+def _env(start: str) -> LoadedEnv:
+    server = native_server("counter", Counter, start="fork" if start == "fork" else "exec")
+    task = Task(id="count", prompts=("Count.", "On."), initial_state={"count": 1}, limits=EpisodeLimits(steps=10**6))
+    suite = Suite(name="counter", version="1", tasks=(task,))
+    return load_env(EnvSpec(name=f"counter-{start}", servers=(server,), suite=suite, grade=final_state_equals()))
+
+
+# ------------------------------------------------------------------------------------------------------------- resets
+
+
+async def reset_results(setting: Setting) -> list[Result]:
+    """Resets a second, `AT_ONCE` at a time."""
+    for env in (setting.started, setting.forked):
+        await _reset(env, setting.warm)  # its baseline is recorded, its template is there
+    ways: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
+        "SDK server per episode": (lambda: without.sdk_reset(setting.sdk), 8),
+        "bare interpreter in bwrap": (lambda: without.bare_start(setting.sandbox), 96),
+        "native, started": (lambda: _reset(setting.started, setting.sandbox), 96),
+        "native, forked": (lambda: _reset(setting.forked, setting.warm), 192),
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        if without.docker_is_there():
+            free = await stack.enter_async_context(without.containers(4))
+            ways["hardened docker run per episode"] = (without.docker_run_reset, 8)
+            ways["docker restart"] = (lambda: without.docker_restart(free), 8)
+        rates = await _in_turns(setting.rounds, {name: partial(_rate, *way) for name, way in ways.items()})
+    unit = f"resets/s @{AT_ONCE}"
+    middle = {name: statistics.median(found) for name, found in rates.items()}
+    results = all_against(middle, unit, "SDK server per episode")
+    for name in ("native, started", "native, forked"):
+        fastest = Result(metric=f"{name}, fastest round", value=max(rates[name]), unit=unit)
+        results.append(fastest)
+        for other in ("hardened docker run per episode", "docker restart"):
+            if other in middle:
+                baseline = Result(metric=other, value=middle[other], unit=unit)
+                results.append(against(name, middle[name], unit, baseline))
+    return results
+
+
+async def _reset(env: LoadedEnv, sandbox: Sandbox) -> None:
+    async with open_episode(env, sandbox, env.suite.tasks[0], seed=0):
+        pass
+
+
+async def _in_turns(rounds: int, ways: Mapping[str, Callable[[], Awaitable[float]]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, measure in ways.items():
+            found[name].append(await measure())
+            print(f"{name}: {found[name][-1]:.1f}", file=sys.stderr, flush=True)
+    return found
 
 
 async def _rate(act: Callable[[], Awaitable[None]], count: int) -> float:
@@ -144,26 +145,25 @@ async def _rate(act: Callable[[], Awaitable[None]], count: int) -> float:
     return count / (time.perf_counter() - begin)
 
 
-async def _reset(spec: ServerSpec, sandbox: Sandbox) -> None:
-    async with open_session(spec, sandbox, initial_state={"count": 1}, seed=0):
-        pass
-
-
-async def _bare_start(sandbox: Sandbox) -> None:
-    async with sandbox.start(Launch(argv=("python3", "-s", "-S", "-c", "print(1)"))) as process:
-        await process.stdout.readline()
-
-
-async def _sdk_reset(server: mcp.StdioServerParameters) -> None:
-    async with mcp.Client(server) as client:
-        await client.list_tools()
-
+# -------------------------------------------------------------------------------------------------------------- calls
 
 Call = Callable[[], Awaitable[object]]
+Opened = contextlib.AbstractAsyncContextManager[Call]
 
 
-async def _calls(open_caller: Callable[[], contextlib.AbstractAsyncContextManager[Call]], each: int) -> float:
+async def call_results(setting: Setting) -> list[Result]:
     """Calls a second over `SESSIONS` servers that are all up before the clock starts."""
+    ways: dict[str, tuple[Callable[[], Opened], int]] = {
+        "SDK server, SDK client": (lambda: _sdk_caller(setting.sdk), 5),
+        "bare pipes": (_pipe_caller, 60),
+        "native, result with its state's digest": (lambda: _session_caller(setting), 25),
+        "native, steps of episodes, every new state recorded": (lambda: _step_caller(setting), 15),
+    }
+    rates = {name: await _calls(*way) for name, way in ways.items()}
+    return all_against(rates, f"calls/s @{SESSIONS}", "SDK server, SDK client")
+
+
+async def _calls(open_caller: Callable[[], Opened], each: int) -> float:
     up = asyncio.Barrier(SESSIONS + 1)
 
     async def work() -> None:
@@ -184,14 +184,21 @@ async def _calls(open_caller: Callable[[], contextlib.AbstractAsyncContextManage
 
 
 @contextlib.asynccontextmanager
-async def _caller(spec: ServerSpec, sandbox: Sandbox) -> AsyncIterator[Call]:
-    async with open_session(spec, sandbox, initial_state={}, seed=0) as session:
-        yield lambda: _recorded(session)
+async def _session_caller(setting: Setting) -> AsyncIterator[Call]:
+    (server,) = setting.forked.servers
+    async with open_session(server, setting.warm, initial_state={}, seed=0) as session:
+        yield lambda: _digested(session)
 
 
-async def _recorded(session: ToolSession) -> tuple[str, str]:
+async def _digested(session: ToolSession) -> tuple[str, str]:
     result = await session.call(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
     return result.content, session.world_key
+
+
+@contextlib.asynccontextmanager
+async def _step_caller(setting: Setting) -> AsyncIterator[Call]:
+    async with open_episode(setting.forked, setting.warm, setting.forked.suite.tasks[0], seed=0) as episode:
+        yield lambda: episode.step(ADD)
 
 
 @contextlib.asynccontextmanager
@@ -219,17 +226,38 @@ async def _pipe_caller() -> AsyncIterator[Call]:
     await process.wait()
 
 
-async def _forks(spec: ServerSpec, sandbox: Sandbox, count: int) -> list[float]:
-    """Milliseconds until `COPIES` copies stand, each in a cell of its own."""
-    times = []
-    async with open_session(spec, sandbox, initial_state={}, seed=0) as session:
-        for _ in range(count):
+# -------------------------------------------------------------------------------------------------------------- forks
+
+
+async def fork_results(setting: Setting) -> list[Result]:
+    """Milliseconds until `COPIES` episodes that go on from a live one are ready to step."""
+    (task,) = setting.forked.suite.tasks
+    async with open_episode(setting.forked, setting.warm, task, seed=0) as episode:
+        for _ in range(20):
+            await episode.step(ADD)
+
+        async def fork() -> float:
             begin = time.perf_counter()
-            copies = await fork_session(session, COPIES)
-            times.append((time.perf_counter() - begin) * 1e3)
-            for copy in copies:
-                await copy.discard()
-    return times
+            async with episode.fork(COPIES) as copies:
+                spent = time.perf_counter() - begin
+                assert {copy.world_key for copy in copies} == {episode.world_key}
+            return spent * 1e3
+
+        async def fresh() -> float:
+            begin = time.perf_counter()
+            async with contextlib.AsyncExitStack() as stack:
+                opened = [hosted(open_episode(setting.forked, setting.warm, task, seed=0)) for _ in range(COPIES)]
+                await all_of([stack.enter_async_context(each) for each in opened])
+                return (time.perf_counter() - begin) * 1e3
+
+        times = await _in_turns(4 * setting.rounds, {"fresh": fresh, "fork": fork})
+    metric = f"{COPIES} fresh episodes, forked from their template p50"
+    anew = Result(metric=metric, value=statistics.median(times["fresh"]), unit="ms")
+    return [
+        anew,
+        against(f"fork({COPIES}) of a live episode p50", statistics.median(times["fork"]), "ms", anew),
+        against(f"fork({COPIES}) of a live episode, fastest", min(times["fork"]), "ms", anew),
+    ]
 
 
 if __name__ == "__main__":

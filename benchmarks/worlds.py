@@ -6,21 +6,16 @@ compared with its task's baseline; its rate stands against the same server witho
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from report_table import Result, against, options, show
 
 from gymcp.envs.episode import open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
@@ -45,47 +40,14 @@ class Notes:
         return "written"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    metric: str
-    value: float
-    unit: str
-    baseline: str | None = None
-    baseline_value: float | None = None
-    ratio: float | None = None
-
-
-def against(metric: str, value: float, unit: str, baseline: Result) -> Result:
-    return Result(
-        metric=metric,
-        value=value,
-        unit=unit,
-        baseline=baseline.metric,
-        baseline_value=baseline.value,
-        ratio=value / baseline.value,
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smaller tree and fewer rounds")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    args = options(__doc__, "a smaller tree and fewer rounds").parse_args()
     sandbox = get_sandbox("bwrap")
     sandbox.check()
     files, rounds, episodes = (200, 10, 64) if args.quick else (1000, 30, 320)
     results = asyncio.run(measure(sandbox, files, rounds, episodes))
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}; {describe_workspaces()}"
-    if args.json:
-        print(json.dumps({"name": "worlds", "machine": machine, "results": [asdict(result) for result in results]}))
-        return
-    table = Table(title=f"worlds of {files} files · {machine}", title_justify="left", header_style="bold")
-    for heading in ("metric", "value", "unit", "baseline", "ratio"):
-        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
-    for result in results:
-        ratio = f"{result.ratio:.3f}" if result.ratio is not None else ""
-        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
-    Console().print(table)
+    also = f"; {describe_workspaces()}"
+    show("worlds", results, as_json=args.json, title=f"worlds of {files} files", also=also)
 
 
 async def measure(sandbox: Sandbox, files: int, rounds: int, episodes: int) -> list[Result]:

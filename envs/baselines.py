@@ -124,4 +124,5 @@ def _identity(origin: Origin) -> str:
 def _server_parts(server: ServerSpec) -> Json:
     """A native server's program is in a folder named after its content, so its path says what it is."""
     mounts = [[str(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
-    return [server.name, server.argv, dict(server.env), mounts, server.network, repr(server.state)]
+    parts = [server.name, server.argv, dict(server.env), mounts, server.network, repr(server.state)]
+    return [*parts, *([repr(server.http)] if server.http else [])]

@@ -16,7 +16,7 @@ from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, World, open_world
-from gymcp.errors import EnvInfraError, ServerExhausted, SnapshotError
+from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -300,13 +300,16 @@ class Episode:
 
     # ---------------------------------------------------------------------------------------------------- snapshots
 
-    async def snapshot(self) -> Snapshot:
-        """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError."""
+    async def snapshot(self, *, opens: int | None = None) -> Snapshot:
+        """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError.
+
+        `opens`: how often it will be gone on from, where that is known: servers that can be copied are, as often.
+        """
         if self._broken is not None:
             raise self._broken
         if self._graded is not None:
             raise SnapshotError(f"environment '{self._spec.name}': snapshot after the episode ended")
-        image = await capture(self._world)
+        image = await capture(self._world, opens)
         await self._world.update()
         key = self._steps[-1].world_key if self._steps else self._initial_key
         if self._world.key != key:
@@ -337,7 +340,8 @@ class Episode:
         if snapshot.origin.task.id != self.task.id or snapshot.origin.env.spec.name != self._spec.name:
             raise SnapshotError(f"task '{self.task.id}': the snapshot is of task '{snapshot.origin.task.id}'")
         await self._live.aclose()
-        await self._resume(snapshot)
+        # servers of its own sandbox, whoever the snapshot was taken from
+        await self._resume(replace(snapshot, origin=replace(snapshot.origin, sandbox=self._origin.sandbox)))
 
     @contextlib.asynccontextmanager
     async def fork(self, n: int) -> AsyncIterator[list[Episode]]:
@@ -345,7 +349,7 @@ class Episode:
 
         Their records hold the steps so far, and this episode as their parent. Raises SnapshotError.
         """
-        snapshot = await self.snapshot()
+        snapshot = await self.snapshot(opens=n)
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(snapshot.discard)
             yield await all_of([stack.enter_async_context(open_snapshot(snapshot)) for _ in range(n)])
@@ -364,8 +368,11 @@ class Episode:
         self.observation = snapshot.observation
 
     async def _enter_image(self, snapshot: Snapshot, image: WorldImage) -> bool:
-        """False where the servers, restarted, are not in the state they were in."""
-        world = await self._live.enter_async_context(hosted(image.open()))
+        """False where the image can no longer be opened, or the servers are not in the state they were in."""
+        try:
+            world = await self._live.enter_async_context(hosted(open_world(snapshot.origin, image.servers)))
+        except CannotFork:
+            return False
         if world.key != snapshot.world_key:
             await self._live.aclose()
             return False

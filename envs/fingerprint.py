@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.cassette import cassette_sha256
 from gymcp.mcp_servers.installs.folders import hash_files
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
@@ -41,7 +42,22 @@ def _server(server: ServerSpec) -> Json:
     image = _content(server.image) if isinstance(server.image, Path) else server.image
     mounts = [[_content(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
     parts = [server.name, server.argv, dict(server.env), mounts, image, server.network, asdict(server.limits)]
-    return [*parts, repr(server.state), server.tools_sha256]
+    return [*parts, repr(server.state), server.tools_sha256, *_beyond_streams(server)]
+
+
+def cassettes_of(env: LoadedEnv) -> dict[str, str]:
+    """By server: the hash of the cassette that is played, or that one is being recorded. Raises ConfigError."""
+    return {
+        server.name: "recording" if server.recording else cassette_sha256(server.cassette)
+        for server in env.servers
+        if server.cassette is not None
+    }
+
+
+def _beyond_streams(server: ServerSpec) -> list[Json]:
+    if server.url is not None:
+        return [server.url, dict(server.headers)]
+    return [repr(server.http)] if server.http else []
 
 
 def _content(path: Path) -> str:

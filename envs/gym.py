@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import copy
 import fnmatch
-import threading
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium
 
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.episode import Episode, Transition, open_episode, open_snapshot
+from gymcp.envs.episode_loop import EpisodeLoop, HostedEpisode
 from gymcp.envs.snapshots import Snapshot
 from gymcp.envs.spaces import action_space, from_observation, observation_space, to_action
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.types import Task, Trajectory
-
-T = TypeVar("T")
 
 
 class McpEnv(gymnasium.Env[dict[str, Any], Any]):
@@ -32,6 +27,9 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
     The reward of the last step is the grader's score, every other reward is 0. A lost server raises EnvInfraError:
     it is never a reward. `info` holds ``task``, ``turn`` and ``world_key``, and is the same for the same seed and
     actions. After the last step `trajectory` is the graded record.
+
+    What makes resets fast, such as the templates that native servers are forked from, lasts from the first reset to
+    `close`, and at most as long as the process.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - gymnasium declares it so
@@ -57,7 +55,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self.trajectory: Trajectory | None = None
         self._sandbox = get_sandbox(sandbox) if isinstance(sandbox, str) else sandbox
         self._sandbox.check()
-        self._runner: _EpisodeThread | None = None
+        self._loop: EpisodeLoop | None = None
+        self._runner: HostedEpisode | None = None
         self._steps = 0
         self._shown = ""
 
@@ -71,8 +70,10 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self._end_episode()
         self._steps = 0
         self.trajectory = None
-        self._runner = _EpisodeThread(open_episode(self.loaded, self._sandbox, task, seed=episode_seed))
-        return self._face(self._runner.start())
+        if self._loop is None or not self._loop.is_here:
+            self._loop = EpisodeLoop(self._sandbox)
+        self._runner = self._loop.open(lambda warm: open_episode(self.loaded, warm, task, seed=episode_seed))
+        return self._face(self._runner.opened)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         if "task" not in options:
@@ -87,8 +88,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         record = to_action(action, self._steps)
         transition: Transition = runner.do(lambda episode: episode.step(record))
         self._steps += 1
-        self.trajectory = runner.episode.graded
-        observation, info = self._face(runner.episode)
+        self.trajectory = runner.opened.graded
+        observation, info = self._face(runner.opened)
         return observation, transition.reward, transition.terminated, transition.truncated, info
 
     def snapshot(self) -> Snapshot:
@@ -100,18 +101,15 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         runner = self._live()
         runner.do(lambda episode: episode.restore(snapshot))
         self._steps, self.trajectory = len(snapshot.steps), None
-        return self._face(runner.episode)
+        return self._face(runner.opened)
 
     def fork(self, n: int) -> list[McpEnv]:
         """`n` environments in the middle of this episode, independent of it and of each other. Raises SnapshotError."""
-        snapshot = self.snapshot()
-        forks: list[McpEnv] = []
+        snapshot = self._live().do(lambda episode: episode.snapshot(opens=n))
+        forks = [self._fork_of(snapshot) for _ in range(n)]
         try:
-            for _ in range(n):
-                fork = McpEnv(self.loaded, sandbox=self._sandbox, render_mode=self.render_mode)
-                forks.append(fork)
-                fork._runner, fork._steps = _EpisodeThread(open_snapshot(snapshot)), self._steps
-                fork._face(fork._runner.start())
+            for fork in forks:
+                fork._face(fork._live().opened)
         except BaseException:
             for fork in forks:
                 fork.close()
@@ -120,7 +118,15 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
             snapshot.discard()
         return forks
 
-    def _live(self) -> _EpisodeThread:
+    def _fork_of(self, snapshot: Snapshot) -> McpEnv:
+        assert self._loop is not None
+        fork = copy.copy(self)
+        fork.trajectory, fork._np_random, fork._np_random_seed = None, None, None
+        fork._loop = self._loop.join()
+        fork._runner = fork._loop.open(lambda warm: open_snapshot(snapshot))
+        return fork
+
+    def _live(self) -> HostedEpisode:
         if self._runner is None:
             raise EnvInfraError(f"environment '{self.loaded.spec.name}': there is no episode before reset")
         return self._runner
@@ -135,53 +141,15 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._shown if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Ends the servers. Harmless when there are none."""
-        self._end_episode()
+        """Ends the servers, and what they are forked from. Harmless when there are none."""
+        try:
+            self._end_episode()
+        finally:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.leave()
 
     def _end_episode(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-
-
-class _EpisodeThread:
-    """One event loop in a thread, and in it one task that opens, steps and closes the episode (a rule of the SDK)."""
-
-    def __init__(self, opening: AbstractAsyncContextManager[Episode]) -> None:
-        self._opening = opening
-        self._opened: Future[Episode] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="gymcp-episode", daemon=True)
-        self.episode: Episode
-
-    def start(self) -> Episode:
-        self._thread.start()
-        self.episode = self._opened.result()
-        return self.episode
-
-    async def _live(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[tuple[Callable[[Episode], Awaitable[Any]], Future[Any]] | None] = asyncio.Queue()
-        try:
-            async with self._opening as episode:
-                self._opened.set_result(episode)
-                while item := await self._inbox.get():
-                    work, answer = item
-                    try:
-                        answer.set_result(await work(episode))
-                    except Exception as error:  # the caller's thread gets it
-                        answer.set_exception(error)
-        except Exception as error:
-            if self._opened.done():
-                raise
-            self._opened.set_exception(error)
-
-    def do(self, work: Callable[[Episode], Awaitable[T]]) -> T:
-        """What `work` gives, done in the episode's own task."""
-        answer: Future[T] = Future()
-        self._loop.call_soon_threadsafe(self._inbox.put_nowait, (work, answer))
-        return answer.result()
-
-    def close(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended already
-            self._loop.call_soon_threadsafe(self._inbox.put_nowait, None)
-        self._thread.join()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()

@@ -77,7 +77,7 @@ async def find_leaks(env: LoadedEnv, sandbox: Sandbox) -> list[Leak]:
 
 
 async def _search(server: ServerSpec, sandbox: Sandbox, wanted: set[str]) -> list[Leak]:
-    if not wanted:
+    if not wanted or server.url is not None:  # nothing of a server elsewhere is inside
         return []
     limits = replace(server.limits, memory_mb=max(1024, server.limits.memory_mb), line_bytes=Limits().line_bytes)
     launch = replace(server.launch(), argv=_GREP, network=False, limits=limits)

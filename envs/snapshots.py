@@ -1,7 +1,4 @@
-"""Copies of live worlds, and points of episodes to go on from.
-
-What can copy a world faster than running its calls again is a `Capture`; the first that can, does.
-"""
+"""Copies of live worlds, and points of episodes to go on from."""
 
 from __future__ import annotations
 
@@ -10,82 +7,47 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from gymcp.envs.world import Origin, World, open_world
+from gymcp.envs.world import Origin, World
 from gymcp.errors import SnapshotError
-from gymcp.mcp_servers.spec import FileState
-from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, save_workspace
+from gymcp.mcp_servers.images import ServerImage, capture_server
 from gymcp.protocols import User
 from gymcp.types import Json, Observation, Step
 
 T = TypeVar("T")
 
 
-class WorldImage(Protocol):
-    """A world that stands still: any number of live ones can be made from it, at the same time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldImage:
+    """A world that stands still: live ones can be made from it, at the same time. Each server has a way of its own."""
 
-    def open(self) -> AbstractAsyncContextManager[World]:
-        """A live world of its own. Raises EnvInfraError."""
-        ...
+    servers: Mapping[str, ServerImage]
 
     def discard(self) -> None:
         """Frees what it holds. Harmless when called again."""
-        ...
+        for image in self.servers.values():
+            image.discard()
 
 
-class Capture(Protocol):
-    """One way to copy a world."""
+async def capture(world: World, opens: int | None) -> WorldImage | None:
+    """To be opened `opens` times, None: any number. No image where there is none of some server.
 
-    async def __call__(self, world: World) -> WorldImage | None:
-        """The image; None where this way is none for these servers. Raises SnapshotError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileImage:
-    """The workspaces of servers whose state is their files; new server processes start on copies of them."""
-
-    origin: Origin
-    saved: Mapping[str, SavedWorkspace]
-    """By the server's name."""
-
-    def open(self) -> AbstractAsyncContextManager[World]:
-        return open_world(self.origin, self.saved)
-
-    def discard(self) -> None:
-        for workspace in self.saved.values():
-            workspace.discard()
-
-
-async def capture_files(world: World) -> FileImage | None:
-    """An image of worlds in which every server keeps its state in files, or has none."""
-    saved: dict[str, SavedWorkspace] = {}
-    if not all(
-        isinstance(session.spec.state, FileState) or session.spec.state == "stateless" for session in world.sessions
-    ):
-        return None
-    image = FileImage(origin=world.origin, saved=saved)
+    Raises SnapshotError.
+    """
+    images: dict[str, ServerImage] = {}
+    whole = WorldImage(servers=images)
     try:
         for session in world.sessions:
-            if session.workspace is not None:
-                saved[session.spec.name] = await save_workspace(session.workspace)
+            image = await capture_server(session, opens)
+            if image is None:  # a fork more or less is cheaper than to ask all servers twice
+                whole.discard()
+                return None
+            images[session.spec.name] = image
     except BaseException:
-        image.discard()
+        whole.discard()
         raise
-    return image
-
-
-CAPTURES: tuple[Capture, ...] = (capture_files,)
-"""Tried in this order; where none fits, the recorded calls are run again on a fresh world."""
-
-
-async def capture(world: World, captures: Sequence[Capture] | None = None) -> WorldImage | None:
-    """The image by the first way that fits; None where there is none."""
-    for way in CAPTURES if captures is None else captures:
-        if (image := await way(world)) is not None:
-            return image
-    return None
+    return whole
 
 
 async def all_of(work: Sequence[Coroutine[None, None, T]]) -> list[T]:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, get_args
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, made
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import Grader, User
 from gymcp.types import EpisodeLimits, Suite, Task
@@ -54,6 +55,8 @@ class EnvSpec:
     """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
     installed: Callable[[], bool] = lambda: True
     """False while `servers` or `suite` still have something to fetch."""
+    prepare: Callable[[Sandbox], object] | None = None
+    """Installs what `servers` and `suite` need, where code of others has to run for it: in that sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

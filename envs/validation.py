@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from gymcp.errors import ConfigError, GymcpError
+from gymcp.mcp_servers.bridging import fault_of_http
+from gymcp.mcp_servers.remote import fault_of_url
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Suite, Task
 
@@ -49,6 +51,8 @@ def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
         if not isinstance(server.name, str) or not server.name:
             raise ConfigError(f"{who}: a server's name must be a text, not {_shown(server.name)}")
         _check_argv(f"{who}: server '{server.name}'", server)
+        if fault := fault_of_http(server) or fault_of_url(server):
+            raise ConfigError(f"{who}: server '{server.name}': {fault}")
     _refuse_twice(f"{who}: two servers are named", (server.name for server in servers))
     return servers
 
@@ -56,7 +60,7 @@ def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
 def _check_argv(who: str, server: ServerSpec) -> None:
     if not isinstance(server.argv, tuple) or not all(isinstance(word, str) for word in server.argv):
         raise ConfigError(f"{who}: its argv must be a tuple of texts, not {_shown(server.argv)}")
-    if not server.argv and server.image is None:
+    if not server.argv and server.image is None and server.url is None:
         raise ConfigError(f"{who}: its argv is empty, and it has no image whose command would be run")
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
-from gymcp.mcp_servers.worlds.workspace import SavedWorkspace
 from gymcp.types import Json, Task
 
 _ATTEMPTS = 5
@@ -93,8 +94,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def open_world(origin: Origin, saved: Mapping[str, SavedWorkspace] | None = None) -> AsyncIterator[World]:
-    """New server processes on a fresh state, or on the saved files of each server; nothing remains on the way out.
+async def open_world(origin: Origin, images: Mapping[str, ServerImage] | None = None) -> AsyncIterator[World]:
+    """New server processes on a fresh state, or on the images of all servers; nothing remains on the way out.
 
     Enter and leave it in the same task. Raises EnvInfraError where a server does not start.
     """
@@ -105,9 +106,8 @@ async def open_world(origin: Origin, saved: Mapping[str, SavedWorkspace] | None 
             state = task.initial_state
             if len(servers) > 1:
                 state = state.get(server.name) if isinstance(state, Mapping) else None
-            session = open_session(
-                server, origin.sandbox, initial_state=state, seed=origin.seed, saved=(saved or {}).get(server.name)
-            )
+            open_server = partial(open_session, server) if images is None else images[server.name].open
+            session = open_server(origin.sandbox, initial_state=state, seed=origin.seed, task=task.id)
             sessions.append(await stack.enter_async_context(session))
         world = World(origin, sessions)
         await world.update()

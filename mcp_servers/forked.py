@@ -7,11 +7,11 @@ import contextlib
 import itertools
 import logging
 import os
-import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
@@ -33,7 +33,7 @@ class Ends:
 
     def __init__(self, fds: tuple[int, ...], cgroup_fds: tuple[int, ...]) -> None:
         self.fds = fds
-        """Wire, standard error, orders."""
+        """Wire, standard error, orders; of a script standard input, error, output."""
         self.cgroup_fds = cgroup_fds
 
     def close(self) -> None:
@@ -52,23 +52,36 @@ class ForkedProcess:
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
 
-    def __init__(self, limits: Limits, copy: Copy, *, use_cgroup: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        copy: Copy | None,
+        *,
+        use_cgroup: bool,
+        workspace: Path | None = None,
+        is_script: bool = False,
+    ) -> None:
         self._copy = copy
         self.limits = limits
-        self.workspace: Path | None = None
+        self.workspace = workspace
+        self._is_script = is_script
+        """Its standard input and output are two streams, and it takes no orders."""
         self.spare_processes = FIRST_PROCESSES
         self.pid = 0
         """Of process 1 of the cell, as the host counts."""
         self.returncode: int | None = None
-        self.orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kind = socket.SOCK_STREAM if is_script else socket.SOCK_SEQPACKET
+        self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
         self._wire, wire = socket.socketpair()
         self._errors, errors = os.pipe()
         self._first: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tail = Tail(limits.stderr_bytes)
         self._tail_transport: asyncio.ReadTransport | None = None
+        self._output: asyncio.StreamWriter | None = None
         self._limit: str | None = None
         self._closing = False
+        self._closed: asyncio.Future[None] | None = None
         self._copies = 0
         self._origin: ForkedProcess | None = None
         hierarchy = usable_hierarchy() if use_cgroup else None
@@ -82,6 +95,10 @@ class ForkedProcess:
             cgroup_fds=tuple(os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in joins),
         )
 
+    @property
+    def inside_pid(self) -> int | None:
+        return self.pid
+
     async def open(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
         """Connects to the server in the cell whose first process `pidfd` is; takes that over."""
         self.pid = _process_of(pidfd)
@@ -91,7 +108,10 @@ class ForkedProcess:
         if origin is not None:
             origin._copies += 1
             self.ended(UNKNOWN_STATUS)
-        self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=self.limits.line_bytes)
+        limit = self.limits.line_bytes
+        self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=limit)
+        if self._is_script:
+            self.stdout, self._output = await asyncio.open_connection(sock=self.orders, limit=limit)
         loop = asyncio.get_running_loop()
         pipe = os.fdopen(self._errors, "rb", buffering=0)
         self._tail_transport, _ = await loop.connect_read_pipe(lambda: self._tail, pipe)
@@ -105,6 +125,7 @@ class ForkedProcess:
     async def wait(self) -> int:
         assert self._first is not None
         await asyncio.shield(self._first.gone)
+        self._on_end(self._first.gone)  # where it had ended before, its callback may be yet to come
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 self.returncode = await asyncio.shield(self._status)
@@ -137,8 +158,11 @@ class ForkedProcess:
 
     async def close(self) -> None:
         """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
-        if self._closing:
-            return
+        if self._closed is None:
+            self._closed = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closed)
+
+    async def _close(self) -> None:
         self._closing = True
         watchdog().remove(self)
         if self._tail_transport is not None:
@@ -147,7 +171,10 @@ class ForkedProcess:
         else:
             self._wire.close()
             os.close(self._errors)
-        self.orders.close()
+        if self._output is not None:
+            self._output.transport.abort()
+        else:
+            self.orders.close()
         await asyncio.sleep(0)  # a transport closes its descriptor in the next turn of the loop
         if self._copies == 0:
             await self._end_cell()
@@ -174,9 +201,22 @@ class ForkedProcess:
 
         Raises CannotFork where it is not fit for that.
         """
+        if self._copy is None:
+            raise CannotFork(
+                f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
+            )
         return await self._copy(self, count)
 
 
 def _process_of(pidfd: int) -> int:
-    match = re.search(r"^Pid:\s+(-?\d+)$", Path(f"/proc/self/fdinfo/{pidfd}").read_text(), re.MULTILINE)
-    return int(match[1]) if match else -1
+    """-1 where it has been waited for. Raises ServerDied, closing it, where it is no handle of a process."""
+    fd = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(fd, 4096).split(b"\n")
+    finally:
+        os.close(fd)
+    found = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
+    if found is None:
+        os.close(pidfd)
+        raise ServerDied("forked server: its template handed over something that is no process")
+    return found

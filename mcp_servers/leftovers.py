@@ -1,24 +1,26 @@
 """What gymcp leaves on a machine is tagged with its owner; what dead owners left can be found and removed.
 
-An owner is ``PID-STARTTIME``, the start in clock ticks since boot: a reused process id is another owner. Tagged are:
+An owner is a process (`gymcp.owners`). Tagged are:
 
 * the folder ``TMP/gymcp-UID/OWNER``: everything temporary, removed at exit;
 * cgroups named ``gymcp-OWNER-N``: removed with their server;
 * containers labelled ``gymcp.owner=OWNER``: removed with their server, or by `docker_reaper` of a killed harness;
-* host processes with ``GYMCP_OWNER=OWNER`` in their environment: bwrap itself, and the servers of the ``none`` sandbox.
+* host processes with ``GYMCP_OWNER=OWNER`` in their environment: bwrap itself, installers, and the servers of the
+  ``none`` sandbox;
+* folders ``.NAME-OWNER-XXXXXXXX`` in gymcp's cache: being filled there, then renamed.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import os
 import re
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,45 +38,40 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     socket_path,
 )
+from gymcp.owners import OWNER, held, is_alive, is_free, owner, owner_of_unfinished, start_time
+from gymcp.paths import gymcp_home
+
+__all__ = [
+    "OWNER_VARIABLE",
+    "Leftover",
+    "cgroup_mountpoints",
+    "find_leftovers",
+    "is_alive",
+    "owned_environment",
+    "owner",
+    "pid_namespace",
+    "remove_leftovers",
+    "runtime_folder",
+    "scratch_folder",
+    "start_time",
+]
 
 OWNER_VARIABLE = "GYMCP_OWNER"
-_OWNER = r"(\d+)-(\d+)"
 _REMOVE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    kind: Literal["folder", "cgroup", "process", "container"]
+    kind: Literal["folder", "unfinished", "cgroup", "process", "container"]
+    """unfinished: a download or an install in gymcp's cache that was not to be completed."""
     name: str
     """A path, a process id, or a container's id."""
     owner: str
 
 
-def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process; None where there is none, or only its zombie."""
-    try:
-        content = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = content[content.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def owner() -> str:
-    """This process."""
-    return _owner_of(os.getpid())
-
-
-@functools.cache
-def _owner_of(pid: int) -> str:
-    return f"{pid}-{start_time(pid)}"
-
-
-def is_alive(owner_tag: str) -> bool:
-    """False where the process is gone, or where its id is another's now."""
-    if not (match := re.fullmatch(_OWNER, owner_tag)):
-        return False
-    return start_time(int(match[1])) == int(match[2])
+def owned_environment() -> dict[str, str]:
+    """This process's environment, for a child that is a leftover once this process is dead."""
+    return {**os.environ, OWNER_VARIABLE: owner()}
 
 
 def runtime_folder() -> Path:
@@ -94,10 +91,9 @@ def scratch_folder() -> Path:
 def _scratch_of(pid: int, root: Path) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     _check_ours(root)
-    folder = root / _owner_of(pid)
+    folder = root / owner()
     folder.mkdir(mode=0o700, exist_ok=True)
-    # Held as long as this process lives: says so to harnesses in other pid namespaces, which cannot see it.
-    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+    held(folder)  # as long as this process lives
     atexit.register(_remove_own_scratch, pid, folder)
     return folder
 
@@ -117,7 +113,7 @@ def _remove_own_scratch(pid: int, folder: Path) -> None:
 
 def find_leftovers() -> list[Leftover]:
     """What dead owners of this user left: processes first, folders last."""
-    return [*_processes(), *_containers(), *_cgroups(), *_folders()]
+    return [*_processes(), *_containers(), *_cgroups(), *_folders(), *_unfinished()]
 
 
 def remove_leftovers(leftovers: list[Leftover]) -> None:
@@ -132,7 +128,8 @@ def remove_leftovers(leftovers: list[Leftover]) -> None:
                 remove(leftover.name)
         elif leftover.kind == "cgroup":
             _remove_cgroup(Path(leftover.name))
-        elif _is_dead_folder(Path(leftover.name)):
+        elif is_free(Path(leftover.name)):
+            _unmount_below(Path(leftover.name))
             shutil.rmtree(leftover.name, ignore_errors=True)
 
 
@@ -151,7 +148,7 @@ def _owner_in_environment(pid: int) -> str | None:
         content = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    match = re.search(rf"(?:^|\0){OWNER_VARIABLE}=({_OWNER})(?:\0|$)".encode(), content)
+    match = re.search(rf"(?:^|\0){OWNER_VARIABLE}=({OWNER})(?:\0|$)".encode(), content)
     return match[1].decode() if match else None
 
 
@@ -184,7 +181,7 @@ def _cgroups() -> Iterator[Leftover]:
     for mountpoint in cgroup_mountpoints():
         for folder, children, _ in os.walk(mountpoint):
             for child in children:
-                match = re.fullmatch(rf"gymcp-({_OWNER})-\w+", child)
+                match = re.fullmatch(rf"gymcp-({OWNER})-\w+", child)
                 path = Path(folder, child)
                 if match and not is_alive(match[1]) and path.lstat().st_uid == os.getuid():
                     yield Leftover(kind="cgroup", name=str(path), owner=match[1])
@@ -211,24 +208,22 @@ def _folders() -> Iterator[Leftover]:
     if not root.is_dir() or root.is_symlink() or root.stat().st_uid != os.getuid():
         return
     for path in sorted(root.iterdir()):
-        if _is_dead_folder(path):
+        if re.fullmatch(OWNER, path.name) and not is_alive(path.name) and is_free(path):
             yield Leftover(kind="folder", name=str(path), owner=path.name)
 
 
-def _is_dead_folder(path: Path) -> bool:
-    try:
-        found = path.lstat()
-        if not re.fullmatch(_OWNER, path.name) or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            return False
-        if is_alive(path.name):
-            return False
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+def _unfinished() -> Iterator[Leftover]:
+    """Two levels of the cache: nothing is made deeper in it."""
+    home = gymcp_home()
+    for pattern in (".*", "*/.*"):
+        for path in sorted(home.glob(pattern)):
+            tag = owner_of_unfinished(path.name)
+            if tag is not None and not is_alive(tag) and is_free(path):
+                yield Leftover(kind="unfinished", name=str(path), owner=tag)
+
+
+def _unmount_below(folder: Path) -> None:
+    """What a killed debootstrap has mounted in its new root; innermost first, and only root has any."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted((p for p in points if Path(p).is_relative_to(folder)), key=len, reverse=True):
+        subprocess.run(["umount", "--lazy", point], capture_output=True, check=False, timeout=_REMOVE_TIMEOUT_S)

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
+from gymcp.paths import gymcp_home
+from gymcp.types import Json
 
 FORMAT = 1
 DEFAULT = Path("servers.lock")
-Runtime = Literal["python", "node"]
+Runtime = Literal["python", "node", "image", "remote"]
+"""remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
+_RUNTIMES = get_args(Runtime)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_REMEMBERED = "locks"
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
 )
@@ -38,11 +44,21 @@ class LockedPackage:
     """For node the folder below the root, such as ``node_modules/a/node_modules/b``."""
     version: str
     files: Mapping[str, str]
-    """Node: ``integrity``. Python: every wheel for Linux by file name. Value: the hash, with its algorithm."""
+    """Node: ``integrity``. Python: every wheel for Linux by file name. Image: ``id`` and, of one that a registry has,
+    ``digest``; of a Dockerfile ``context``. Value: the hash, with its algorithm."""
     marker: str = ""
     """Python: on which machines it is needed; empty: all."""
     needs: tuple[str, ...] = ()
     """Node: the names of packages that it requires."""
+    build: tuple[LockedPackage, ...] | None = None
+    """None: nothing of it runs when it is installed. Else it is built in a sandbox: Python from its source, which is
+    then its only file, with these packages; node by its own scripts."""
+
+
+def content_of(package: LockedPackage) -> list[Json]:
+    """All that decides what is installed of it, as JSON."""
+    row: list[Json] = [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
+    return row if package.build is None else [*row, [content_of(needed) for needed in package.build]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +68,28 @@ class LockedServer:
     package: str
     version: str
     command: tuple[str, ...]
-    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable."""
+    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable. In the
+    place of an image that is built from a Dockerfile stands its path, from the lock's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
+    http: str = ""
+    """PORT/PATH where it listens inside the sandbox; empty: it speaks over standard input and output."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of a remote server; secrets only as ``${NAME}``."""
     sdk_major: int | None = None
     """Of the MCP library in its closure; None where there is none."""
     python: str = ""
     """Which Python versions the closure was resolved for."""
+    runs_code: bool = False
+    """It executes what a model wrote: every episode gets a process that was started for it, never a forked one."""
+    forks: bool | None = None
+    """Python: whether it could be forked when it was locked; None: not tried, so its first start shows it."""
     packages: tuple[LockedPackage, ...] = ()
     trees: Mapping[str, str] = field(default_factory=dict)
     """Platform -> digest of all installed files there; only where it was locked."""
     tools: Mapping[str, ToolHashes] = field(default_factory=dict)
+    base: Path = field(default=Path(), compare=False)
+    """The lock's folder, from which paths in it count; not written down."""
 
     @property
     def tools_sha256(self) -> str:
@@ -90,7 +117,7 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     servers: dict[str, LockedServer] = {}
     for number, row in enumerate(content.get("server", []), 1):
         try:
-            server = _from_row(row)
+            server = _from_row(row, path.absolute().parent)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
         if server.name in servers:
@@ -101,7 +128,24 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
                 "merged badly; run: gymcp servers lock"
             )
         servers[server.name] = server
+    _remember(path.resolve(), gymcp_home() / _REMEMBERED)
     return servers
+
+
+def remembered_locks() -> list[Path]:
+    """Every lock that was read with this cache; it may be gone."""
+    with contextlib.suppress(OSError):
+        return [Path(line) for line in (gymcp_home() / _REMEMBERED).read_text(encoding="utf-8").splitlines()]
+    return []
+
+
+@functools.cache
+def _remember(lock: Path, book: Path) -> None:
+    with contextlib.suppress(OSError):  # a cache that cannot be written holds no server of its own either
+        if lock not in remembered_locks():
+            book.parent.mkdir(parents=True, exist_ok=True)
+            with book.open("a", encoding="utf-8") as file:
+                file.write(f"{lock}\n")
 
 
 def write_lock(path: Path, servers: Mapping[str, LockedServer]) -> None:
@@ -151,30 +195,48 @@ def _to_row(server: LockedServer) -> dict[str, Any]:
         row["python"] = server.python
     if server.sdk_major is not None:
         row["sdk_major"] = server.sdk_major
+    if server.runs_code:
+        row["runs_code"] = True
+    if server.forks is not None:
+        row["forks"] = server.forks
     row["tools_sha256"] = server.tools_sha256
     if server.env:
         row["env"] = dict(server.env)
+    if server.http:
+        row["http"] = server.http
+    if server.headers:
+        row["headers"] = dict(server.headers)
     if server.trees:
         row["trees"] = dict(server.trees)
-    row["packages"] = {
-        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
-        | ({"needs": list(package.needs)} if package.needs else {})
-        | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
-        for package in server.packages
-    }
+    row["packages"] = _package_rows(server.packages)
     row["tools"] = {name: hashes.to_row() for name, hashes in sorted(server.tools.items())}
     return row
 
 
-def _from_row(row: Mapping[str, Any]) -> LockedServer:
-    if row["runtime"] not in ("python", "node"):
-        raise ValueError(f"runtime {row['runtime']!r}; have python, node")
+def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
+    return {
+        f"{package.name}=={package.version}": ({"marker": package.marker} if package.marker else {})
+        | ({"needs": list(package.needs)} if package.needs else {})
+        | {"files": [f"{name} {digest}" for name, digest in package.files.items()]}
+        | ({"build": _package_rows(package.build)} if package.build is not None else {})
+        for package in packages
+    }
+
+
+def _packages(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
     packages = []
-    for key, package in row["packages"].items():
+    for key, package in rows.items():
         name, _, version = key.rpartition("==")
         files = dict(line.split(" ", 1) for line in package["files"])
         marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs))
+        build = _packages(package["build"]) if "build" in package else None
+        packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs, build=build))
+    return tuple(packages)
+
+
+def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
+    if row["runtime"] not in _RUNTIMES:
+        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(_RUNTIMES)}")
     return LockedServer(
         name=checked_name(row["name"]),
         runtime=row["runtime"],
@@ -182,9 +244,21 @@ def _from_row(row: Mapping[str, Any]) -> LockedServer:
         version=row["version"],
         command=tuple(row["command"]),
         env=dict(row.get("env", {})),
+        http=row.get("http", ""),
+        headers=dict(row.get("headers", {})),
         sdk_major=row.get("sdk_major"),
         python=row.get("python", ""),
-        packages=tuple(packages),
+        runs_code=_flag(row, "runs_code") or False,
+        forks=_flag(row, "forks"),
+        packages=_packages(row["packages"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
+        base=base,
     )
+
+
+def _flag(row: Mapping[str, Any], name: str) -> bool | None:
+    found = row.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise ValueError(f"{name} = {found!r}; have true, false")
+    return found

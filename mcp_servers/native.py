@@ -105,10 +105,11 @@ def _class_source(cls: type) -> str:
         [
             "from __future__ import annotations",
             *_imports(module, used),
-            "from gymcp.mcp_servers.runtime import serve_class",
+            "from gymcp.mcp_servers.runtime import class_server",
             body,
+            f"_gymcp_server = class_server({cls.__name__})",  # once, where the program is forked for every episode
             "def main():",
-            f"    serve_class({cls.__name__})",
+            "    _gymcp_server.run()",
         ]
     )
 

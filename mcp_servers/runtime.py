@@ -1,7 +1,9 @@
 """A stdio MCP server library in one file: standard library only, Python 3.9 or newer, imported in milliseconds.
 
-It is mounted alone into a sandbox beside the server program that imports it, so it imports nothing of gymcp, and
-leaves out asyncio, inspect and dataclasses, which would cost more than everything else together.
+It is mounted alone into a sandbox beside the server program that imports it, so it imports nothing of gymcp. What the
+standard library takes long to import (json, re, typing and what they bring along: 14 ms, where the interpreter itself
+takes 7) is imported when it is first needed, which for a plain server is never; asyncio, inspect and dataclasses are
+left out altogether.
 
 ::
 
@@ -26,23 +28,42 @@ two requests the process can be forked.
 
 from __future__ import annotations
 
-import contextlib
-import enum
-import json
 import math
-import os
-import re
-import signal
+import posix
 import sys
-import types
-import typing
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
 
-if typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # typing's own, without typing
+if TYPE_CHECKING:
+    import enum
+    import json
+    import re
+    import signal
+    import types
+    import typing
+    from collections.abc import Callable, Iterator, Mapping
     from hashlib import sha256
-    from typing import Unpack  # from 3.11
+    from typing import Any, BinaryIO, Literal, TypeVar, Unpack
+
+    Json = Any
+    F = TypeVar("F", bound=Callable[..., Any])
+
+    class ToolOptions(typing.TypedDict, total=False):
+        name: str
+        """Default: the function's."""
+        title: str
+        """For people; the model reads the name."""
+        description: str
+        """Default: the docstring up to its first section."""
+        input_schema: Json
+        """Default: from the annotations."""
+        read_only: bool
+        destructive: bool
+        idempotent: bool
+
 else:
+    import _signal as signal  # signal itself makes enumerations of its numbers
+
     try:  # the interpreter's own SHA-256: hashlib would load OpenSSL, which takes 3 ms
         from _sha2 import sha256  # from 3.12
     except ImportError:
@@ -50,6 +71,19 @@ else:
             from _sha256 import sha256
         except ImportError:
             from hashlib import sha256
+
+    class _Later:
+        """A module that is imported when something of it is first used."""
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, key):
+            found = getattr(__import__(self._name), key)
+            setattr(self, key, found)
+            return found
+
+    enum, json, re, types, typing = map(_Later, ("enum", "json", "re", "types", "typing"))
 
 MAX_LINE = 64 * 1024 * 1024
 """Bytes of one message; a longer one is skipped and answered with a parse error."""
@@ -81,9 +115,6 @@ INTERNAL_ERROR = -32603
 SETUP_FAILED = -32603
 UNSUPPORTED_VERSION = -32022
 
-Json = Any
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 class ToolError(Exception):
     """Raised by a tool; its message goes to the agent as it is, as an error result."""
@@ -102,6 +133,57 @@ class _TooLong(BaseException):
     """Raised in a tool by the alarm; no Exception, so that tools do not take it for one of theirs."""
 
 
+# --------------------------------------------------------------------------------------------------------------- JSON
+
+
+def _dumps(
+    value: Json, *, sort_keys: bool = False, compact: bool = False, ascii: bool = False, nan: bool = False
+) -> str:
+    """`json.dumps`, by the encoder that it uses."""
+    text = encode_basestring_ascii if ascii else encode_basestring
+    marks = (":", ",") if compact else (": ", ", ")
+    return "".join(make_encoder({}, _no_json, text, None, *marks, sort_keys, False, nan)(value, 0))
+
+
+def _no_json(value: object) -> None:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+class _Reading:
+    """What json's scanner asks of a JSONDecoder."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_constant = {"-Infinity": -math.inf, "Infinity": math.inf, "NaN": math.nan}.__getitem__
+
+    def __init__(self, parse_int: Callable[[str], Json]) -> None:
+        self.parse_int = parse_int
+        self.memo: dict[str, str] = {}
+        self.scan = make_scanner(self)  # type: ignore[arg-type]  # declared to take only its own kind
+
+
+def _loads(text: str, reading: _Reading) -> Json:
+    """`json.loads`, by the scanner that it uses."""
+    text = text.strip(" \t\n\r")
+    try:
+        value, end = reading.scan(text, 0)
+    except StopIteration:
+        end = -1
+    if end != len(text):
+        return json.JSONDecoder(parse_int=reading.parse_int).decode(text)  # raises: it knows what to say
+    return value
+
+
+def _parse_int(text: str) -> int | float:
+    return int(text) if len(text) <= MAX_INT_DIGITS else math.inf
+
+
+_PLAIN = _Reading(int)
+_WIRE = _Reading(_parse_int)
+"""Lets NaN and endless integers in, so that the request keeps its id and gets an answer: find_unsafe refuses them."""
+
+
 # ---------------------------------------------------------------------------------------------------- canonical state
 
 
@@ -111,8 +193,8 @@ def canonical_json(value: Json) -> str:
     Keys that are not strings become strings first, as on the wire, so a value and its round trip agree. 1 and 1.0 stay
     different. Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
     """
-    plain = json.loads(json.dumps(value, allow_nan=False))
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    plain = _loads(_dumps(value, ascii=True), _PLAIN)
+    return _dumps(plain, sort_keys=True, compact=True)
 
 
 def state_key(state: Json) -> str:
@@ -123,7 +205,8 @@ def state_key(state: Json) -> str:
 # ------------------------------------------------------------------------------------------- schemas from annotations
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-_UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))  # X | Y exists from 3.10
+_CONTAINERS = (list, tuple, dict)
+_BY_NAME = {kind.__name__: kind for kind in (str, int, float, bool, *_CONTAINERS)}
 _OPTIONAL_KEYS = ("typing.NotRequired", "typing.Required")  # from 3.11
 
 
@@ -133,10 +216,12 @@ def schema_of(hint: Any) -> dict[str, Json]:
     In `Annotated`, a string is a description and a mapping is taken as further keywords. Values reach the tool as JSON
     has them: a tuple as a list, an Enum as its value.
     """
-    if hint is Any:
-        return {}
     if hint is None or (isinstance(hint, type) and hint in _SCALARS):
         return {"type": _SCALARS[type(None) if hint is None else hint]}
+    if hint in _CONTAINERS:
+        return _container_schema(hint, ())
+    if hint is typing.Any:
+        return {}
     if hasattr(hint, "__total__"):
         return _typed_dict_schema(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -149,9 +234,9 @@ def schema_of(hint: Any) -> dict[str, Json]:
         return schema
     if origin is typing.Literal:
         return _enum_schema(list(args))
-    if origin in _UNIONS:
+    if origin in (typing.Union, getattr(types, "UnionType", typing.Union)):  # X | Y exists from 3.10
         return {"anyOf": [schema_of(arg) for arg in args]}
-    if origin in (list, tuple, dict):
+    if origin in _CONTAINERS:
         return _container_schema(origin, args)
     raise TypeError(f"{hint!r} has no JSON Schema")
 
@@ -202,21 +287,33 @@ def parameters_schema(fn: Callable[..., Any], *, skip_self: bool = False) -> dic
     values = getattr(fn, "__defaults__", None) or ()
     defaults = dict(zip(names[code.co_argcount - len(values) : code.co_argcount], values))  # noqa: B905 (3.9 has no strict=)
     defaults.update(getattr(fn, "__kwdefaults__", None) or {})
-    hints = typing.get_type_hints(fn, include_extras=True)
+    hints = _hints(fn)
     described = _parse_docstring(fn.__doc__)[1]
     properties: dict[str, Json] = {}
     for name in names[1:] if skip_self or hasattr(fn, "__self__") else names:
-        schema = schema_of(hints.get(name, Any))
+        schema = schema_of(hints[name]) if name in hints else {}
         if name in described:
             schema.setdefault("description", described[name])
         if name in defaults:
             default = defaults[name]
-            with contextlib.suppress(TypeError, ValueError):  # a default that is not JSON is left unsaid
-                schema["default"] = json.loads(
-                    json.dumps(default.value if isinstance(default, enum.Enum) else default, allow_nan=False)
-                )
+            if type(default) not in _SCALARS and isinstance(default, enum.Enum):
+                default = default.value
+            try:
+                schema["default"] = _loads(_dumps(default, ascii=True), _PLAIN)
+            except (TypeError, ValueError):
+                pass  # a default that is not JSON is left unsaid
         properties[name] = schema
     return _object_schema(properties, [name for name in properties if name not in defaults])
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function, evaluated; where all are names of plain types, without `typing`."""
+    names, known = dict(getattr(fn, "__annotations__", {})), getattr(fn, "__globals__", {})
+    if None not in (getattr(fn, "__defaults__", None) or ()):  # before 3.11 such a parameter may be None
+        plain = {key: _BY_NAME.get(name) for key, name in names.items() if isinstance(name, str) and name not in known}
+        if len(plain) == len(names) and None not in plain.values():
+            return plain
+    return typing.get_type_hints(fn, include_extras=True)
 
 
 _PARAMETER_SECTIONS = ("Args:", "Arguments:", "Parameters:")
@@ -265,19 +362,22 @@ _LIMITS: dict[str, tuple[str, str, Callable[[Any, Any], bool]]] = {
 """keyword: (type it applies to, the words for it, whether it holds)."""
 
 
-class _At(NamedTuple):
+class _At:
     """Where the check stands: in which document, at which path of the value, how many schemas deep."""
 
-    root: Json
-    path: tuple[Any, ...] = ()
-    """(path of the parent, step): linked, because it is only written out for a violation."""
-    depth: int = 0
+    __slots__ = ("depth", "path", "root")
+
+    def __init__(self, root: Json, path: tuple[Any, ...] = (), depth: int = 0) -> None:
+        self.root = root
+        self.path = path
+        """(path of the parent, step): linked, because it is only written out for a violation."""
+        self.depth = depth
 
     def step(self, step: str | int) -> _At:
         return _At(self.root, (self.path, step), self.depth + 1)
 
     def deeper(self) -> _At:
-        return self._replace(depth=self.depth + 1)
+        return _At(self.root, self.path, self.depth + 1)
 
     def says(self, expected: str, value: Json) -> str:
         return f"{_path_text(self.path)}: expected {expected}, got {_shown(value)}"
@@ -307,10 +407,11 @@ def check_schema(schema: Json, root: Json = None) -> None:
         raise ValueError(f"schema types {', '.join(unknown)} are unknown; have {', '.join(sorted(_JSON_TYPES))}")
     if "$ref" in schema:
         _resolve(schema["$ref"], root)
-    try:
-        re.compile(schema.get("pattern", ""))
-    except re.error as error:
-        raise ValueError(f"pattern {schema['pattern']!r}: {error}") from error
+    if "pattern" in schema:
+        try:
+            re.compile(schema["pattern"])
+        except re.error as error:
+            raise ValueError(f"pattern {schema['pattern']!r}: {error}") from error
     children = [schema[key] for key in ("items", "additionalProperties") if key in schema]
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         children.extend(schema.get(key, ()))
@@ -448,7 +549,7 @@ def _shown(value: Json) -> str:
 
 
 def _brief(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = _dumps(value, nan=True)
     return text if len(text) <= 400 else text[:400] + "…"
 
 
@@ -476,20 +577,7 @@ def find_unsafe(value: Json) -> str | None:
 # ----------------------------------------------------------------------------------------------------------- the server
 
 
-class ToolOptions(typing.TypedDict, total=False):
-    name: str
-    """Default: the function's."""
-    title: str
-    """For people; the model reads the name."""
-    description: str
-    """Default: the docstring up to its first section."""
-    input_schema: Json
-    """Default: from the annotations."""
-    read_only: bool
-    destructive: bool
-    idempotent: bool
-
-
+_OPTIONS = ("name", "title", "description", "input_schema", "read_only", "destructive", "idempotent")
 _NAME_MARKS = str.maketrans("_.-", "aaa")
 _HINTS: dict[Literal["read_only", "destructive", "idempotent"], str] = {
     "read_only": "readOnlyHint",
@@ -498,15 +586,20 @@ _HINTS: dict[Literal["read_only", "destructive", "idempotent"], str] = {
 }
 
 
-class _Tool(NamedTuple):
-    fn: Callable[..., Any]
-    listed: Mapping[str, Json]
-    """As `tools/list` shows it."""
-    input_schema: Json
-    output_schema: Json = None
-    """None: the result is text only."""
-    wrapped: bool = False
-    """True where the structured result is {"result": value}, because the value is not an object."""
+class _Tool:
+    __slots__ = ("fn", "input_schema", "listed", "output_schema", "wrapped")
+
+    def __init__(
+        self, fn: Callable[..., Any], listed: Mapping[str, Json], input_schema: Json, output_schema: Json, wrapped: bool
+    ) -> None:
+        self.fn = fn
+        self.listed = listed
+        """As `tools/list` shows it."""
+        self.input_schema = input_schema
+        self.output_schema = output_schema
+        """None: the result is text only."""
+        self.wrapped = wrapped
+        """True where the structured result is {"result": value}, because the value is not an object."""
 
 
 class Server:
@@ -548,9 +641,9 @@ class Server:
         given as structured content. With it no annotation is read and results are text. Raises TypeError for
         annotations without a schema, ValueError for a bad name or schema.
         """
-        unknown = options.keys() - ToolOptions.__annotations__
+        unknown = options.keys() - set(_OPTIONS)
         if unknown:
-            raise TypeError(f"unknown options {sorted(unknown)}; have {list(ToolOptions.__annotations__)}")
+            raise TypeError(f"unknown options {sorted(unknown)}; have {list(_OPTIONS)}")
         self._register(fn, fn, options)
 
     def _register(self, fn: Callable[..., Any], typed: Callable[..., Any], options: ToolOptions) -> None:
@@ -739,7 +832,7 @@ class Server:
         except (Exception, SystemExit) as error:
             _print_traceback(error)
             raise ProtocolError(SETUP_FAILED, f"setup failed: {_describe(error)}") from error
-        listing = json.dumps([tool.listed for tool in self._tools.values()], sort_keys=True)
+        listing = _dumps([tool.listed for tool in self._tools.values()], sort_keys=True, ascii=True)
         return {
             "stateKey": None if self._state is None else self._read_state({})["stateKey"],
             "toolsKey": sha256(listing.encode(errors="replace")).hexdigest(),
@@ -780,7 +873,7 @@ def class_server(cls: type, name: str | None = None) -> Server:
 
     methods: dict[str, Any] = {}
     for owner in reversed(cls.__mro__):
-        kinds = (types.FunctionType, staticmethod)
+        kinds = (type(class_server), staticmethod)
         methods.update({key: part for key, part in vars(owner).items() if isinstance(part, kinds)})
     for key, method in methods.items():
         if isinstance(method, staticmethod) and not key.startswith("_"):
@@ -794,17 +887,12 @@ def class_server(cls: type, name: str | None = None) -> Server:
     return server
 
 
-def serve_class(cls: type, name: str | None = None) -> None:
-    """Serves `class_server(cls)` over stdin and stdout until stdin ends."""
-    class_server(cls, name).run()
-
-
 # ------------------------------------------------------------------------------------------------- results and the wire
 
 
 def _result_schema(fn: Callable[..., Any]) -> tuple[Json, bool]:
     """(output schema or None, whether the value is wrapped as {"result": value})."""
-    hints = typing.get_type_hints(fn, include_extras=True)
+    hints = _hints(fn)
     if hints.get("return", str) in (str, type(None)):
         return None, False
     schema = schema_of(hints["return"])
@@ -817,10 +905,10 @@ def _shape_result(tool: _Tool, value: Any) -> dict[str, Json]:
     """A tools/call result. Raises ToolError where the value is not what the tool declares."""
     if value is None and tool.output_schema is None:
         return {"content": [], "isError": False}
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = value if isinstance(value, str) else _dumps(value)
     result = _text_result(text, is_error=False)
     if tool.output_schema is not None:
-        plain = value if isinstance(value, str) else json.loads(text)  # tuples, keys: as the client will see them
+        plain = value if isinstance(value, str) else _loads(text, _PLAIN)  # tuples, keys: as the client will see them
         structured = {"result": plain} if tool.wrapped else plain
         wrong = find_violation(structured, tool.output_schema)
         if wrong:
@@ -844,24 +932,16 @@ def _check_envelope(meta: dict[str, Json]) -> None:
         raise ProtocolError(UNSUPPORTED_VERSION, "Unsupported protocol version", details)
 
 
-def _parse_int(text: str) -> int | float:
-    return int(text) if len(text) <= MAX_INT_DIGITS else math.inf
-
-
-# NaN and endless integers are let in, so that the request keeps its id and gets an answer: find_unsafe refuses them
-_decoder = json.JSONDecoder(parse_int=_parse_int)
-
-
 def _decode(line: bytes) -> Json:
     try:
-        return _decoder.decode(line.decode())
+        return _loads(line.decode(), _WIRE)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(PARSE_ERROR, f"Parse error: {type(error).__name__}") from None
 
 
 def _encode(message: Json) -> bytes:
     # a lone surrogate would make the line unreadable to the client: better one wrong character than a lost answer
-    return json.dumps(message, ensure_ascii=False, allow_nan=False).encode(errors="replace") + b"\n"
+    return _dumps(message).encode(errors="replace") + b"\n"
 
 
 def _error_line(request_id: str | int | None, error: ProtocolError) -> bytes:
@@ -874,14 +954,18 @@ def _error_line(request_id: str | int | None, error: ProtocolError) -> bytes:
 def _describe(error: BaseException) -> str:
     """The exception for the agent, as "TypeName: message"; an OSError loses the path, which may be the host's."""
     text = ""
-    with contextlib.suppress(Exception):  # __str__ may be anybody's code
+    try:
         text = ((error.strerror or "") if isinstance(error, OSError) else str(error))[:MAX_ERROR]
+    except Exception:
+        pass  # __str__ may be anybody's code
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _print_traceback(error: BaseException) -> None:
-    with contextlib.suppress(Exception):  # a closed stderr must not cost the answer
+    try:
         sys.__excepthook__(type(error), error, error.__traceback__)
+    except Exception:
+        pass  # a closed stderr must not cost the answer
 
 
 def claim_wire() -> tuple[BinaryIO, BinaryIO]:
@@ -889,11 +973,11 @@ def claim_wire() -> tuple[BinaryIO, BinaryIO]:
 
     A server that was forked has another wire: `spawner.py` puts a function of its own in this one's place.
     """
-    wire_in, wire_out = os.dup(0), os.dup(1)
-    ended, closing = os.pipe()
-    os.close(closing)
-    os.dup2(ended, 0)
-    os.close(ended)
-    os.dup2(2, 1)
+    wire_in, wire_out = posix.dup(0), posix.dup(1)
+    ended, closing = posix.pipe()
+    posix.close(closing)
+    posix.dup2(ended, 0)
+    posix.close(ended)
+    posix.dup2(2, 1)
     sys.stdout = sys.stderr
-    return os.fdopen(wire_in, "rb"), os.fdopen(wire_out, "wb")
+    return open(wire_in, "rb"), open(wire_out, "wb")

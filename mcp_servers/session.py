@@ -8,20 +8,33 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import mcp
 import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
 
-from gymcp.errors import EnvInfraError, IntegrityError, ProtocolError, ServerDied, ServerExhausted, ServerTimeout
+from gymcp.errors import (
+    CannotFork,
+    ConfigError,
+    EnvInfraError,
+    IntegrityError,
+    ProtocolError,
+    ServerDied,
+    ServerExhausted,
+    ServerTimeout,
+)
+from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_schema, plain_text
+from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
 from gymcp.mcp_servers.tool_checks import fault_of_tools
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
 from gymcp.mcp_servers.transport import Violation, pipe_transport
@@ -29,6 +42,9 @@ from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.seeds import seed_folder
 from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, Workspace, open_workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # only a type
 
 STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
@@ -79,8 +95,8 @@ class ToolSession:
         """Where the state is in files."""
         self._digester: Digester | None = None
         self._known_key = ""
-        self._called = False
-        """True from a call until a declared state is fetched."""
+        self._told: tuple[str, Json] | None = None
+        """The declared state with its address, once it was fetched; None again from a call on."""
         self._log = hashlib.sha256()
 
     @property
@@ -138,8 +154,16 @@ class ToolSession:
         return Standing(tools=self.tools, known_key=self._known_key, log=self._log.copy())
 
     async def resume(self, standing: Standing) -> None:
-        """Goes on where another session stood, when this one's server was copied from that one's."""
+        """Goes on where another session stood, when this one's server was copied from that one's.
+
+        Raises CannotFork where it is not in the state in which that one was.
+        """
         self.tools, self._known_key, self._log = standing.tools, standing.known_key, standing.log.copy()
+        if self.spec.state == "declared":
+            try:
+                await self.state()
+            except EnvInfraError as error:
+                raise CannotFork(str(error)) from error
 
     async def _list_tools(self) -> tuple[Tool, ...]:
         tools: list[Tool] = []
@@ -163,7 +187,7 @@ class ToolSession:
         call did that to a server that declares its state, by taking too long or more than its sandbox gives.
         """
         started = time.perf_counter()
-        self._called = True
+        self._told = None
         try:
             async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
                 content, is_error = await self._call(call.name, arguments, timeout_s)
@@ -231,7 +255,7 @@ class ToolSession:
 
         A key says that nothing has changed; only the state itself shows it.
         """
-        if self.spec.state == "declared" and self._called:
+        if self.spec.state == "declared" and self._told is None:
             await self.state()
 
     async def state(self) -> tuple[str, Json]:
@@ -242,14 +266,16 @@ class ToolSession:
         if self._digester is not None:
             self._known_key, state = await self._digester.state(self._known_key)
             return self._known_key, state
+        if self._told is not None:
+            return self._told
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        self._called = False
         found = digest(answer.state)
         for claimed in (self._known_key, answer.stateKey):
             if claimed != found:
                 raise ProtocolError(self._say("gymcp/state", f"it claims the key {claimed} for a state with {found}"))
-        return found, answer.state
+        self._told = found, answer.state
+        return self._told
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
@@ -271,7 +297,7 @@ class ToolSession:
             case MCPError(code=mcp_types.REQUEST_TIMEOUT):
                 return ServerTimeout(self._say(doing, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
-                return await self._lost(doing)
+                return await self._lost(doing, error)
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
             case ValidationError():
@@ -282,15 +308,17 @@ class ToolSession:
             case _:
                 return error
 
-    async def _lost(self, doing: str) -> EnvInfraError:
+    async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
-            return ProtocolError(self._say(doing, self._violation.text))
+            return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"
-        why = self._process.limit_hit() or f"the server ended (exit status {self._process.returncode})"
+        status = self._process.returncode
+        ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
+        why = self._process.limit_hit() or ended
         return ServerDied(self._say(doing, why))
 
     def _say(self, doing: str, why: str) -> str:
@@ -301,15 +329,26 @@ class ToolSession:
 
 @contextlib.asynccontextmanager
 async def open_session(
-    spec: ServerSpec, sandbox: Sandbox, *, initial_state: Json, seed: int, saved: SavedWorkspace | None = None
+    spec: ServerSpec,
+    sandbox: Sandbox,
+    *,
+    initial_state: Json,
+    seed: int,
+    saved: SavedWorkspace | None = None,
+    task: str = "",
 ) -> AsyncIterator[ToolSession]:
     """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
 
-    `saved`: files to go on from instead of the initial state's. Enter and leave it in the same task (a rule of the
-    SDK). Raises EnvInfraError where the server does not start.
+    `saved`: files to go on from instead of the initial state's. `task`: whose answers of a cassette are meant. Enter
+    and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
     """
+    if fault := fault_of_url(spec):
+        raise ConfigError(f"server '{spec.name}': {fault}")
     async with contextlib.AsyncExitStack() as stack:
-        launch, workspace, digester = spec.launch(), None, None
+        if spec.url is not None:
+            yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
+            return
+        launch, workspace, digester = bridged(spec), None, None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -325,14 +364,39 @@ async def open_session(
 
 
 @contextlib.asynccontextmanager
-async def connected(
-    spec: ServerSpec, process: SandboxProcess, begin: Callable[[ToolSession], Awaitable[None]]
-) -> AsyncIterator[ToolSession]:
-    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task."""
+async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
+    """A session with a server elsewhere, or with its cassette."""
     violation = Violation()
+    transport, recorder = remote_streams(spec, task, violation)
+
+    async def begin(session: ToolSession) -> None:
+        await session.start(initial_state, seed)
+        if recorder is not None:
+            recorder.check()
+
+    spoken = spec if is_live(spec) else replace(spec, wire=PLAYED_WIRE)
+    async with connected(spoken, Elsewhere(), begin, (transport, violation)) as session:
+        yield session
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    spec: ServerSpec,
+    process: SandboxProcess,
+    begin: Callable[[ToolSession], Awaitable[None]],
+    through: tuple[AbstractAsyncContextManager[TransportStreams], Violation] | None = None,
+) -> AsyncIterator[ToolSession]:
+    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
+
+    `through`: a transport, and where it notes what goes wrong; None: the pipes of the process.
+    """
+    if through is None:
+        noted = Violation()
+        through = pipe_transport(process, noted, headers=spec.http is not None), noted
+    transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
-        client = mcp.Client(pipe_transport(process, violation), mode=spec.wire, cache=None)
+        client = mcp.Client(transport, mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
         async with session._boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)

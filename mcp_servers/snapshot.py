@@ -26,16 +26,12 @@ class Copy(Protocol):
         """A session with it; at the end the server ends. Enter and leave it in the same task."""
         ...
 
-    async def discard(self) -> None:
-        """Ends it without a session. Harmless afterwards."""
+    async def fork(self, count: int) -> list[Copy]:
+        """Copies of it while it waits. Raises CannotFork."""
         ...
 
-
-class Snapshots(Protocol):
-    """A way to copy live sessions: here by fork; others may start anew and replay or restore."""
-
-    async def __call__(self, session: ToolSession, count: int, /) -> Sequence[Copy]:
-        """Raises CannotFork where this way does not fit the session; another may."""
+    async def discard(self) -> None:
+        """Ends it without a session. Harmless afterwards."""
         ...
 
 
@@ -63,6 +59,9 @@ class _ForkedCopy:
         finally:
             await self._process.close()
 
+    async def fork(self, count: int) -> list[Copy]:
+        return await _fork(self._spec, self._standing, self._process, count)
+
     async def discard(self) -> None:
         await self._process.close()
 
@@ -72,9 +71,10 @@ async def fork_session(session: ToolSession, count: int) -> list[Copy]:
 
     For native servers that were themselves forked (`ServerSpec.fork`), between two calls. Raises CannotFork.
     """
-    process = session.process
+    return await _fork(session.spec, session.standing(), session.process, count)
+
+
+async def _fork(spec: ServerSpec, standing: Standing, process: SandboxProcess, count: int) -> list[Copy]:
     if not isinstance(process, ForksItself):
-        raise CannotFork(f"server '{session.spec.name}': it was not forked from a template; replay its calls instead")
-    copies = await process.fork(count)
-    standing = session.standing()
-    return [_ForkedCopy(session.spec, standing, copy) for copy in copies]
+        raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
+    return [_ForkedCopy(spec, standing, copy) for copy in await process.fork(count)]

@@ -31,6 +31,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 PROC = "/.proc"
@@ -48,6 +49,12 @@ _READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 _FILTER, _AMBIENT_CLEAR_ALL, _CAPABILITY_V3 = 2, 4, 0x20080522
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+_SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
+
+_IMPORTED_LATE = ("enum", "re", "types", "typing")
+"""By the runtime, at first use, which would be in every server anew."""
+_SYS_MOVE_MOUNT = 429
+_AT_FDCWD, _F_EMPTY_PATH = -100, 4
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # PyDLL keeps the interpreter's lock: a clone must not let go of it
 
@@ -64,6 +71,8 @@ class _Settings:
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.filter = base64.b64decode(order["filter"])
+        self.is_script = "argv" in order
+        """The program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
         self.user = os.getuid()
         self.disk_bytes = int(order["disk_bytes"])
         self.program: Any = None
@@ -85,16 +94,34 @@ def main() -> None:
     order, _ = _receive(control)
     settings = _Settings(order)
     sys.path[:1] = order["path"]  # in place of this file's folder
-    sys.argv[:] = ["-c"]  # as where it is started
-    settings.program = importlib.import_module(order["module"])
+    sys.argv[:] = order.get("argv", ["-c"])  # as where it is started
+    if settings.is_script:
+        _install(base64.b64decode(order["import_filter"]))
+    if _imported(control, order["module"], partial(_import, order["module"], settings)):
+        _serve(control, settings)
+
+
+def _import(module: str, settings: _Settings) -> None:
+    settings.program = importlib.import_module(module)
     getattr(settings.program, "preload", lambda: None)()
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
+
+
+def _imported(control: socket.socket, what: str, do_import: Callable[[], None]) -> bool:
+    """Imports, and tells the harness whether the process can still be forked."""
+    try:
+        do_import()
+    except SystemExit as error:
+        _send(control, {"failed": str(error)})
+        return False
     gc.collect()
     gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
     if _threads(PROC) != 1:
-        _send(control, {"failed": f"{order['module']} started a thread when it was imported, so it cannot be forked"})
-        return
+        _send(control, {"failed": f"{what} started a thread when it was imported, so it cannot be forked"})
+        return False
     _send(control, {"ready": True})
-    _serve(control, settings)
+    return True
 
 
 def _serve(control: socket.socket, settings: _Settings) -> None:
@@ -112,12 +139,16 @@ def _serve(control: socket.socket, settings: _Settings) -> None:
             order, fds = _receive(control)
             if not order:
                 return
-            if "inside" in order:
+            if "learn" in order:
+                learn = partial(settings.program.learn, order["learn"])
+                if not _imported(control, sys.argv[0], learn):
+                    return
+            elif "inside" in order:
                 _make_inside(order["inside"], fds, settings)
             else:
                 pid = _clone(_CELL)
                 if pid == 0:
-                    _live(fds, settings)
+                    _live(fds, settings, order)
                 pidfd = os.pidfd_open(pid)
                 cells[pidfd] = (pid, order["number"])
                 poll.register(pidfd, select.POLLIN)
@@ -157,18 +188,28 @@ def _or_exit(work: Callable[..., None]) -> Callable[..., NoReturn]:
 
 
 @_or_exit
-def _live(fds: list[int], settings: _Settings) -> None:
-    """Process 1 of a cell with a server. fds: its wire, standard error, orders, then cgroups to join."""
+def _live(fds: list[int], settings: _Settings, order: dict[str, Any]) -> None:
+    """Process 1 of a cell with a server.
+
+    fds: its wire, standard error, orders, then cgroups to join, then the mount for /workspace where it has one. Of a
+    script the first and the third are standard input and output.
+    """
+    tree = fds.pop() if "tree" in order else None
     wire, errors, orders, *cgroups = fds
     os.dup2(errors, 2)  # from here on the harness reads what goes wrong
-    _furnish(settings, cgroups)
+    _furnish(settings, cgroups, tree)
     life, held = os.pipe()
     _cover_proc()
-    _arrange([os.open("/dev/null", os.O_RDONLY), 2, 2, wire, orders, held, life])
+    null = os.open("/dev/null", os.O_RDWR)
+    standard = [wire, orders, 2, null, null] if settings.is_script else [null, 2, 2, wire, orders]
+    _arrange([*standard, held, life])
     _drop_rights()
     _install(settings.filter)
     server = os.fork()
     if server == 0:
+        if settings.is_script:
+            os.closerange(_WIRE, _LIFE + 2)
+            settings.program.main(tell_imports="rehearse" in order)
         os.close(_LIFE + 1)
         _run(settings)
     _reap(_LIFE + 1, server)
@@ -191,7 +232,7 @@ def _enter_and_make(count: int, fds: list[int], settings: _Settings) -> None:
 @_or_exit
 def _wait_empty(answer: int, settings: _Settings) -> None:
     """Process 1 of a cell for a copy that is still to come; it stays in the spawner's cgroup."""
-    _furnish(settings, [])
+    _furnish(settings, [], None)
     handles = [os.open(f"{PROC}/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
     life, held = os.pipe()
     _cover_proc()
@@ -261,7 +302,7 @@ def _collect() -> tuple[bool, dict[int | None, int]]:
         return True, statuses
 
 
-def _furnish(settings: _Settings, cgroups: list[int]) -> None:
+def _furnish(settings: _Settings, cgroups: list[int], tree: int | None) -> None:
     """Makes the new namespaces a place to live in. `PROC` is still open."""
     for group in cgroups:
         os.write(group, b"0")
@@ -271,7 +312,11 @@ def _furnish(settings: _Settings, cgroups: list[int]) -> None:
     os.setsid()
     quiet = _NO_SUID | _NO_DEV
     _mount("tmpfs", "/tmp", quiet, f"mode=1777,size={settings.disk_bytes}")
-    _mount("tmpfs", "/workspace", quiet, f"mode=0755,size={settings.disk_bytes}")
+    if tree is None:
+        _mount("tmpfs", "/workspace", quiet, f"mode=0755,size={settings.disk_bytes}")
+    else:
+        _check(_libc.syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, b"/workspace", _F_EMPTY_PATH), "/workspace")
+        os.close(tree)
     _mount("tmpfs", "/dev/shm", quiet, "mode=1777,size=64000000")
     _mount("devpts", "/dev/pts", _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666,mode=620")
     _mount("proc", "/proc", quiet | _NO_EXEC | _READ_ONLY, "subset=pid")
@@ -297,10 +342,10 @@ def _arrange(wanted: list[int]) -> None:
         os.dup2(fd, top + position)
     for position in range(len(wanted)):
         os.dup2(top + position, position, inheritable=position < 3)
-    os.closerange(len(wanted), top + len(wanted) + _MAX_FDS)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) >= len(wanted):
-            _close(int(name))
+    if _libc.syscall(_SYS_CLOSE_RANGE, len(wanted), _LAST_FD, 0) < 0:  # before Linux 5.9
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) >= len(wanted):
+                _close(int(name))
 
 
 def _drop_rights() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
@@ -36,21 +37,40 @@ class FileState:
     limits: DigestLimits = field(default_factory=DigestLimits)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPort:
+    """Where a server listens that speaks only streamable HTTP: on a loopback of its sandbox's own."""
+
+    port: int
+    path: str = "/mcp"
+
+
 StateSource = Literal["declared", "opaque", "stateless"] | FileState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """One MCP server that speaks over standard input and output."""
+    """One MCP server."""
 
     name: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
     """As seen from inside the sandbox; ``python3`` is the sandbox's own interpreter. Empty: the image's command."""
     image: Image = None
     """Runs under the docker sandbox only. A name, or the path of a Dockerfile; None: any sandbox."""
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     network: bool = False
+    http: HttpPort | None = None
+    """None: it speaks over standard input and output. Else `gymcp.mcp_servers.bridging` carries messages to it."""
+    url: str | None = None
+    """Of a server that runs elsewhere: nothing is started, and only a stateless one may be called without a cassette.
+    ``${NAME}`` stands for an environment variable, here and in `headers`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent to `url` with every request; neither a lock nor a cassette nor a run holds what variables stand for."""
+    cassette: Path | None = None
+    """A recording of `url`, played instead of calling it (`gymcp.mcp_servers.cassette`)."""
+    recording: bool = False
+    """Calls go to `url`, and what is new is added to the cassette."""
     limits: Limits = field(default_factory=Limits)
     state: StateSource = "opaque"
     """declared: the server tells its state (native runtime). `FileState`: it is read from files. opaque: keyed by the
@@ -60,10 +80,11 @@ class ServerSpec:
     fork: Forkable | None = None
     """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
 
-    Only for single-threaded first-party programs that run no code of the model's and signal no other process. A forked
-    server has a wall of its own too, with three things weaker: importing the program happens once for all episodes, in
-    the outer wall alone and before any seccomp filter; all episodes share one memory layout; and a server may call
-    ``setns``, for which it holds no namespace but its own."""
+    Only for single-threaded programs that run no code of the model's; first-party ones may signal no other process,
+    third-party ones (`gymcp.mcp_servers.scripts`) are looked at once they are imported. A forked server has a wall of
+    its own too, with two things weaker: importing the program happens once for all episodes, in the outer wall alone,
+    where of third parties a filter holds that still allows namespaces and mounts; and all episodes share one memory
+    layout. A first-party one may call ``setns``, too, for which it holds no namespace but its own."""
     spares: int = 0
     """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
     start_timeout_s: float = 20.0

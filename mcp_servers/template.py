@@ -8,13 +8,15 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import math
 import os
 import socket
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
@@ -24,7 +26,9 @@ from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
+from gymcp.mcp_servers.scripts import rehearsed_imports
 
+log = logging.getLogger(__name__)
 SPAWNER = PurePosixPath("/srv/spawner.py")
 START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
@@ -55,7 +59,7 @@ class Channel:
                 return
 
     async def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """An empty message where the other side is gone."""
+        """An empty message where the other side is gone. Raises ValueError for what is none."""
         while (found := self.receive_now()) is None:
             await _ready(self.sock, to_write=False)
         return found
@@ -67,16 +71,25 @@ class Channel:
             return None
         except ConnectionError:
             return {}, []
+        try:
+            message = json.loads(data) if data else {}
+            if not isinstance(message, dict):
+                raise ValueError("not an object")
+        except (ValueError, RecursionError) as error:
+            for fd in fds:
+                os.close(fd)
+            raise ValueError(f"invalid message: {error}") from error
         for fd in fds:
             os.set_inheritable(fd, False)
-        return (json.loads(data) if data else {}), fds
+        return message, fds
 
 
 class Template:
     """Forks servers of one program. Made by `open_template`."""
 
-    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool) -> None:
+    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool, is_script: bool = False) -> None:
         self.process = process
+        self._is_script = is_script
         self.gone = asyncio.Event()
         """Set once nothing can be forked from it any more."""
         self._control = control
@@ -85,32 +98,71 @@ class Template:
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._cells: dict[int, ForkedProcess] = {}
         self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
+        self._learned: asyncio.Future[dict[str, Any]] | None = None
 
     async def begin(self, order: dict[str, Any]) -> None:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._control.send(order)
                 answer, _ = await self._control.receive()
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
             raise EnvInfraError(self._say(f"does not start: {error}")) from error
         if "ready" not in answer:
-            raise EnvInfraError(answer.get("failed") or self._say("the program cannot be imported"))
+            raise self._refusal(answer)
         asyncio.get_running_loop().add_reader(self._control.sock, self._listen)
 
+    def _refusal(self, answer: dict[str, Any]) -> EnvInfraError:
+        why = plain_text(str(answer.get("failed", "")))
+        return CannotFork(why) if why else EnvInfraError(self._say("the program cannot be imported"))
+
+    async def learn(self, launch: Launch) -> None:
+        """Has the modules imported, too, that a first run of the server imports late; the run is thrown away.
+
+        Raises EnvInfraError where it cannot be forked after that.
+        """
+        async with self.start(launch, {"rehearse": True}) as cell:
+            modules = await rehearsed_imports(cell)
+        self._learned = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._control.send({"learn": modules})
+                answer = await self._learned
+        except (OSError, TimeoutError) as error:
+            raise EnvInfraError(self._say(f"does not import what it will need: {error}")) from error
+        if "ready" not in answer:
+            raise self._refusal(answer)
+
     def _listen(self) -> None:
-        while (found := self._control.receive_now()) is not None:
-            message, fds = found
-            if not message:
-                self._end()
-                return
-            if "started" in message:
-                waiting = self._waiting.pop(message["started"])
-                if waiting.done():  # whoever wanted it has given up; without its ends it ends
-                    os.close(fds[0])
-                else:
-                    waiting.set_result(fds[0])
-            elif message["ended"] in self._cells:
-                self._cells.pop(message["ended"]).ended(message["status"])
+        fds: list[int] = []
+        try:
+            while (found := self._control.receive_now()) is not None:
+                message, fds = found
+                if not message:
+                    self._end()
+                    return
+                self._heed(message, fds)
+                fds = []
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # a program that talks in the spawner's name
+            for fd in fds:
+                os.close(fd)
+            log.error("%s", self._say(f"ended for an invalid message: {error!r}"))
+            self._end()
+
+    def _heed(self, message: dict[str, Any], fds: list[int]) -> None:
+        if "started" in message:
+            (pidfd,) = fds
+            waiting = self._waiting.pop(message["started"])
+            if waiting.done():  # whoever wanted it has given up; without its ends it ends
+                os.close(pidfd)
+            else:
+                waiting.set_result(pidfd)
+        elif fds:
+            raise ValueError("descriptors without a process")
+        elif self._learned is not None and message.keys() & {"ready", "failed"}:
+            if not self._learned.done():
+                self._learned.set_result(message)
+        elif message["ended"] in self._cells:
+            self._cells.pop(message["ended"]).ended(int(message["status"]))
 
     def _end(self) -> None:
         if not self.gone.is_set():
@@ -120,30 +172,41 @@ class Template:
                 if not waiting.done():
                     waiting.set_exception(ServerDied(self._say("ended before the server had started")))
             self._waiting.clear()
+            if self._learned is not None and not self._learned.done():
+                self._learned.set_result({})
 
     def _say(self, why: str) -> str:
         return f"template: {why}; its last words: {plain_text(self.process.stderr_tail()).strip()[-500:]}"
 
     @contextlib.asynccontextmanager
-    async def start(self, launch: Launch) -> AsyncIterator[ForkedProcess]:
-        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone."""
+    async def start(
+        self, launch: Launch, order: Mapping[str, bool] = MappingProxyType({}), *, tree: int | None = None
+    ) -> AsyncIterator[ForkedProcess]:
+        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone.
+
+        `tree`: the mount that is to be its /workspace.
+        """
         try:
-            cell = self._cell(launch.limits)
+            cell = self._cell(launch.limits, launch.written or launch.workspace)
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
-            pidfd = await self._ask(cell)
+            pidfd = await self._ask(cell, order, tree)
             await cell.open(pidfd)
             yield cell
         finally:
             await uninterrupted(cell.close())
 
-    async def _ask(self, cell: ForkedProcess) -> int:
+    async def _ask(self, cell: ForkedProcess, order: Mapping[str, bool], tree: int | None) -> int:
         number = next(self._numbers)
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
         self._cells[number] = cell
         try:
-            await self._control.send({"number": number}, (*cell.ends.fds, *cell.ends.cgroup_fds))
+            fds = (*cell.ends.fds, *cell.ends.cgroup_fds)
+            if tree is None:
+                await self._control.send({**order, "number": number}, fds)
+            else:
+                await self._control.send({**order, "number": number, "tree": True}, (*fds, tree))
         except OSError as error:
             self._waiting.pop(number, None)
             raise ServerDied(self._say("has ended")) from error
@@ -156,8 +219,14 @@ class Template:
             raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
         return pidfd
 
-    def _cell(self, limits: Limits) -> ForkedProcess:
-        return ForkedProcess(limits, self._copy, use_cgroup=self._use_cgroup)
+    def _cell(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
+        return ForkedProcess(
+            limits,
+            None if self._is_script else self._copy,
+            use_cgroup=self._use_cgroup,
+            workspace=workspace,
+            is_script=self._is_script,
+        )
 
     async def _copy(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
         orders = Channel(live.orders)
@@ -195,7 +264,7 @@ class Template:
                 copies.append(copy)
                 answer, handles = await answers.receive()
                 if not answer:
-                    raise ConnectionError("a cell was not made")
+                    raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
                 first, *rest = handles
                 await copy.open(first, origin=live)
                 await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
@@ -228,27 +297,43 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
     theirs.close()
     wall = replace(
         launch,
-        argv=("python3", "-s", "-S", "-B", str(SPAWNER), str(fd)),
+        argv=(*launch.fork.python, str(SPAWNER), str(fd)),
+        workspace=None,
+        written=None,
+        entry=(),
         limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
-        mounts=(Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER), *launch.mounts),
+        mounts=(
+            Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER),
+            *launch.fork.mounts,
+            *launch.mounts,
+        ),
         spawner=True,
         fds=(fd,),
     )
-    hidden_memory = sandbox.uses_cgroup
+    is_script = bool(launch.fork.script)
     order = {
         "path": list(launch.fork.path),
         "module": launch.fork.module,
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
-        "filter": base64.b64encode(seccomp.program(network=False, hidden_memory=hidden_memory, alone=True)).decode(),
+        "filter": _filter(sandbox, alone=not is_script),
     }
+    if is_script:
+        order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_walls=True)}
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:
-            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup)
+            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
             try:
                 await template.begin(order)
+                if is_script:
+                    await template.learn(launch)
                 yield template
             finally:
                 await template.close()
+
+
+def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
+    program = seccomp.program(network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls)
+    return base64.b64encode(program).decode()
 
 
 async def _ready(sock: socket.socket, *, to_write: bool) -> None:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
+from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 
+_AWAKE_S = 30.0
+_KEPT_FREE = 2
+"""As many times the memory that a server may use must be free for one more spare."""
+_PING_ID = "gymcp-awake"
+_PING = json.dumps({"jsonrpc": "2.0", "id": _PING_ID, "method": "ping"}).encode() + b"\n"
 log = logging.getLogger(__name__)
+
+
+class _NotAwake(EnvInfraError):
+    """A spare is of no use."""
 
 
 class WarmSandbox:
@@ -25,7 +41,9 @@ class WarmSandbox:
         self._templates: dict[str, Template] = {}
         self._pools: dict[str, WarmPool[SandboxProcess]] = {}
         self._making = asyncio.Lock()
-        self._refused = False
+        self._silent: set[str] = set()
+        self.refused: dict[str, str] = {}
+        """Program -> why it is started instead of forked."""
 
     @property
     def name(self) -> str:
@@ -39,57 +57,124 @@ class WarmSandbox:
     def templates(self) -> list[Template]:
         return list(self._templates.values())
 
+    async def filled(self) -> None:
+        """Returns when no spare is being started any more."""
+        for pool in self._pools.values():
+            await pool.filled()
+
     def check(self) -> None:
         self._inner.check()
 
     def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
-        own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
         # a network or a folder of the host would be all cells' together
-        if launch.fork is not None and not own_folder and not launch.network:
+        shares = launch.network or any(mount.writable for mount in launch.mounts)
+        if launch.fork is not None and not shares and (launch.workspace is None or _is_mounted(launch)):
             return self._fork(launch)
-        if launch.spares and not own_folder:
-            return self._spare(launch)
-        return self._inner.start(launch)
+        return self._start(launch)
+
+    def _start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+        own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
+        return self._spare(launch) if launch.spares and not own_folder else self._inner.start(launch)
 
     @asynccontextmanager
     async def _spare(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
         key = repr(launch)
         if key not in self._pools:
             pool = WarmPool(
-                lambda: self._inner.start(launch),
+                partial(self._awake, launch),
                 spares=launch.spares,
                 alive=lambda process: process.returncode is None,
+                has_room=lambda: free_memory_mb() > _KEPT_FREE * launch.limits.memory_mb,
             )
             self._pools[key] = await self._stack.enter_async_context(pool)
-        async with self._pools[key].take() as process:
+        async with AsyncExitStack() as stack:
+            try:
+                process = await stack.enter_async_context(self._pools[key].take())
+            except _NotAwake:  # the session that is to come tells better what is wrong, or finds nothing wrong
+                process = await stack.enter_async_context(self._inner.start(launch))
             yield process
 
     @asynccontextmanager
-    async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+    async def _awake(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+        """A server that has answered a ping, which any client may send ahead of the handshake: it is up."""
+        async with self._inner.start(launch) as process:
+            if repr(launch) not in self._silent:
+                await self._ping(launch, process)
+            yield process
+
+    async def _ping(self, launch: Launch, process: SandboxProcess) -> None:
+        """Raises _NotAwake where something else comes than one answer; a server that is silent is not asked again."""
+        process.stdin.write(_PING)
         try:
-            template = await self.template(launch)
-        except EnvInfraError as error:
-            if not self._refused:
-                log.warning("%s: every server is started anew instead: %s", self.name, error)
-            self._refused = True
-            template = None
-        async with template.start(launch) if template else self._inner.start(launch) as process:
+            async with asyncio.timeout(_AWAKE_S):
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+        except TimeoutError as error:
+            self._silent.add(repr(launch))
+            raise _NotAwake(f"a server did not answer a ping within {_AWAKE_S:g} s") from error
+        except (OSError, ValueError) as error:
+            raise _NotAwake(f"a server broke off: {error}") from error
+        try:
+            answered = json.loads(line)["id"] == _PING_ID
+        except (ValueError, KeyError, TypeError, RecursionError):
+            answered = False
+        if not answered:
+            said = plain_text(line[:200].decode(errors="replace")).strip() or "it has ended"
+            last = plain_text(process.stderr_tail()).strip()[-500:]
+            raise _NotAwake(
+                f"a server did not answer a ping, but: {said}" + (f"; its last words: {last}" if last else "")
+            )
+
+    @asynccontextmanager
+    async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
+        template = await self.template(launch)
+        async with AsyncExitStack() as stack:
+            if template is None:
+                process = await stack.enter_async_context(self._start(launch))
+            elif launch.workspace is None:
+                process = await stack.enter_async_context(template.start(launch))
+            else:
+                namespace = overlay_namespace()
+                assert namespace is not None
+                tree = namespace.tree(launch.workspace)
+                try:
+                    process = await stack.enter_async_context(template.start(launch, tree=tree))
+                finally:
+                    os.close(tree)
             yield process
 
     async def template(self, launch: Launch) -> Template | None:
         """The one for this program, sandbox settings and limits; a new one where the last has ended.
 
-        None where one could not be made before. Raises EnvInfraError where it cannot be made.
+        None where it cannot be made, or be forked: then it is not tried again.
         """
+        launch = replace(launch, workspace=None, written=None, entry=())
         key = repr(launch)
         async with self._making:
-            if self._refused:
+            if key in self.refused:
                 return None
             found = self._templates.get(key)
             if found is None or found.gone.is_set():
-                found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                try:
+                    found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                except EnvInfraError as error:
+                    log.warning("%s: every server is started anew instead: %s", self.name, error)
+                    self.refused[key] = str(error)
+                    return None
                 self._templates[key] = found
             return found
+
+
+def free_memory_mb() -> float:
+    """What the kernel could give out without swapping."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024 / 1e6
+
+
+def _is_mounted(launch: Launch) -> bool:
+    """Whether the workspace is a mount that can be handed to a cell; native servers make their own."""
+    assert launch.fork is not None
+    return bool(launch.fork.script and launch.entry)
 
 
 @asynccontextmanager

@@ -305,7 +305,7 @@ class _Run:
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)
             if interval is not None:
-                low, high = interval
+                low, high = interval.low, interval.high
                 mean = float(np.mean([value for of_task in scores.values() for value in of_task]))
                 found |= {f"test/{split}/success": mean, f"test/{split}/low": low, f"test/{split}/high": high}
             found[f"test/{split}/scored"] = len(scores)

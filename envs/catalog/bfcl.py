@@ -10,4 +10,5 @@ ENV = EnvSpec(
     suite=bfcl.load_suite,
     grade=bfcl.grade,
     installed=bfcl.is_installed,
+    prepare=lambda sandbox: bfcl.install_bfcl(sandbox=sandbox),
 )

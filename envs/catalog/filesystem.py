@@ -2,19 +2,17 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 from gymcp.envs import EnvSpec
+from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.evaluators.graders import final_files_equal
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 ROOT = "/workspace"
 NOUNS = ("apples", "bolts", "candles", "drums", "envelopes", "flags", "gloves", "hinges")
 Files = dict[str, str | None]
-Call = tuple[str, dict[str, Any]]
 
 
 def tidy(number: int, rng: random.Random) -> Task:
@@ -81,26 +79,15 @@ def make_suite() -> Suite:
 
 
 def _task(task_id: str, prompt: str, files: Files, calls: list[Call], wanted: Files) -> Task:
-    gold = tuple(
-        ToolCall(id=f"call_{number}", name=name, arguments=arguments)
-        for number, (name, arguments) in enumerate(calls, 1)
-    )
-    return Task(
-        id=task_id,
-        prompts=(prompt,),
-        initial_state={"files": files},
-        target=wanted,
-        gold=(GoldTurn(calls=gold, final_text="Done."),),
-        last_necessary=(0, len(gold) - 1),
-        tags=(task_id.rpartition("_")[0],),
-    )
+    return one_turn(task_id, prompt, calls, initial_state={"files": files}, target=wanted)
 
 
+SERVER = FromLock(name="filesystem", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
 ENV = EnvSpec(
     name="filesystem",
     description="Tidying and editing with server-filesystem (npm): 15 tasks.",
-    servers=lambda: (locked_server("filesystem", lock=LOCK, state=FileState(kind="workspace")),),
-    installed=lambda: is_installed("filesystem", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=final_files_equal(),
 )

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.envs import EnvSpec
+from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
 from gymcp.protocols import StateReader
-from gymcp.types import GoldTurn, Score, Suite, Task, ToolCall, Trajectory
+from gymcp.types import Score, Suite, Task, Trajectory
 
-LOCK = Path(__file__).with_name("servers.lock")
 ROOT = "/workspace"
 WHEN = "1767225600 +0000"
 WHO = f"{FIXED_ENVIRONMENT['GIT_AUTHOR_NAME']} <{FIXED_ENVIRONMENT['GIT_AUTHOR_EMAIL']}> {WHEN}"
 NAMES = ("anchor", "bridge", "cellar", "dock", "engine", "ferry", "gate", "harbour")
 START = [["git", "init", "-q", "-b", "main"], ["git", "add", "-A"], ["git", "commit", "-q", "-m", "Start"]]
 Files = dict[str, str]
-Call = tuple[str, dict[str, Any]]
 
 
 def stage(number: int, rng: random.Random) -> Task:
@@ -114,34 +113,23 @@ def _object(kind: str, content: bytes) -> str:
 
 
 def _task(task_id: str, prompt: str, before: Files, changed: Files, calls: list[Call], wanted: dict[str, Any]) -> Task:
-    gold = tuple(
-        ToolCall(id=f"call_{number}", name=name, arguments={"repo_path": ROOT, **arguments})
-        for number, (name, arguments) in enumerate(calls, 1)
-    )
+    gold = [(name, {"repo_path": ROOT, **arguments}) for name, arguments in calls]
     change = [["sh", "-c", 'printf %s "$2" > "$1"', "change", path, text] for path, text in changed.items()]
-    return Task(
-        id=task_id,
-        prompts=(prompt,),
-        initial_state={"files": before, "commands": [*START, *change]},
-        target=wanted,
-        gold=(GoldTurn(calls=gold, final_text="Done."),),
-        last_necessary=(0, len(gold) - 1),
-        tags=(task_id.rpartition("_")[0],),
-    )
+    state = {"files": before, "commands": [*START, *change]}
+    return one_turn(task_id, prompt, gold, initial_state=state, target=wanted)
 
 
+SERVER = FromLock(
+    name="git",
+    lock=Path(__file__).with_name("servers.lock"),
+    state=FileState(kind="git"),
+    env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
+)
 ENV = EnvSpec(
     name="git",
     description="Staging, committing and branching with mcp-server-git (PyPI): 15 tasks.",
-    servers=lambda: (
-        locked_server(
-            "git",
-            lock=LOCK,
-            env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
-            state=FileState(kind="git"),
-        ),
-    ),
-    installed=lambda: is_installed("git", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=grade,
 )

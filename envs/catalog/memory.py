@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.envs import EnvSpec
+from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
 from gymcp.evaluators.graders.difference import first_difference
-from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.protocols import StateReader
-from gymcp.types import GoldTurn, Score, Suite, Task, ToolCall, Trajectory
+from gymcp.types import Score, Suite, Task, Trajectory
 
-LOCK = Path(__file__).with_name("servers.lock")
 FILE = "memory.jsonl"
 PEOPLE = ("Ann", "Bob", "Chen", "Dora", "Emil", "Fatma", "Goro", "Hana")
 FIRMS = ("Acme", "Globex", "Initech", "Umbrella")
 TASTES = ("likes tea", "plays chess", "speaks Dutch", "rides a bicycle", "collects stamps", "sings bass")
 Graph = dict[str, Any]
-Call = tuple[str, dict[str, Any]]
 
 
 def remember(number: int, rng: random.Random) -> Task:
@@ -127,26 +126,15 @@ def _read(text: str) -> Graph:
 
 
 def _task(task_id: str, prompt: str, graph: Graph, calls: list[Call], wanted: Graph) -> Task:
-    gold = tuple(
-        ToolCall(id=f"call_{number}", name=name, arguments=arguments)
-        for number, (name, arguments) in enumerate(calls, 1)
-    )
-    return Task(
-        id=task_id,
-        prompts=(prompt,),
-        initial_state={"files": {FILE: _write(graph)}},
-        target=wanted,
-        gold=(GoldTurn(calls=gold, final_text="Done."),),
-        last_necessary=(0, len(gold) - 1),
-        tags=(task_id.rpartition("_")[0],),
-    )
+    return one_turn(task_id, prompt, calls, initial_state={"files": {FILE: _write(graph)}}, target=wanted)
 
 
+SERVER = FromLock(name="memory", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
 ENV = EnvSpec(
     name="memory",
     description="A knowledge graph kept right with server-memory (npm): 15 tasks.",
-    servers=lambda: (locked_server("memory", lock=LOCK, state=FileState(kind="workspace")),),
-    installed=lambda: is_installed("memory", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=grade,
 )

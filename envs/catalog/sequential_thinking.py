@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.envs import EnvSpec
+from gymcp.envs.suites.generated import one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import is_installed, locked_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.mcp_servers.locked import FromLock
+from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 CHANGES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
     ("{n} more litres are poured in", lambda litres, n: litres + n),
     ("{n} litres leak out", lambda litres, n: litres - n),
@@ -100,26 +100,23 @@ def _numbers(number: int, total: int) -> dict[str, Any]:
 
 
 def _task(task_id: str, prompt: str, thoughts: list[dict[str, Any]], answer: int) -> Task:
-    calls = tuple(
-        ToolCall(id=f"call_{number}", name=TOOL, arguments=thought) for number, thought in enumerate(thoughts, 1)
-    )
     free = {"thought", "totalThoughts"}
     fixed = [{name: value for name, value in thought.items() if name not in free} for thought in thoughts]
-    return Task(
-        id=task_id,
-        prompts=(f"{prompt} Answer with the number alone.",),
+    return one_turn(
+        task_id,
+        f"{prompt} Answer with the number alone.",
+        [(TOOL, thought) for thought in thoughts],
         target={"calls": [{"name": TOOL, "arguments": arguments} for arguments in fixed], "answer": str(answer)},
-        gold=(GoldTurn(calls=calls, final_text=str(answer)),),
-        last_necessary=(0, len(calls) - 1),
-        tags=(task_id.rpartition("_")[0],),
+        answer=str(answer),
     )
 
 
+SERVER = FromLock(name="sequential_thinking", lock=Path(__file__).with_name("servers.lock"))
 ENV = EnvSpec(
     name="sequential_thinking",
     description="Arithmetic thought out aloud with server-sequential-thinking (npm): 15 tasks.",
-    servers=lambda: (locked_server("sequential_thinking", lock=LOCK),),
-    installed=lambda: is_installed("sequential_thinking", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=all_of(
         {

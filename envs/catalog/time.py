@@ -7,11 +7,11 @@ import random
 from pathlib import Path
 
 from gymcp.envs import EnvSpec
-from gymcp.evaluators.graders import all_of, answer_equals, as_target, calls_made
-from gymcp.mcp_servers.locked import is_installed, locked_server
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.envs.suites.generated import Call, one_turn
+from gymcp.evaluators.graders import all_of, answer_equals, calls_made
+from gymcp.mcp_servers.locked import FromLock
+from gymcp.types import Suite, Task
 
-LOCK = Path(__file__).with_name("servers.lock")
 DAY = 24 * 60
 ZONES = {
     "America/Bogota": -300,
@@ -73,21 +73,16 @@ def make_suite() -> Suite:
 
 
 def _task(task_id: str, prompt: str, conversions: list[tuple[str, int, str]], answer: str) -> Task:
-    calls = tuple(
-        ToolCall(
-            id=f"call_{number}",
-            name="convert_time",
-            arguments={"source_timezone": source, "time": _clock(time), "target_timezone": target},
-        )
-        for number, (source, time, target) in enumerate(conversions, 1)
-    )
-    return Task(
-        id=task_id,
-        prompts=(f"{prompt} Answer as HH:MM on a 24-hour clock, and say nothing else.",),
-        target={"calls": as_target(calls), "answer": answer},
-        gold=(GoldTurn(calls=calls, final_text=answer),),
-        last_necessary=(0, len(calls) - 1),
-        tags=(task_id.rpartition("_")[0],),
+    calls: list[Call] = [
+        ("convert_time", {"source_timezone": source, "time": _clock(time), "target_timezone": target})
+        for source, time, target in conversions
+    ]
+    return one_turn(
+        task_id,
+        f"{prompt} Answer as HH:MM on a 24-hour clock, and say nothing else.",
+        calls,
+        target={"calls": [{"name": name, "arguments": arguments} for name, arguments in calls], "answer": answer},
+        answer=answer,
     )
 
 
@@ -103,11 +98,12 @@ def _clock(time: int) -> str:
     return f"{time // 60:02d}:{time % 60:02d}"
 
 
+SERVER = FromLock(name="time", lock=Path(__file__).with_name("servers.lock"), state="stateless")
 ENV = EnvSpec(
     name="time",
     description="Clock arithmetic with mcp-server-time (PyPI): 18 tasks.",
-    servers=lambda: (locked_server("time", lock=LOCK, state="stateless"),),
-    installed=lambda: is_installed("time", lock=LOCK),
+    servers=SERVER.servers,
+    installed=SERVER.is_installed,
     suite=make_suite,
     grade=all_of({"answer": answer_equals(target_key="answer"), "calls": calls_made(target_key="calls")}),
     tools=frozenset({"convert_time"}),

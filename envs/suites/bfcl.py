@@ -86,10 +86,15 @@ class BfclFiles:
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
     """The suite's files in gymcp's cache. What is complete is used as it is, without network.
 
-    Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap where this machine has
-    it. Raises IntegrityError for a wheel with another hash, UsageError where one cannot be had.
+    Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap. Raises
+    SandboxUnavailable where that is not there, IntegrityError for a wheel with another hash, UsageError where one
+    cannot be had.
     """
     home = home or gymcp_home()
+    files = _files(home)
+    if files.tasks.is_file():
+        return files
+    wall = sandbox or _bubblewrap()
 
     def make(folder: Path) -> None:
         bfcl = fetch_wheel(BFCL, home / "wheels")
@@ -98,12 +103,10 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
         unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
         precompile(folder / "server")
 
-    files = _files(home)
     make_once(files.root, make)
-    if not files.tasks.is_file():
-        tasks = read_tasks(files.private, files.server / _CODE)
-        targets = compute_targets(tasks, functools.partial(replay, files, sandbox or _sandbox()))
-        write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
+    tasks = read_tasks(files.private, files.server / _CODE)
+    targets = compute_targets(tasks, functools.partial(replay, files, wall))
+    write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
 
 
@@ -147,12 +150,15 @@ def bfcl_server(files: BfclFiles) -> ServerSpec:
     return native_server("bfcl", PROGRAM, mounts=mounts, python_path=[INSIDE], start="fork")
 
 
-def _sandbox() -> Sandbox:
+def _bubblewrap() -> Sandbox:
     sandbox = get_sandbox("bwrap")
     try:
         sandbox.check()
-    except SandboxUnavailable:
-        return get_sandbox("none")  # what runs has the pinned hash
+    except SandboxUnavailable as error:
+        raise SandboxUnavailable(
+            f"bfcl: install: upstream's classes run once, for the targets, and not without a sandbox: {error}; to "
+            "choose: gymcp suites install bfcl --sandbox docker, or --sandbox none to run them unconfined"
+        ) from error
     return sandbox
 
 

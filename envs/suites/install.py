@@ -7,7 +7,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from gymcp.cache import in_cache
 from gymcp.errors import IntegrityError, UsageError
+from gymcp.mcp_servers.leftovers import owned_environment
+from gymcp.owners import unfinished
 
 DOWNLOAD_TIMEOUT_S = 600.0
 
@@ -40,11 +41,10 @@ def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
     """
     path = folder / wheel.filename
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as made:
-            _download(wheel, Path(made))
-            _check(Path(made) / wheel.filename, wheel)
-            (Path(made) / wheel.filename).replace(path)
+        with unfinished(path) as made:
+            _download(wheel, made)
+            _check(made / wheel.filename, wheel)
+            (made / wheel.filename).replace(path)
     _check(path, wheel)
     return path
 
@@ -68,7 +68,9 @@ def _download(wheel: Wheel, folder: Path) -> None:
     argv = [*_pip(wanted), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     argv += ["--disable-pip-version-check", "--dest", str(folder), wanted]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S)
+        done = subprocess.run(
+            argv, env=owned_environment(), capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise UsageError(f"{wanted}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error
     if done.returncode != 0 or not (folder / wheel.filename).is_file():

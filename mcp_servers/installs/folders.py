@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.paths import gymcp_home
 
 INSIDE = PurePosixPath("/srv/server")
@@ -19,6 +20,7 @@ INSIDE = PurePosixPath("/srv/server")
 MANIFEST = "installed.json"
 TIMEOUT_S = 900.0
 _NOISE = ("npm warn", "npm notice", "warning:", "A complete log of this run")
+_INSTALLER_RECORDS = ("RECORD", "INSTALLER", "REQUESTED", "uv_cache.json")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
 
 
@@ -74,7 +76,7 @@ def tree_digest(files: Mapping[str, str]) -> str:
 
 def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Standard output of an installer. Raises UsageError with its last words where it fails."""
-    env = {name: value for name, value in os.environ.items() if name not in _HARNESS_VARIABLES}
+    env = {name: value for name, value in owned_environment().items() if name not in _HARNESS_VARIABLES}
     try:
         done = subprocess.run(
             argv, cwd=cwd, env=env, input=stdin, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -106,5 +108,5 @@ def _from_package(path: str) -> bool:
     parts = path.split("/")
     if parts[0] == "node_modules":
         return parts[1] not in (".bin", ".package-lock.json")
-    own = parts[-2].endswith(".dist-info") and parts[-1] in ("RECORD", "INSTALLER", "REQUESTED") if parts[1:] else False
+    own = parts[-2].endswith(".dist-info") and parts[-1] in _INSTALLER_RECORDS if parts[1:] else False
     return "site-packages" in parts and "__pycache__" not in parts and not own

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from gymcp.atomic import make_once
 from gymcp.cache import in_cache
-from gymcp.errors import IntegrityError
+from gymcp.errors import IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.installs import node, python
+from gymcp.mcp_servers.installs import image, node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
-from gymcp.mcp_servers.lockfile import LockedServer
+from gymcp.mcp_servers.lockfile import LockedServer, content_of
+from gymcp.owners import held
 
 __all__ = [
     "INSIDE",
     "ensure_installed",
+    "ensure_present",
     "folder_of",
+    "is_present",
     "resolve",
     "start_words",
     "verify_installed",
@@ -31,15 +37,35 @@ REVISION = 1
 
 def resolve(wanted: Wanted) -> LockedServer:
     """What to lock, still without installed files and tools. Raises ConfigError."""
+    if wanted.runtime == "image":
+        return image.resolve(wanted)
     return _runtime(wanted.runtime).resolve(wanted)  # type: ignore[no-any-return]
+
+
+def is_present(server: LockedServer) -> bool:
+    """True where this machine has the server as it is locked; an image without an engine is not there."""
+    if server.runtime == "remote":
+        return True
+    if server.runtime != "image":
+        return folder_of(server).is_dir()
+    try:
+        return image.is_present(server)
+    except SandboxUnavailable:
+        return False
+
+
+def ensure_present(server: LockedServer) -> str:
+    """Where the server is, in words, installed where it is not yet; raises what `ensure_installed` raises."""
+    if server.runtime == "remote":
+        return server.command[0]
+    if server.runtime == "image":
+        return f"image {image.ensure_present(server)['Id']}"
+    return str(ensure_installed(server))
 
 
 def folder_of(server: LockedServer) -> Path:
     """Where this machine has it, or would have it: another closure is another folder."""
-    closure = [
-        [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
-        for package in server.packages
-    ]
+    closure = [content_of(package) for package in server.packages]
     key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(), closure])
     return servers_folder() / f"{server.name}-{key[:16]}"
 
@@ -47,20 +73,37 @@ def folder_of(server: LockedServer) -> Path:
 def ensure_installed(server: LockedServer) -> Path:
     """The server's folder, made where it is not there yet; what is there is used without network.
 
+    Held while this process lives: `gymcp clean --servers` leaves it alone.
+
     Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
     """
     with in_cache():
-        return make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+        while True:
+            folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                _hold(folder, os.getpid())
+                if folder.is_dir():
+                    return folder
+
+
+@functools.cache
+def _hold(folder: Path, _pid: int) -> int:
+    return held(folder)
 
 
 def with_tree(server: LockedServer) -> LockedServer:
     """The locked server with the digest of what is installed here, which is installed where it is not yet."""
+    if server.runtime == "image":
+        return server
     files = check_files(ensure_installed(server), server.name)
     return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(): tree_digest(files)})
 
 
 def verify_installed(server: LockedServer) -> None:
     """Every installed file, the version and the locked digest. Raises IntegrityError, naming what differs."""
+    if server.runtime == "image":
+        image.verify(server)
+        return
     folder = ensure_installed(server)
     files = check_files(folder, server.name)
     found = _runtime(server.runtime).installed_version(server, folder)

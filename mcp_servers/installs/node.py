@@ -1,4 +1,7 @@
-"""Servers from npm's registry: resolved and installed by npm, with the integrity of every package, without scripts."""
+"""Servers from npm's registry: resolved and installed by npm, with the integrity of every package, without scripts.
+
+The scripts of packages that the user names run afterwards, in a sandbox.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,24 @@ import functools
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.version import Version
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
+from gymcp.mcp_servers.installs.builds import build_wall, refuse_traps, run_build
 from gymcp.mcp_servers.installs.commands import Wanted
 from gymcp.mcp_servers.installs.folders import INSIDE, machine, run_tool, write_manifest
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
+from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.types import Json
 
 NODE = Path("/usr/bin/node")
 """The only one that the sandbox shows."""
+_HEADERS = Path("/usr/include/node")
 _SDK = "node_modules/@modelcontextprotocol/sdk"
 _INSTALL_NODE = "install it with: apt-get install nodejs npm (Debian, Ubuntu), dnf install nodejs (Fedora)"
 _KINDS = ("dependencies", "optionalDependencies", "peerDependencies")
@@ -29,7 +36,7 @@ _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--loglev
 def resolve(wanted: Wanted) -> LockedServer:
     """The closure with the integrity of every package. Raises ConfigError where there is none, or one must be built."""
     who = f"server '{wanted.name}': resolve"
-    with tempfile.TemporaryDirectory(prefix="gymcp-resolve-") as made:
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
         folder = Path(made)
         _write_json(folder / "package.json", _root({wanted.package: wanted.version or "latest"}))
         try:
@@ -41,7 +48,7 @@ def resolve(wanted: Wanted) -> LockedServer:
         rows = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))["packages"]
     kept = {path: row for path, row in sorted(rows.items()) if path and _for_linux(row)}
     names = {path.rpartition("node_modules/")[2] for path in kept}
-    packages = tuple(_locked_package(who, path, row, names) for path, row in kept.items())
+    packages = tuple(_locked_package(who, path, row, names, wanted.build) for path, row in kept.items())
     version = rows[f"node_modules/{wanted.package}"]["version"]
     sdk = rows.get(_SDK)
     return LockedServer(
@@ -78,7 +85,28 @@ def install(server: LockedServer, folder: Path) -> None:
         if "EINTEGRITY" in str(error):
             raise IntegrityError(f"{error}; the registry has other files than the lock") from error
         raise
+    if names := sorted({p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None}):
+        run_scripts(who, folder, names, sandbox=build_wall(who))
     write_manifest(folder)
+
+
+def run_scripts(who: str, folder: Path, names: Sequence[str], *, sandbox: Sandbox) -> None:
+    """Runs the install scripts of packages that lie in the folder, in a sandbox without network.
+
+    Raises UsageError where one fails, IntegrityError for what must not be in the folder afterwards.
+    """
+    npm = Path(_npm(who)).resolve()
+    root = npm.parents[1]
+    env = {"npm_config_cache": "/tmp/npm", "npm_config_update_notifier": "false"}
+    if _HEADERS.is_dir():
+        env["npm_config_nodedir"] = str(_HEADERS.parents[1])  # else node-gyp would fetch them
+    argv = [str(NODE), str(npm), "rebuild", "--offline", "--foreground-scripts", "--no-audit", "--no-fund", *names]
+    # The lock names no programs, and npm believes it; scripts call each other's, so they are linked first.
+    (folder / "node_modules" / ".package-lock.json").unlink(missing_ok=True)
+    run_tool([str(npm), "rebuild", "--offline", *_QUIET], who, cwd=folder)
+    mounts = [Mount(source=root, target=PurePosixPath(root))]
+    run_build(f"{who}: scripts of {', '.join(names)}", argv, folder, sandbox=sandbox, mounts=mounts, env=env)
+    refuse_traps(f"{who}: scripts of {', '.join(names)}", folder)
 
 
 def installed_version(server: LockedServer, folder: Path) -> str | None:
@@ -106,18 +134,25 @@ def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tupl
     return (str(NODE), str(INSIDE / file))
 
 
-def _locked_package(who: str, path: str, row: Mapping[str, Any], names: Set[str]) -> LockedPackage:
-    name = path.removeprefix("node_modules/")
+def _locked_package(
+    who: str, path: str, row: Mapping[str, Any], names: Set[str], allowed: Sequence[str]
+) -> LockedPackage:
+    name = path.rpartition("node_modules/")[2]
     if "integrity" not in row or row.get("link"):
         raise ConfigError(f"{who}: package '{name}' does not come from a registry, so it has no integrity to lock")
-    if row.get("hasInstallScript"):
+    built = bool(row.get("hasInstallScript"))
+    if built and name not in allowed:
         raise ConfigError(
-            f"{who}: package '{name}' {row['version']} builds something when it is installed; gymcp runs no install "
-            "scripts: building in a sandbox is not there yet"
+            f"{who}: package '{name}' {row['version']} runs scripts when it is installed; nothing is built unasked: to "
+            f"run them in a sandbox add --build {name}"
         )
     wanted = {name for kind in _KINDS for name in row.get(kind, {})}
     return LockedPackage(
-        name=path, version=row["version"], files={"integrity": row["integrity"]}, needs=tuple(sorted(wanted & names))
+        name=path,
+        version=row["version"],
+        files={"integrity": row["integrity"]},
+        needs=tuple(sorted(wanted & names)),
+        build=() if built else None,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gymcp.mcp_servers.programs.backoffice_data import TODAY, Row, Tables, make_tables
-from gymcp.mcp_servers.runtime import ToolError, serve_class
+from gymcp.mcp_servers.runtime import ToolError, class_server
 
 MOST_ROWS = 12
 """Of one list; what is more is counted, not shown."""
@@ -237,4 +237,4 @@ class Backoffice:
 
 
 def main() -> None:
-    serve_class(Backoffice, "backoffice")
+    class_server(Backoffice, "backoffice").run()

@@ -95,7 +95,7 @@ class Bubblewrap:
         arguments = self._arguments(launch)
         binary = _binary()
         info_read, info_write = os.pipe()
-        program = _document(_filter(launch.network, self.uses_cgroup))
+        program = _document(_filter(launch.network or launch.loopback, self.uses_cgroup))
         nesting = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else (*_NO_NESTING, "--seccomp", str(program))
         words = [*nesting, "--info-fd", str(info_write), *arguments]
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
@@ -169,16 +169,23 @@ def _check_version(binary: str) -> None:
         )
 
 
-def _hint() -> str:
+def opening(settings: Path = Path("/proc/sys")) -> str | None:
+    """The command that lets users of this machine make namespaces; None where no setting forbids it."""
     switches = {
         "kernel/unprivileged_userns_clone": ("0", "1"),
         "user/max_user_namespaces": ("0", "10000"),
         "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
     }
     for name, (closed, opened) in switches.items():
-        path = Path("/proc/sys") / name
+        path = settings / name
         if path.exists() and path.read_text().strip() == closed:
-            return f": user namespaces are off: sysctl -w {name.replace('/', '.')}={opened}; or use --sandbox docker"
+            return f"sysctl -w {name.replace('/', '.')}={opened}"
+    return None
+
+
+def _hint() -> str:
+    if (command := opening()) is not None:
+        return f": user namespaces are off: {command}; or use --sandbox docker"
     return "; or use --sandbox docker, or --sandbox none for servers you trust"
 
 

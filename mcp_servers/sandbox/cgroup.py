@@ -3,7 +3,7 @@
 Version 1 has a folder per controller, version 2 one folder. They are made under the harness's own cgroup, which takes
 root or a delegated subtree. On version 2 a cgroup with processes in it can give its children no controllers, so a
 harness that is alone in its cgroup moves itself one level down; where it is not alone there is no cgroup, and the
-watchdog holds the limits.
+watchdog holds the limits. Plain system calls, not pathlib: one is made for every episode.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ class Cgroup:
     @property
     def join_files(self) -> tuple[str, ...]:
         """A process that writes ``0`` into each is inside, and so is what it starts."""
-        return tuple(str(folder / "cgroup.procs") for folder in self.folders)
+        return tuple(f"{folder}/cgroup.procs" for folder in self.folders)
 
     def oom_kills(self) -> int:
         """How many processes the kernel killed because the tree had used up its memory."""
-        return _counter(self.memory / ("memory.events" if self.version == 2 else "memory.oom_control"), "oom_kill")
+        return _counter(f"{self.memory}/{'memory.events' if self.version == 2 else 'memory.oom_control'}", "oom_kill")
 
     def refused_forks(self) -> int:
-        return _counter(self.pids / "pids.events", "max")
+        return _counter(f"{self.pids}/pids.events", "max")
 
     def cpu_s(self) -> float | None:
         if self.cpu is None:
             return None
         if self.version == 2:
-            return _counter(self.cpu / "cpu.stat", "usage_usec") / 1e6
-        return int(_read(self.cpu / "cpuacct.usage") or 0) / 1e9
+            return _counter(f"{self.cpu}/cpu.stat", "usage_usec") / 1e6
+        return int(_read(f"{self.cpu}/cpuacct.usage") or 0) / 1e9
 
     def processes(self) -> list[int]:
-        return [int(pid) for pid in _read(self.pids / "cgroup.procs").split()]
+        return [int(pid) for pid in _read(f"{self.pids}/cgroup.procs").split()]
 
     def kill(self) -> None:
         """SIGKILL to everything inside, which can start nothing more."""
@@ -83,7 +83,7 @@ class Cgroup:
         gone = True
         for folder in self.folders:
             try:
-                folder.rmdir()
+                os.rmdir(folder)
             except FileNotFoundError:
                 continue
             except OSError:  # EBUSY
@@ -110,15 +110,15 @@ def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: 
     memory = limits.memory_mb * 1_000_000
     try:
         for folder in group.folders:
-            folder.mkdir()
-        (group.pids / "pids.max").write_text(str(limits.processes + spare_processes))
+            os.mkdir(folder)
+        _write(f"{group.pids}/pids.max", str(limits.processes + spare_processes))
         if hierarchy.version == 2:
-            (group.memory / "memory.max").write_text(str(memory))
-            _write_if_there(group.memory / "memory.swap.max", "0")
-            _write_if_there(group.memory / "memory.oom.group", "1")
+            _write(f"{group.memory}/memory.max", str(memory))
+            _write_if_there(f"{group.memory}/memory.swap.max", "0")
+            _write_if_there(f"{group.memory}/memory.oom.group", "1")
         else:
-            (group.memory / "memory.limit_in_bytes").write_text(str(memory))
-            _write_if_there(group.memory / "memory.memsw.limit_in_bytes", str(memory))
+            _write(f"{group.memory}/memory.limit_in_bytes", str(memory))
+            _write_if_there(f"{group.memory}/memory.memsw.limit_in_bytes", str(memory))
     except OSError:
         group.remove()
         raise
@@ -129,7 +129,7 @@ def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: 
 def usable_hierarchy() -> Hierarchy | None:
     """Where this process can make cgroups with memory and process limits, tried once; None where it cannot."""
     hierarchy = find_hierarchy(
-        Path("/proc/self/mountinfo").read_text(), _read(Path("/proc/self/cgroup")) if _has_cgroups() else ""
+        Path("/proc/self/mountinfo").read_text(), _read("/proc/self/cgroup") if _has_cgroups() else ""
     )
     if hierarchy is None:
         return None
@@ -171,7 +171,7 @@ def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
 
 def _delegate(own: Path) -> None:
     switch = own / "cgroup.subtree_control"
-    if set(_read(switch).split()) >= _CONTROLLERS:
+    if set(_read(str(switch)).split()) >= _CONTROLLERS:
         return
     if (own / "cgroup.procs").read_text().split() == [str(os.getpid())]:
         leaf = own / f"gymcp-{owner()}-harness"
@@ -184,14 +184,23 @@ def _has_cgroups() -> bool:
     return Path("/proc/self/cgroup").exists()
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return path.read_text()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        parts = []
+        while part := os.read(fd, 65_536):
+            parts.append(part)
+        return b"".join(parts).decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
-def _counter(path: Path, name: str) -> int:
+def _counter(path: str, name: str) -> int:
     for line in _read(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name:
@@ -199,6 +208,14 @@ def _counter(path: Path, name: str) -> int:
     return 0
 
 
-def _write_if_there(path: Path, value: str) -> None:
+def _write(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def _write_if_there(path: str, value: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        path.write_text(value)
+        _write(path, value)

@@ -16,7 +16,7 @@ class ProcessEnd:
         """`pidfd`: a handle that is at hand already, which is taken over."""
         loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = loop.create_future()
-        self._pid = pid
+        self.pid = pid
         self._fd = -1
         try:
             self._fd = os.pidfd_open(pid) if pidfd is None else pidfd
@@ -32,7 +32,7 @@ class ProcessEnd:
         """
         if self._fd >= 0:
             with contextlib.suppress(OSError):
-                os.sched_setscheduler(self._pid, os.SCHED_FIFO, os.sched_param(1))
+                os.sched_setscheduler(self.pid, os.SCHED_FIFO, os.sched_param(1))
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 

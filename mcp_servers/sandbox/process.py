@@ -107,6 +107,10 @@ class Running:
         return self._popen.pid
 
     @property
+    def inside_pid(self) -> int | None:
+        return self._first_inside.pid if self._first_inside is not None else None
+
+    @property
     def returncode(self) -> int | None:
         return self._popen.returncode
 
@@ -119,6 +123,7 @@ class Running:
     async def wait(self) -> int:
         """The exit status, once the server has ended by itself or by a limit."""
         await asyncio.shield(self._outer.gone)
+        self._on_end(self._outer.gone)  # where it had ended before, its callback may be yet to come
         return self._popen.wait()
 
     def end(self, limit: str) -> None:

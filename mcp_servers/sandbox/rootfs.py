@@ -121,9 +121,11 @@ def _mount_point(like: Path, path: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         target.mkdir()
+        shown = tuple(f"{path}/" for path in _shown())
         for link in source.iterdir():
-            if link.is_symlink():
-                (target / link.name).symlink_to(link.readlink())
+            # most of /etc/alternatives leads to manuals, which are not shown: 0.1 s for nothing
+            if link.is_symlink() and (leads_to := str(link.readlink())).startswith(shown):
+                (target / link.name).symlink_to(leads_to)
     elif source.exists():
         target.write_bytes(source.read_bytes())
 

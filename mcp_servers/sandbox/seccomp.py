@@ -11,8 +11,10 @@ Source: linux/seccomp.h, linux/filter.h; numbers checked against libseccomp by t
 from __future__ import annotations
 
 import errno
+import json
 import platform
 import struct
+from collections.abc import Iterable, Mapping
 
 from gymcp.errors import SandboxUnavailable
 
@@ -64,6 +66,11 @@ _CREATES_FILE = 0x400040  # O_CREAT | __O_TMPFILE: without them open's mode is g
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _PERSONALITIES = (0, 0xFFFFFFFF)  # PER_LINUX, and the query
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_FAMILIES = 64
+"""More than any kernel has."""
+_LOW_WORD = 0xFFFFFFFF
+# A file with a set-id bit in a writable host folder would belong to the harness's user, who may be root.
+_SET_ID_CALLS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 
 
 def _load_argument(index: int) -> Instruction:
@@ -111,9 +118,7 @@ def _sockets(network: bool) -> list[Instruction]:
 
 
 def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
-    # A file with a set-id bit in a writable host folder would belong to the harness's user, who may be root.
-    set_id = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
-    checks = {name: _no_bits(index, _SET_ID_BITS) for name, index in set_id.items()}
+    checks = {name: _no_bits(index, _SET_ID_BITS) for name, index in _SET_ID_CALLS.items()}
     checks |= {
         "open": _no_bits_when_creating(1, 2),
         "openat": _no_bits_when_creating(2, 3),
@@ -141,13 +146,25 @@ _ALONE: dict[str, list[Instruction]] = {
 }
 
 
-def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine: str | None = None) -> bytes:
+_MAKES_WALLS = ("mount", "move_mount", "unshare")
+"""And `clone` with new namespaces: what making a cell takes."""
+
+
+def program(
+    *,
+    network: bool,
+    hidden_memory: bool,
+    alone: bool = False,
+    makes_walls: bool = False,
+    machine: str | None = None,
+) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
     ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
     cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
-    in its PID namespace; and it may enter namespaces, which takes a handle of one. Raises SandboxUnavailable on other
-    machines than x86_64 and aarch64.
+    in its PID namespace; and it may enter namespaces, which takes a handle of one. ``makes_walls`` is for what imports
+    a third-party program and forks it: it may make namespaces, and mount in those that it owns. Raises
+    SandboxUnavailable on other machines than x86_64 and aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:
@@ -162,13 +179,50 @@ def program(*, network: bool, hidden_memory: bool, alone: bool = False, machine:
     if machine == "x86_64":
         out += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _return(_KILL_PROCESS)]
     for name, body in _checks(network, hidden_memory).items():
-        if name in CHECKED[machine]:
+        if name in CHECKED[machine] and not (makes_walls and name == "clone"):
             out += _when(CHECKED[machine][name], body)
     if alone:
         for name, body in _ALONE.items():
             out += _when(_ALONE_NUMBERS[machine][name], body)
     for name, number in DENIED[machine].items():
-        if not (alone and name == "setns"):
+        if not (alone and name == "setns") and not (makes_walls and name in _MAKES_WALLS):
             out += _when(number, [_fail(errno.EPERM)])
     out.append(_return(_ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in out)
+
+
+def engine_profile(machine: str) -> str:
+    """The same for a Docker engine, as its JSON: engines' own profiles differ, and older ones allow io_uring.
+
+    Other than in `program`, families of sockets are those with a network (a container without one has its loopback),
+    ``personality`` may not even be asked, and hidden memory is allowed, because an engine always counts it. Raises
+    KeyError on other machines than x86_64 and aarch64.
+    """
+    rules = [_rule(DENIED[machine]), _rule(("openat2", "clone3"), code=errno.ENOSYS)]
+    rules += [_rule(("clone",), {0: bit}) for bit in _bits(_NEW_NAMESPACE)]
+    for bit in _bits(_SET_ID_BITS):
+        rules += [_rule((name,), {index: bit}) for name, index in _SET_ID_CALLS.items()]
+        for created in _bits(_CREATES_FILE):
+            rules += [_rule(("open",), {1: created, 2: bit}), _rule(("openat",), {2: created, 3: bit})]
+    rules += [_rule(("ioctl",), {1: (_LOW_WORD, request)}) for request in _TERMINAL_INJECTION]
+    rules += [_rule(("personality",), {0: bit}) for bit in _bits(_LOW_WORD)]
+    families = set(range(_FAMILIES)) - {_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK}
+    for family in sorted(families):
+        rules.append(_rule(("socket", "socketpair"), {0: (_LOW_WORD, family)}, code=errno.EAFNOSUPPORT))
+    architecture = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture], "syscalls": rules})
+
+
+def _rule(
+    names: Iterable[str], masks: Mapping[int, int | tuple[int, int]] | None = None, *, code: int = errno.EPERM
+) -> dict[str, object]:
+    """Refuses the calls where each argument, under its mask, has the value: by default all of the mask's bits."""
+    arguments = []
+    for index, mask in (masks or {}).items():
+        bits, value = mask if isinstance(mask, tuple) else (mask, mask)
+        arguments.append({"index": index, "value": bits, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"})
+    return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": arguments}
+
+
+def _bits(mask: int) -> list[int]:
+    return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]

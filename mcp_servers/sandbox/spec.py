@@ -47,6 +47,12 @@ class Forkable:
     """Folders to import from, as seen from inside."""
     module: str
     """Importing it starts nothing; its ``main()`` serves; its ``preload()``, where there is one, imports the rest."""
+    python: tuple[str, ...] = ("python3", "-s", "-S", "-B")
+    """The interpreter and its options."""
+    script: tuple[str, ...] = ()
+    """A program of others, as ``python`` is told: a file or ``-m`` and a module, then arguments. `module` runs it."""
+    mounts: tuple[Mount, ...] = ()
+    """Seen by the template and its servers only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,8 @@ class Launch:
     workspace: Path | None = None
     """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
     network: bool = False
+    loopback: bool = False
+    """May open internet sockets, which reach nothing but a loopback of its own: other processes of the same launch."""
     limits: Limits = field(default_factory=Limits)
     entry: tuple[str, ...] = ()
     """Host command through which the sandbox is started, into the namespaces where the workspace is mounted."""

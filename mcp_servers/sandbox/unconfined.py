@@ -44,6 +44,11 @@ class Unconfined:
     async def _run(self, launch: Launch) -> AsyncIterator[Running]:
         if not launch.argv:
             raise ConfigError("none: an empty command; have e.g. python3 server.py")
+        if launch.loopback:
+            raise ConfigError(
+                "none: a server that speaks HTTP needs a loopback of its own, and here is only the host's; "
+                "use --sandbox bwrap or docker"
+            )
         _warn_once()
         folder = scratch_folder() / f"unconfined-{next(_numbers)}"
         workspace = launch.workspace if launch.workspace is not None else folder / "workspace"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import weakref
 from pathlib import Path
 from typing import Protocol
@@ -17,12 +18,13 @@ from typing import Protocol
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sandbox.proctree import attribute, proportional_bytes, read_processes, usage
 from gymcp.mcp_servers.sandbox.spec import Limits
-from gymcp.mcp_servers.sandbox.workspace import AddedBytes
+from gymcp.mcp_servers.sandbox.workspace import ENTRY_BYTES, AddedBytes
 
 _TREE_PERIOD_S = 0.1
 _PULSE_PERIOD_S = 0.01
 _DISK_PERIOD_S = 0.25
 _COUNTER_PERIOD_S = 1.0
+_OWN_FOLDERS = ("/tmp", "/dev/shm")
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,11 @@ class Watched(Protocol):
         """Of the sandbox itself: not counted."""
         ...
 
+    @property
+    def inside_pid(self) -> int | None:
+        """A process that sees the sandbox's own folders; None where it has none, or is not known."""
+        ...
+
     def end(self, limit: str) -> None: ...
 
 
@@ -50,7 +57,10 @@ class _Entry:
         self.next_counters = 0.0
         limits = watched.limits
         # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
-        self.needs_tree = limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
+        # No tree hangs on -1, but a dying process, of whomever, is said to be in session -1.
+        self.needs_tree = (
+            watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
+        )
         self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
         self.cpu_s = 0.0
         """The most seen: a child that nobody waits for takes its time with it."""
@@ -107,10 +117,13 @@ class Watchdog:
         watched, limits = entry.watched, entry.watched.limits
         if entry.disk is not None and entry.disk.step(folders=len(self._entries)):
             watched.end(disk_limit(limits))
-        if watched.cgroup is None or now < entry.next_counters:
+        if now < entry.next_counters:
             return
         entry.next_counters = now + _COUNTER_PERIOD_S
-        if watched.cgroup.oom_kills():
+        if watched.cgroup is None:
+            if _own_files(watched) > files_allowed(limits):
+                watched.end(files_limit(limits))
+        elif watched.cgroup.oom_kills():
             watched.end(memory_limit(limits))
         elif (watched.cgroup.cpu_s() or 0.0) > limits.cpu_s:
             watched.end(cpu_limit(limits))
@@ -137,6 +150,19 @@ class Watchdog:
                 watched.end(memory_limit(limits))
 
 
+def _own_files(watched: Watched) -> int:
+    """How many are in folders that are the sandbox's alone: empty ones have no size, and cost the kernel memory."""
+    root = Path(f"/proc/{watched.inside_pid}/root")
+    folders = (*_OWN_FOLDERS, *(() if watched.workspace else ("/workspace",)))
+    try:
+        if watched.inside_pid is None or root.samefile("/"):  # still on its way in
+            return 0
+        found = [os.statvfs(f"{root}{folder}") for folder in folders]
+    except OSError:
+        return 0
+    return sum(folder.f_files - folder.f_ffree for folder in found)
+
+
 _watchdogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = weakref.WeakKeyDictionary()
 
 
@@ -159,3 +185,11 @@ def cpu_limit(limits: Limits) -> str:
 
 def disk_limit(limits: Limits) -> str:
     return f"disk: the workspace grew by more than {limits.disk_mb} MB"
+
+
+def files_allowed(limits: Limits) -> int:
+    return limits.disk_mb * 1_000_000 // ENTRY_BYTES
+
+
+def files_limit(limits: Limits) -> str:
+    return f"disk: more than {files_allowed(limits)} files in folders of its own"

@@ -14,7 +14,7 @@ _REST, _SHORT_REST = 200, 20
 """A walk is followed by a rest this many times as long, for each folder: half a percent of a core for all of them
 together, five percent while free space is being lost."""
 _LEAST_REST_S, _LONGEST_REST_S = 2.0, 60.0
-_ENTRY_BYTES = 4096
+ENTRY_BYTES = 4096
 """At least, per file: a million empty ones are not free."""
 
 
@@ -83,7 +83,7 @@ def walk_bytes(folder: Path) -> Iterator[int]:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     found = entry.stat(follow_symlinks=False)
-                    total += max(found.st_size, found.st_blocks * 512, _ENTRY_BYTES)
+                    total += max(found.st_size, found.st_blocks * 512, ENTRY_BYTES)
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                 seen += 1

@@ -1,7 +1,9 @@
 """Run as a script: holds a user and mount namespace, and mounts overlays in it on request until standard input ends.
 
-Each line in is a JSON list, ``["mount", lower, upper, work, merged]`` or ``["unmount", merged]``; each line out is
-``ok`` or what went wrong. All mounts end with the process. No privilege is needed where user namespaces are allowed.
+Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or ``["tree", merged]``;
+each message out, on a packet socket in place of standard output, is ``ok`` or what went wrong. With the answer to
+``tree`` comes a descriptor of the mount, for another namespace to attach with ``move_mount``. All mounts end with the
+process. No privilege is needed where user namespaces are allowed.
 """
 
 from __future__ import annotations
@@ -9,36 +11,50 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import socket
 import sys
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
 _MS_REC, _MS_PRIVATE, _MS_NODEV, _MS_NOSUID = 0x4000, 0x40000, 0x4, 0x2
 _MNT_DETACH = 2
+_SYS_OPEN_TREE, _AT_FDCWD, _TREE_CLONE_CLOEXEC = 428, -100, 0o2000001
 
 
 def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def check(result: int) -> None:
-        if result != 0:
+        if result < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def mount(source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
         encoded = [None if word is None else os.fsencode(word) for word in (source, target, kind, options)]
         check(libc.mount(*encoded[:3], ctypes.c_ulong(flags), encoded[3]))
 
-    def answer(request: list[str]) -> str:
+    def say(text: str, fds: tuple[int, ...] = ()) -> None:
+        socket.send_fds(out, [text.encode(errors="replace")], list(fds))
+
+    def answer(request: list[str]) -> None:
         try:
             if request[0] == "mount":
                 lower, upper, work, merged = request[1:]
                 options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
                 mount("overlay", merged, "overlay", _MS_NODEV | _MS_NOSUID, options)
+            elif request[0] == "tree":
+                path = os.fsencode(request[1])
+                tree = libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, path, ctypes.c_uint(_TREE_CLONE_CLOEXEC))
+                check(tree)
+                say("ok", (tree,))
+                os.close(tree)
+                return
             else:
                 check(libc.umount2(os.fsencode(request[1]), _MNT_DETACH))
         except OSError as error:
-            return str(error)
-        return "ok"
+            say(str(error))
+        else:
+            say("ok")
 
+    out = socket.socket(fileno=1)
     uid, gid = os.getuid(), os.getgid()
     try:
         check(libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
@@ -47,11 +63,11 @@ def main() -> None:
                 file.write(content)
         mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
     except OSError as error:
-        print(error, flush=True)
+        say(str(error))
         return
-    print("ok", flush=True)
+    say("ok")
     for line in sys.stdin:
-        print(answer(json.loads(line)), flush=True)
+        answer(json.loads(line))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner, scratch_folder
 from gymcp.mcp_servers.worlds.copying import remove_tree
 
 _PROBE_TIMEOUT_S = 10.0
+_ANSWER_TIMEOUT_S = 20.0
 _SEPARATORS = ":,\\\n"
 
 
@@ -24,15 +26,18 @@ class OverlayNamespace:
     """A live mounter. Its answers take a tenth of a millisecond, so they are waited for."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={OWNER_VARIABLE: owner()},
-            cwd="/",
-            start_new_session=True,
-        )
+        self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._answers.settimeout(_ANSWER_TIMEOUT_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py"))],
+                stdin=subprocess.PIPE,
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={OWNER_VARIABLE: owner()},
+                cwd="/",
+                start_new_session=True,
+            )
         self._lock = threading.Lock()
         self.entry = (
             "nsenter",
@@ -40,11 +45,16 @@ class OverlayNamespace:
             "--user",
             "--mount",
             "--target",
-            str(self._process.pid),
+            str(self.pid),
             "--",
         )
         """Runs a command among the mounts."""
         self._expect_ok()
+
+    @property
+    def pid(self) -> int:
+        """Of the mounting process."""
+        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -57,14 +67,19 @@ class OverlayNamespace:
     def unmount(self, merged: Path) -> None:
         self._ask(["unmount", str(merged)])
 
+    def tree(self, merged: Path) -> int:
+        """A descriptor of the mount, which another namespace can attach anywhere; the caller closes it."""
+        (fd,) = self._ask(["tree", str(merged)])
+        return fd
+
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._answers.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._process.kill()
         self._process.wait()
 
-    def _ask(self, request: list[str]) -> None:
+    def _ask(self, request: list[str]) -> list[int]:
         with self._lock:
             assert self._process.stdin is not None
             try:
@@ -72,13 +87,18 @@ class OverlayNamespace:
                 self._process.stdin.flush()
             except (OSError, ValueError) as error:
                 raise EnvInfraError(f"overlay: the mounting process is gone: {error}") from error
-            self._expect_ok()
+            return self._expect_ok()
 
-    def _expect_ok(self) -> None:
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline().decode(errors="replace").strip()
-        if said != "ok":
-            raise EnvInfraError(f"overlay: {said or 'the mounting process ended'}")
+    def _expect_ok(self) -> list[int]:
+        try:
+            said, fds, _, _ = socket.recv_fds(self._answers, 4096, 1)
+        except OSError as error:
+            raise EnvInfraError(f"overlay: no answer from the mounting process: {error}") from error
+        if said != b"ok":
+            raise EnvInfraError(f"overlay: {said.decode(errors='replace') or 'the mounting process ended'}")
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return fds
 
 
 def can_be_mounted(*paths: Path) -> bool:

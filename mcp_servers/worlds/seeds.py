@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import tempfile
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.worlds.copying import remove_tree
+from gymcp.owners import unfinished
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
@@ -50,7 +51,8 @@ async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
     folder = gymcp_home() / "seeds" / _content(initial_state)[:32]
     if _is_there(folder):
         return folder
-    made = _empty_beside(folder)
+    stack = contextlib.ExitStack()
+    made = _empty_beside(folder, stack)
     try:
         for path, content in state.get("files", {}).items():
             _write(made, path, content)
@@ -61,6 +63,7 @@ async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
         raise EnvInfraError(f"seed: cannot be made: {error}") from error
     finally:
         await asyncio.shield(asyncio.to_thread(remove_tree, made))
+        stack.close()
     return folder
 
 
@@ -68,10 +71,9 @@ def _is_there(folder: Path) -> bool:
     return folder.is_dir()
 
 
-def _empty_beside(folder: Path) -> Path:
+def _empty_beside(folder: Path, stack: contextlib.ExitStack) -> Path:
     with in_cache():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        made = stack.enter_context(unfinished(folder))
     made.chmod(0o755)
     return made
 

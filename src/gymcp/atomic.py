@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from gymcp.owners import unfinished
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -36,9 +36,7 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with unfinished(folder) as made:
         make(made)
         made.chmod(0o755)
         try:
@@ -46,6 +44,4 @@ def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
         except OSError:
             if not folder.is_dir():  # else another process was faster, with the same content
                 raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return folder

@@ -13,6 +13,7 @@
     │   │   └── ServerExhausted a call used up its time, or its server's memory: graded as it stands
     │   ├── ServerTimeout       the server did not answer in time
     │   ├── ProtocolError       the server said something that is not MCP, too long, or too deep
+    │   ├── CassetteMiss        a call is not on the cassette that is played instead of the server
     │   ├── DirtyReset          a fresh world is not the one its task has always started from
     │   └── SnapshotError       a world cannot be copied, or its copy is not the same world
     ├── PolicyInfraError        the policy's server could not be reached: the episode has no score
@@ -75,6 +76,10 @@ class ServerTimeout(EnvInfraError):
 
 class ProtocolError(EnvInfraError):
     """The server said something that is not MCP, too long, or too deeply nested."""
+
+
+class CassetteMiss(EnvInfraError):
+    """A call is not on the cassette that is played instead of the server, which is never called then."""
 
 
 class DirtyReset(EnvInfraError):

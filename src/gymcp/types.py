@@ -146,7 +146,8 @@ class Sampled:
     prompt_ids: tuple[int, ...]
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """Of each of `ids` under the distribution it was drawn from, temperature included, before top-p and top-k."""
+    """Of each of `ids` under the distribution it was drawn from, temperature included, before top-p and top-k. At
+    temperature 0: of the distribution at temperature 1."""
     versions: tuple[tuple[str, int, int], ...]
     """(weight version, start, end) spans over `ids`."""
     finish: Literal["stop", "length"] = "stop"

@@ -1,22 +1,38 @@
-"""The same attacks on every sandbox that confines; a missing one is skipped, or fails.
+"""Every start path played once, as root and as an ordinary user, and unconfined; tests read what was said there.
 
-Failing is asked for with GYMCP_REQUIRE_ALL=1, GYMCP_REQUIRE_BWRAP=1 (what `make test` does) or GYMCP_REQUIRE_DOCKER=1.
+What a machine lacks is skipped, or fails with GYMCP_REQUIRE_ALL=1, GYMCP_REQUIRE_BWRAP=1 (what `make test` does) or
+GYMCP_REQUIRE_DOCKER=1.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import json
 import os
-from collections.abc import Callable
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from ordinary_user import UID, as_ordinary_user, groups_for
+from start_paths import START_PATHS
 
 from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.docker_engine import socket_path
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 TIMEOUT_S = 60.0
+PLAY_S = 400.0
+Played = Callable[[str, str], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +45,27 @@ class Ended:
     limit: str | None
 
 
-@pytest.fixture(scope="session", params=["bwrap", "docker"])
-def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    found = get_sandbox(request.param)
+def lacking(what: str, why: str) -> None:
+    """Skips, or fails where everything is asked for."""
+    if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get(f"GYMCP_REQUIRE_{what.upper()}")):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def usable(name: str) -> Sandbox:
+    """Skips the test where there is none."""
+    found = get_sandbox(name)
     try:
         found.check()
-        check_images(found, [None])
+        check_images(found, [None] if name == "docker" else [])
     except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get(f"GYMCP_REQUIRE_{request.param.upper()}")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        lacking(name, str(error))
     return found
+
+
+@pytest.fixture(scope="session", params=["bwrap", "docker"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return usable(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -62,11 +88,68 @@ def attack(sandbox: Sandbox) -> Callable[..., Ended]:
 
 @pytest.fixture(scope="session")
 def bwrap() -> Bubblewrap:
-    sandbox = Bubblewrap()
+    found = usable("bwrap")
+    assert isinstance(found, Bubblewrap)
+    return found
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Played:
+    """(start path, user) -> what was said there, played on first use, once for all workers."""
+    shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+
+    def play(path: str, user: str) -> dict[str, Any]:
+        if path != "none":
+            usable(START_PATHS[path].sandbox)
+        if user == "root" and os.getuid() != 0:
+            lacking("root", "only root can play as root")
+        answer = shared / f"adversarial-{path}-{user}.json"
+        with _locked(answer.with_suffix(".lock")):
+            if not answer.exists():
+                answer.write_text(_play(path, user))
+        found: dict[str, Any] = json.loads(answer.read_text())
+        assert "failed" not in found, found["failed"]
+        return found
+
+    return play
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _play(path: str, user: str) -> str:
+    token = secrets.token_hex(16)
+    made = Path(tempfile.mkdtemp(prefix="gymcp-adversarial-"))
     try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_BWRAP")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    return sandbox
+        made.chmod(0o755)
+        for name in ("work", "home", "stage"):
+            (made / name).mkdir()
+        argv = [sys.executable, str(Path(__file__).with_name("harness.py")), path, str(made / "work"), token]
+        argv.append(_set_id_program(made))
+        if user == "user" and os.getuid() == 0:
+            for name in ("work", "home"):
+                os.chown(made / name, UID, UID)
+            argv = as_ordinary_user(argv, made / "stage", groups_for(socket_path()))
+        env = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
+        env |= {"LANG": "C.UTF-8", "HOME": str(made / "home"), "GYMCP_HOME": str(made / "home"), "A_SECRET": token}
+        # a session of its own: what is signalled there must not reach the tests
+        done = subprocess.run(
+            argv, env=env, cwd="/", capture_output=True, text=True, timeout=PLAY_S, check=False, start_new_session=True
+        )
+    finally:
+        shutil.rmtree(made)
+    return done.stdout if done.returncode == 0 else json.dumps({"failed": done.stderr[-3000:]})
+
+
+def _set_id_program(folder: Path) -> str:
+    """A program that would run as root for anybody; a dash where nobody here can make one."""
+    if os.getuid() != 0:
+        return "-"
+    path = folder / "set-id"
+    shutil.copy("/usr/bin/id", path)
+    path.chmod(0o4755)
+    return str(path)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
+import platform
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,9 +12,9 @@ import pytest
 
 import gymcp
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.docker_engine import socket_path
-from gymcp.mcp_servers.sandbox import Launch, Mount
+from gymcp.mcp_servers.sandbox import Launch, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.interpreter import harness_paths
+from gymcp.mcp_servers.sandbox.seccomp import DENIED
 
 Attack = Callable[..., Any]
 
@@ -42,41 +39,13 @@ def refused(count: int) -> str:
     return "refused\n" * count
 
 
-def test_network_is_off(attack: Attack) -> None:
-    with closing(socket.create_server(("0.0.0.0", 0))) as server:
-        port = server.getsockname()[1]
-        hosts = ["127.0.0.1", "172.17.0.1", socket.gethostbyname("localhost")]
-        code = attempts(*(f"socket.create_connection(({host!r}, {port}), timeout=2)" for host in hosts))
-        assert attack(code).out == refused(len(hosts))
-
-
 def test_no_network_interface_but_its_own_loopback(attack: Attack) -> None:
     assert attack("print(*[line.split(':')[0].strip() for line in list(open('/proc/net/dev'))[2:]])").out == "lo\n"
-
-
-def test_abstract_sockets_of_the_host_are_unreachable(attack: Attack) -> None:
-    with closing(socket.socket(socket.AF_UNIX)) as server:
-        server.bind(f"\0gymcp-adversarial-{os.getpid()}")
-        server.listen()
-        code = attempts(f"socket.socket(socket.AF_UNIX).connect('\\0gymcp-adversarial-{os.getpid()}')")
-        assert attack(code).out == refused(1)
-
-
-def test_engine_sockets_are_unreachable(attack: Attack) -> None:
-    paths = {"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock", str(socket_path())}
-    code = attempts(*(f"socket.socket(socket.AF_UNIX).connect({path!r})" for path in sorted(paths)))
-    assert attack(code).out == refused(len(paths))
 
 
 def test_root_is_read_only(attack: Attack) -> None:
     places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/proc", "/bin", "/dev"]
     assert attack(attempts(*(f"open({place!r} + '/x', 'w')" for place in places))).out == refused(len(places))
-
-
-def test_kernel_settings_cannot_be_written(attack: Attack) -> None:
-    paths = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sysrq-trigger"]
-    paths += ["/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"]
-    assert attack(attempts(*(f"open({path!r}, 'w').write('1')" for path in paths))).out == refused(len(paths))
 
 
 def test_environment_is_cleared(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,17 +68,6 @@ def test_harness_code_is_unreadable(attack: Attack) -> None:
     assert gymcp.__file__ is not None
     paths = [*map(str, harness_paths()), gymcp.__file__, sys.prefix, __file__]
     assert attack(attempts(*(f"os.stat({path!r})" for path in paths if path != "/usr"))).out == refused(len(paths))
-
-
-def test_files_of_the_host_are_unreadable(attack: Attack, tmp_path: Path) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    (tmp_path / "workspace").mkdir()
-    (tmp_path / "workspace" / "absolute").symlink_to(tmp_path / "secret.txt")
-    (tmp_path / "workspace" / "relative").symlink_to("../secret.txt")
-    places = [f"{tmp_path}/secret.txt", f"/proc/1/root{tmp_path}/secret.txt", f"/proc/self/root{tmp_path}/secret.txt"]
-    places += ["absolute", "relative", "/workspace/../../secret.txt", "/etc/shadow", "/proc/1/mem", "/proc/kcore"]
-    code = attempts(*(f"open({place!r}).read()" for place in places))
-    assert attack(code, Launch(argv=(), workspace=tmp_path / "workspace")).out == refused(len(places))
 
 
 def test_mounts_are_read_only_and_show_nothing_beside(attack: Attack, tmp_path: Path) -> None:
@@ -139,34 +97,6 @@ def test_capabilities_are_dropped_and_system_calls_filtered(attack: Attack) -> N
         *("CapInh:", "0" * 16, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "CapBnd:", "0" * 16, "CapAmb:", "0" * 16),
         *("NoNewPrivs:", "1", "Seccomp:", "2"),
     ]
-
-
-CALLS = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-print(libc.unshare(0x10000000), libc.unshare(0x00020000), libc.unshare(0x40000000))
-print(libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None), libc.umount2(b"/tmp", 2), libc.chroot(b"/tmp"))
-print(libc.setuid(0), libc.sethostname(b"x", 1), libc.reboot(0))
-"""
-
-
-def test_namespaces_mounts_and_other_identities_are_refused(attack: Attack) -> None:
-    assert attack(CALLS).out == "-1 -1 -1\n-1 -1 -1\n-1 -1 -1\n"
-
-
-def test_processes_of_the_host_are_invisible(attack: Attack) -> None:
-    with subprocess.Popen(["sleep", "3141.5926"]) as process:
-        try:
-            code = (
-                "import os\n"
-                "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
-                "    print(repr(open(f'/proc/{pid}/cmdline').read()))"
-            )
-            out = attack(code).out
-        finally:
-            process.kill()
-    assert len(out.splitlines()) <= 2  # the first inside, and itself
-    assert "3141.5926" not in out
 
 
 def test_only_the_three_standard_files_are_open(attack: Attack) -> None:
@@ -216,11 +146,27 @@ def test_set_id_gives_nothing(attack: Attack) -> None:
     assert len(ended.out.splitlines()) == 4
 
 
-def test_terminal_cannot_be_written_to(attack: Attack) -> None:
-    assert attack(attempts("os.open('/dev/tty', os.O_RDWR)")).out == refused(1)
-
-
 def test_two_servers_share_nothing(attack: Attack) -> None:
     leave = "for folder in ('/tmp', '/dev/shm', '/workspace'): open(folder + '/left', 'w').write('x')"
     assert attack(leave).status == 0
     assert attack("import os; print(*map(os.listdir, ('/tmp', '/dev/shm', '/workspace')))").out == "[] [] []\n"
+
+
+CALL_ALL = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in NUMBERS.items():
+    ctypes.set_errno(0)
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
+    if (result, ctypes.get_errno()) != (-1, 1): print(name, result, ctypes.get_errno())
+print("end")
+"""
+UNKNOWN_TO_OLD_ENGINES = {"listmount", "open_tree_attr", "statmount"}
+"""Newer than their libseccomp; all take a capability."""
+
+
+def test_dangerous_system_calls_are_refused_by_the_kernel(attack: Attack, sandbox: Sandbox) -> None:
+    """mount, ptrace, keyctl, bpf, unshare, setns, io_uring, process_vm_*, and the rest of the list."""
+    left_out = UNKNOWN_TO_OLD_ENGINES if sandbox.name == "docker" else set()
+    numbers = {name: number for name, number in DENIED[platform.machine()].items() if name not in left_out}
+    assert attack(f"NUMBERS = {numbers}\n{CALL_ALL}").out == "end\n"

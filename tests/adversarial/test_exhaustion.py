@@ -20,39 +20,12 @@ from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 Attack = Callable[..., Any]
 TIMEOUT_S = 60.0
 
-FOUR_CHILDREN = """
-import os, signal
-for _ in range(4):
-    if os.fork() == 0:
-        kept = bytearray(os.urandom(1)) * 80_000_000
-        signal.pause()
-signal.pause()
-"""
-MEMFD = """
-import os
-fd, written = os.memfd_create('x'), 0
-while written < 400_000_000: written += os.write(fd, bytes(1_000_000))
-print(written)
-"""
-FORKS_UNTIL_REFUSED = """
-import os, signal
-count = 0
-try:
-    while count < 500:
-        if os.fork() == 0:
-            signal.pause()
-        count += 1
-except OSError:
-    pass
-print(count)
-"""
 FORK_BOMB = """
 import os
 while True:
     try: os.fork()
     except OSError: pass
 """
-SPIN_IN_CHILDREN = "import os\nos.fork(); os.fork()\nwhile True: pass"
 FILL_WORKSPACE = """
 import signal
 for number in range(100):
@@ -78,42 +51,15 @@ def python(code: str, **options: Any) -> Launch:
     return Launch(argv=("python3", "-I", "-S", "-c", code), **options)
 
 
-def test_memory_limit_holds_for_the_whole_tree(attack: Attack) -> None:
-    ended = attack(FOUR_CHILDREN, Launch(argv=(), limits=Limits(memory_mb=200)))
-    assert (ended.limit, ended.status) == ("memory: the process tree used more than 200 MB", 137)
-
-
-def test_memory_of_no_process_is_bounded(attack: Attack) -> None:
-    ended = attack(MEMFD, Launch(argv=(), limits=Limits(memory_mb=200)))
-    assert ended.out == ""
-    assert ended.limit is not None or "Function not implemented" in ended.err
-
-
-def test_processes_are_limited(attack: Attack) -> None:
-    ended = attack(FORKS_UNTIL_REFUSED, Launch(argv=(), limits=Limits(processes=20)))
-    assert ended.out == "19\n" or ended.limit == "processes: the tree had more than 20 processes and threads"
-
-
 def test_fork_bomb_ends(attack: Attack) -> None:
     ended = attack(FORK_BOMB, Launch(argv=(), limits=Limits(processes=20, cpu_s=0.5)))
     assert ended.limit.startswith(("cpu:", "processes:"))
-
-
-def test_cpu_limit_ends_a_spinning_tree(attack: Attack) -> None:
-    ended = attack(SPIN_IN_CHILDREN, Launch(argv=(), limits=Limits(cpu_s=0.3)))
-    assert (ended.limit, ended.status) == ("cpu: the process tree used more than 0.3 s of CPU time", 137)
 
 
 def test_workspace_growth_is_limited(attack: Attack, tmp_path: Path) -> None:
     (tmp_path / "seed").write_bytes(bytes(30_000_000))  # what was there before does not count
     ended = attack(FILL_WORKSPACE, Launch(argv=(), workspace=tmp_path, limits=Limits(disk_mb=20)))
     assert (ended.limit, ended.status) == ("disk: the workspace grew by more than 20 MB", 137)
-
-
-@pytest.mark.parametrize("folder", ["/workspace", "/tmp", "/dev/shm"])
-def test_private_folders_are_limited(attack: Attack, folder: str) -> None:
-    code = f"for n in range(100):\n    with open(f'{folder}/{{n}}', 'wb') as file: file.write(bytes(1_000_000))"
-    assert "No space left on device" in attack(code, Launch(argv=(), limits=Limits(disk_mb=20))).err
 
 
 def test_one_file_is_no_longer_than_the_disk_limit(attack: Attack, tmp_path: Path) -> None:

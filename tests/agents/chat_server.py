@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +70,8 @@ def chat_server(answer: Answer) -> Iterator[ChatServer]:
             size = len(reply.body) if reply.promised is None else reply.promised
             self.send_header("content-length", str(size))
             self.end_headers()
-            self.wfile.write(reply.body)
+            with contextlib.suppress(ConnectionError):  # who asked may have given up
+                self.wfile.write(reply.body)
             self.close_connection = size != len(reply.body)
 
         def log_message(self, format: str, *args: object) -> None:

@@ -17,6 +17,7 @@ from chat_server import Answer, Reply, chat_server, says
 from generate_policy import GeneratePolicy, load
 
 from gymcp.agents.budgets import Budget
+from gymcp.agents.context import DROPPED
 from gymcp.agents.openai import Endpoint, Retries, open_endpoint
 from gymcp.agents.prices import Price
 from gymcp.agents.react import ChatModel, Model, ReactSettings, TokenModel, react
@@ -300,3 +301,8 @@ def test_a_full_context_of_an_endpoint_drops_old_results_or_stops() -> None:
     stopped, _ = play_chat(answer, ReactSettings(), env)
     assert (stopped.outcome, stopped.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
     assert "out of budget (context: This model's maximum" in stopped.reason
+    dropped, requests = play_chat(answer, ReactSettings(overflow="drop"), env)
+    assert (dropped.outcome, dropped.score) == (Outcome.BUDGET_EXHAUSTED, 1.0)
+    assert "5 steps" in dropped.reason
+    assert "old tool results were dropped" in dropped.reason
+    assert DROPPED in json.dumps(requests[-1])

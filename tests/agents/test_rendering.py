@@ -151,6 +151,14 @@ def test_nobody_but_the_template_writes_control_tokens(style: Style) -> None:
     assert count(attack) == count("harmless")
 
 
+def test_spaces_are_no_control_tokens_even_where_they_are_tokens_of_their_own() -> None:
+    tokenizer: Any = make_tiny_tokenizer("qwen")
+    tokenizer.add_tokens(["    ", "\n"])
+    writes = Renderer(tokenizer, "model")
+    code = "def f():\n    return '<div>'\n"
+    assert code in writes.text(writes.start(user(code), ()))
+
+
 def test_equal_schemas_have_equal_tokens() -> None:
     one = Tool(name="f", input_schema={"type": "object", "properties": {"a": {"type": "string"}, "b": {}}})
     two = Tool(name="f", input_schema={"properties": {"b": {}, "a": {"type": "string"}}, "type": "object"})

@@ -94,16 +94,21 @@ def test_check_names_what_differs_and_exits_with_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["servers", "add", "docker run x"], "command 'docker' is not one that can be locked"),
+        (["servers", "add", "podman run x"], "command 'podman' is not one that can be locked"),
         (["servers", "add", "npx -y x@1", "--name", "a/b"], "server name 'a/b'"),
         (["servers", "add", "npx -y x@1", "--env", "TOKEN=abc"], "env 'TOKEN' looks like a secret"),
-        (["servers", "add", "npx -y x@1", "--config", "c.json"], "give either a command or --config FILE"),
+        (
+            ["servers", "add", "npx -y x@1", "--config", "c.json"],
+            "--image IMAGE, or --config FILE",
+        ),
         (["servers", "add", "--config", "c.json"], "config 'c.json': cannot be read"),
         (["servers", "add", "uvx gymcp-no-such-package==1"], "server 'gymcp-no-such-package': resolve: "),
         (["servers", "list"], "lock 'servers.lock': not found; make it with: gymcp servers add"),
         (["servers", "check", "nope", "--lock", LOCK], "no server 'nope'; have filesystem, git"),
         (["servers", "lock", "nope", "--lock", LOCK], "no server 'nope'; have filesystem, git"),
         (["new", "clock", "--server", "python server.py"], "command 'python' is not one that can be locked"),
+        (["servers", "add", "--image", "x:1", "--sandbox", "bwrap"], "servers from images need --sandbox docker"),
+        (["new", "clock"], "new: give either --server LINE or --image IMAGE"),
         (["new", "clock", "--server", CLOCK, "--dir", "nope"], "folder nope is not there"),
     ],
 )

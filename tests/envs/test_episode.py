@@ -276,7 +276,7 @@ def test_a_line_longer_than_the_limit_is_env_infra() -> None:
     tight = replace(SHELF.servers[0], limits=Limits(line_bytes=100_000))
     done = play([Action(tool_calls=(call("flood"),))], replace(SHELF, servers=(tight,)))
     assert done.trajectory.outcome is Outcome.ENV_INFRA
-    assert "too long" in done.trajectory.reason
+    assert "longer than any message may be" in done.trajectory.reason
 
 
 @pytest.mark.parametrize(

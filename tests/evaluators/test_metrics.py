@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymcp.evaluators.metrics import PassK, Rate, summarise
+from gymcp.evaluators.metrics import PassK, Rate, Spending, summarise
 from gymcp.evaluators.statistics import wilson
 from gymcp.store import EpisodeRow
 from gymcp.types import Json, Outcome, Usage
@@ -109,3 +109,18 @@ def test_elapsed_time_is_what_any_episode_covers() -> None:
     spans = [(100.0, 2.0), (101.0, 3.0), (200.0, 1.0)]  # two side by side, then one after a pause
     rows = [row(f"t{i}", 1.0, usage=Usage(started_at=at, wall_s=wall)) for i, (at, wall) in enumerate(spans)]
     assert (summarise(rows).wall_s, summarise(rows).episode_s) == (5.0, 6.0)
+
+
+def test_what_lost_attempts_cost_is_counted_too() -> None:
+    use = {"calls": 2.0, "errors": 1.0, "seconds": 0.5, "cost": 0.25}
+    model = {"requests": 1.0, "prompt_tokens": 10.0, "completion_tokens": 5.0, "cost": 1.0}
+    usage = Usage(prompt_tokens=10, completion_tokens=5, cost=1.25, tools={"pay": use}, models={"m": model})
+    lost = row("a", None, usage=usage, latest=False, outcome=Outcome.POLICY_INFRA)
+    spent = summarise([lost, row("a", 1.0, usage=usage, trial=1)]).spent
+    assert spent == Spending(
+        prompt_tokens=20,
+        completion_tokens=10,
+        cost=2.5,
+        tools={"pay": {name: 2 * value for name, value in use.items()}},
+        models={"m": {name: 2 * value for name, value in model.items()}},
+    )

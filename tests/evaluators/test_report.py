@@ -97,6 +97,11 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
         "components": {"did": 0.5},
         "coverage": "3/4 scored, 1 infra",
         "lost": {"env_infra": "d trial 0: "},
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "cost": 0.0,
+        "tools": {},
+        "models": {},
     }
     written = write_report(tmp_path)
     assert written == json.loads((tmp_path / "summary.json").read_text()) == expected

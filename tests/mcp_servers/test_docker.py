@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import select
 import signal
 import struct
@@ -25,6 +26,7 @@ from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
+from gymcp.mcp_servers.sandbox.seccomp import engine_profile
 
 TIMEOUT_S = 60.0
 # Answers each line with what earlier ones left behind, which is nothing in a world of its own.
@@ -116,7 +118,7 @@ def test_a_server_is_held_by_the_engines_own_limits(pool: Pool) -> None:
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={engine_profile(platform.machine())}"],
         "IpcMode": "private",
     }
     assert (host["Memory"], host["MemorySwap"]) == (300_000_000, 300_000_000)

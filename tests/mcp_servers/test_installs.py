@@ -207,8 +207,8 @@ def test_two_versions_of_a_package_for_two_versions_of_python_are_both_locked(tm
         ("uvx gymcp-no-such-package==1.0", "resolve: .*gymcp-no-such-package was not found"),
         ("uvx mcp-server-time==1.2.3.4", r"resolve: .*mcp-server-time==1\.2\.3\.4"),
         ("npx -y @gymcp-none/no-such-package@1.0.0", "resolve: .*could not be found"),
-        ("uvx docopt==0.6.2", "resolve: .*no usable wheels.*building in a sandbox is not there yet"),
-        ("npx -y bufferutil@4.0.8", "resolve: package 'bufferutil' 4.0.8 builds something.*not there yet"),
+        ("uvx docopt==0.6.2", "resolve: .*no usable wheels.*to build it in a sandbox add --build docopt"),
+        ("npx -y bufferutil@4.0.8", "resolve: package 'bufferutil' 4.0.8 runs scripts.*add --build bufferutil"),
     ],
 )
 def test_what_cannot_be_had_is_one_error(line: str, said: str, node: None) -> None:
@@ -216,6 +216,20 @@ def test_what_cannot_be_had_is_one_error(line: str, said: str, node: None) -> No
     with pytest.raises(ConfigError, match=f"server 'nope': {said}") as caught:
         resolve(wanted)
     assert "\n" not in str(caught.value)
+
+
+def test_real_packages_are_built_when_their_names_are_given(
+    node: None, bwrap: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by setuptools from its setup.py, which comes as a wheel of its own; one by the install script of another."""
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    docopt = resolve(replace(parse_command("uvx docopt==0.6.2"), build=("docopt",)))
+    (package,) = docopt.packages
+    assert [needed.name for needed in package.build or ()] == ["setuptools"]
+    assert list(ensure_installed(docopt).glob("venv/lib/*/site-packages/docopt.py"))
+    bufferutil = resolve(replace(parse_command("npx bufferutil@4.0.8"), build=("bufferutil",)))
+    assert [(p.name, p.build) for p in bufferutil.packages if p.build is not None] == [("node_modules/bufferutil", ())]
+    verify_installed(bufferutil)
 
 
 def test_a_program_that_the_package_lacks_says_what_it_has(time: LockedServer, memory: LockedServer) -> None:

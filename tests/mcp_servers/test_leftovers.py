@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -157,3 +158,60 @@ input()
         assert [found for found in find_leftovers() if found.kind == "folder"] == []
         other.communicate("\n")
     assert [found.name for found in find_leftovers() if found.kind == "folder"] == [str(root / "1-1")]
+
+
+INSTALL = """
+import sys
+from pathlib import Path
+from gymcp.atomic import make_once
+
+def fill(folder):
+    (folder / "half").write_text("of it")
+    print(folder, flush=True)
+    sys.stdin.read()
+
+make_once(Path(sys.argv[1]) / "servers" / "clock-1", fill)
+"""
+
+
+def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
+    command = [sys.executable, "-c", INSTALL, str(tmp_path)]
+    with contextlib.ExitStack() as stack:
+        killed, living = (
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(2)
+        )
+        folders = [Path((process.stdout or sys.stdin).readline().strip()) for process in (killed, living)]
+        killed.kill()
+        killed.wait()
+        found = [leftover for leftover in find_leftovers() if leftover.kind == "unfinished"]
+        assert [leftover.name for leftover in found] == [str(folders[0])]
+        remove_leftovers(found)
+        assert [folder.exists() for folder in folders] == [False, True]
+        living.communicate("")
+    assert [path.name for path in (tmp_path / "servers").iterdir()] == ["clock-1"]
+
+
+def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
+    code = (
+        "import sys, subprocess\n"
+        "from gymcp.mcp_servers.leftovers import owned_environment, owner\n"
+        "child = subprocess.Popen(['sleep', '300'], env=owned_environment())\n"
+        "print(owner(), child.pid, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as one:
+        assert one.stdout is not None
+        tag, pid = one.stdout.readline().split()
+        handle = os.pidfd_open(int(pid))
+        one.kill()
+        one.wait()
+        found = [leftover for leftover in find_leftovers() if leftover.owner == tag]
+        assert [(leftover.kind, leftover.name) for leftover in found] == [("process", pid)]
+        remove_leftovers(found)
+        assert select.select([handle], [], [], 10)[0]
+        os.close(handle)

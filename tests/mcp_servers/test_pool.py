@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 from cell_program import Cell
 
+from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
 
 
@@ -114,3 +117,89 @@ def test_episodes_on_spares_have_processes_of_their_own(bwrap: Bubblewrap) -> No
         return pids
 
     assert len(set(asyncio.run(episodes()))) == 4
+
+
+def test_what_does_not_start_is_not_started_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    started = 0
+
+    @contextlib.asynccontextmanager
+    async def start() -> AsyncIterator[int]:
+        nonlocal started
+        started += 1
+        if started > 1:
+            raise OSError("no memory")
+        yield started
+
+    async def use() -> tuple[int, list[str]]:
+        async with WarmPool(start, spares=4) as pool:
+            async with pool.take():
+                await pool.filled()
+            errors = []
+            for _ in range(3):
+                try:
+                    async with pool.take():
+                        pass
+                except OSError as error:
+                    errors.append(str(error))
+            return started, errors
+
+    count, errors = asyncio.run(use())
+    assert errors == ["no memory"] * 3  # who asks is told
+    assert count <= 1 + 3 + max(2, len(os.sched_getaffinity(0)))
+    assert "no spare is started for 1 s, because one failed: no memory" in caplog.text
+
+
+def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
+    async def use() -> None:
+        things, gate, room = Things(), asyncio.Event(), [True]
+        starting = 0
+        most = 0
+
+        @contextlib.asynccontextmanager
+        async def slow() -> AsyncIterator[int]:
+            nonlocal starting, most
+            starting += 1
+            most = max(most, starting)
+            await gate.wait()
+            starting -= 1
+            async with things.start() as number:
+                yield number
+
+        async with WarmPool(slow, spares=9, has_room=lambda: room[0]) as pool:
+            taker = asyncio.create_task(_hold(pool))
+            await asyncio.sleep(0)
+            gate.set()
+            await pool.filled()
+            await things.until_open(set(range(1, 11)))  # the one that was asked for, and nine spares
+            assert most <= 1 + max(2, len(os.sched_getaffinity(0)))
+            room[0] = False
+            async with pool.take():
+                await pool.filled()
+            assert len(things.open) == 9
+            taker.cancel()
+            await asyncio.gather(taker, return_exceptions=True)
+
+    asyncio.run(use())
+
+
+async def _hold(pool: WarmPool[int]) -> None:
+    async with pool.take():
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("import sys; sys.exit('no key was given')", "no key was given"), ("print('Welcome!', flush=True)", "Welcome!")],
+)
+def test_spare_that_cannot_serve_is_not_kept_and_says_why(
+    bwrap: Bubblewrap, caplog: pytest.LogCaptureFixture, program: str, said: str
+) -> None:
+    spec = ServerSpec(name="bad", argv=("python3", "-c", program), spares=2)
+
+    async def episode() -> None:
+        async with warmed(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0):
+            pass
+
+    with pytest.raises(EnvInfraError, match=r"server 'bad': (start|handshake)"):
+        asyncio.run(episode())
+    assert said in caplog.text

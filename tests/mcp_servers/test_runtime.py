@@ -837,10 +837,28 @@ def test_the_runtime_imports_only_the_standard_library_and_parses_as_python_3_9(
     assert not imported & {"asyncio", "inspect", "dataclasses", "logging"}
 
 
-def test_the_import_leaves_the_slow_modules_alone(tree: Path) -> None:
+def test_a_plain_server_starts_without_the_slow_modules(tree: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(tree)!r}); from gymcp.mcp_servers.runtime import Server; "
-        "print(sorted({'asyncio', 'inspect', 'dataclasses', 'logging', 'ast', 'socket'} & set(sys.modules)))"
+        f"from __future__ import annotations; import sys; sys.path.insert(0, {str(tree)!r})\n"
+        "from gymcp.mcp_servers.runtime import class_server\n"
+        "class Notes:\n"
+        "    def get(self, key: str, limit: int = 10) -> str: 'Read a note.'\n"
+        "server = class_server(Notes)\n"
+        """server.handle(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get"}}')\n"""
+        "slow = {'asyncio', 'inspect', 'dataclasses', 'logging', 'ast', 'socket', 'json', 're', 'typing', 'enum', "
+        "'collections', 'functools', 'contextlib'}\n"
+        "print(sorted(slow & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    )
+)
+def test_canonical_json_is_what_the_json_module_writes(value: object) -> None:
+    plain = json.loads(json.dumps(value))
+    assert canonical_json(value) == json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -49,26 +47,6 @@ def test_missing_bwrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp
     _binary.cache_clear()
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
         Bubblewrap().check()
-
-
-def test_network_is_off(inside: Inside) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
-        code = "import socket\n" + attempt(f"socket.create_connection(('127.0.0.1', {port}), timeout=5)")
-        assert inside(code) == "Address family not supported by protocol"
-        assert inside(code, Launch(argv=(), network=True)) == "WORKED"
-
-
-def test_network_interfaces_are_not_there(inside: Inside) -> None:
-    assert inside("print(*[line.split(':')[0].strip() for line in list(open('/proc/net/dev'))[2:]])") == "lo"
-
-
-def test_sockets_of_the_host_are_unreachable(inside: Inside) -> None:
-    with closing(socket.socket(socket.AF_UNIX)) as server:
-        server.bind("\0gymcp-test-abstract")
-        server.listen()
-        code = attempt("socket.socket(socket.AF_UNIX).connect('\\0gymcp-test-abstract')")
-        assert inside(f"import socket\n{code}") == "Connection refused"
 
 
 def test_root_is_read_only(inside: Inside) -> None:
@@ -167,21 +145,6 @@ def test_capabilities_are_dropped(inside: Inside) -> None:
     ]
 
 
-def test_nested_user_namespace_is_refused(inside: Inside) -> None:
-    out = inside(
-        "import ctypes, os\n"
-        "libc = ctypes.CDLL(None, use_errno=True)\n"
-        "print(libc.unshare(0x10000000), os.strerror(ctypes.get_errno()))\n"
-        "print(open('/proc/sys/user/max_user_namespaces').read())"
-    )
-    assert out.split("\n")[0] == "-1 Operation not permitted"
-
-
-def test_other_processes_are_invisible(inside: Inside) -> None:
-    out = inside("import os; print(*sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))")
-    assert out == "1 2"
-
-
 def test_process_one_shows_nothing_of_the_host(inside: Inside) -> None:
     """bwrap's own process 1 would: its executable is the host's file, on a writable mount."""
     out = inside("import os; print(os.readlink('/proc/1/exe'), os.listdir('/proc/1/cwd'), os.listdir('/proc/1/fd'))")
@@ -191,30 +154,8 @@ def test_process_one_shows_nothing_of_the_host(inside: Inside) -> None:
     assert inside(code).split("\n") == ["Read-only file system"] * 3
 
 
-def test_only_the_three_standard_files_are_open(inside: Inside) -> None:
-    out = inside(
-        "import os\n"
-        "fds = os.open('/proc/self/fd', os.O_RDONLY)\n"
-        "print(*sorted(int(n) for n in os.listdir(fds) if os.path.exists(f'/proc/self/fd/{n}') and int(n) != fds))"
-    )
-    assert out == "0 1 2"
-
-
 def test_hostname_and_machine_id_are_generic(inside: Inside) -> None:
     assert inside("import os; print(os.uname().nodename, open('/etc/machine-id').read())") == f"sandbox {'0' * 32}"
-
-
-def test_kernel_settings_cannot_be_written(inside: Inside) -> None:
-    """As root's own id on the host, a server with a writable /proc could name the program that handles core dumps."""
-    out = inside(
-        "import os\n"
-        "for folder, _, files in os.walk('/proc'):\n"
-        "    for name in files:\n"
-        "        path = os.path.join(folder, name)\n"
-        "        if '/fd' not in path and os.path.isfile(path) and os.access(path, os.W_OK): print(path)\n"
-    )
-    assert out == ""
-    assert inside(attempt("open('/proc/sys/kernel/core_pattern', 'w')")) == "Read-only file system"
 
 
 def test_devices_work_and_their_modes_cannot_be_changed(inside: Inside) -> None:
@@ -241,14 +182,6 @@ def test_set_id_files_cannot_be_made(inside: Inside, tmp_path: Path) -> None:
         *("WORKED", refused, refused, "WORKED", refused, refused)
     ]
     assert [path.stat().st_mode & 0o7777 for path in tmp_path.iterdir()] == [0o755]
-
-
-def test_terminal_injection_is_refused(inside: Inside) -> None:
-    out = inside(
-        "import fcntl, os, termios\n"
-        + attempt("fcntl.ioctl(os.openpty()[1], termios.TIOCSTI, b'x')", "os.open('/dev/tty', os.O_RDWR)")
-    )
-    assert out == "Operation not permitted\nNo such device or address"
 
 
 def test_workspace_is_where_it_starts_and_is_the_hosts_folder(inside: Inside, tmp_path: Path) -> None:

@@ -119,26 +119,6 @@ def test_numbers_are_libseccomps(machine: str) -> None:
             assert resolve(ctypes.c_uint32(MACHINES[machine]), name.encode()) == number, name
 
 
-CALL_ALL = """
-import ctypes, os
-libc = ctypes.CDLL(None, use_errno=True)
-for name, number in NUMBERS.items():
-    ctypes.set_errno(0)
-    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 6)
-    if (result, ctypes.get_errno()) != (-1, 1): print(name, result, ctypes.get_errno())
-print("end")
-"""
-
-
-def test_dangerous_system_calls_are_refused_by_the_kernel(inside: Callable[..., str]) -> None:
-    """mount, ptrace, keyctl, bpf, unshare, setns, io_uring, process_vm_*, and the rest of the list."""
-    numbers = DENIED[platform.machine()]
-    assert {"mount", "ptrace", "keyctl", "bpf", "unshare", "setns", "io_uring_setup", "process_vm_readv"} <= set(
-        numbers
-    )
-    assert inside(f"NUMBERS = {numbers!r}\n{CALL_ALL}") == "end"
-
-
 CALL_OTHER_WAYS = """
 import ctypes, mmap
 code = bytes.fromhex(CODE)

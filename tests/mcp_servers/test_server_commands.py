@@ -60,7 +60,7 @@ def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
     ("line", "said"),
     [
         ("", "an empty command"),
-        ("docker run -i some/server", "command 'docker' is not one that can be locked; have 'npx -y"),
+        ("podman run -i some/server", "command 'podman' is not one that can be locked; have 'npx -y"),
         ("npx -y", "npx of no package"),
         ("npx --node-options=x pkg", "npx option '--node-options=x' is not understood"),
         ("npx -y git+ssh://git@example.invalid/x", "is not PACKAGE@VERSION"),
@@ -120,8 +120,7 @@ def test_every_unset_reference_is_told_at_once(tmp_path: Path, monkeypatch: pyte
     ("servers", "said"),
     [
         ({}, "has no servers"),
-        ({"a": {"url": "https://example.invalid/mcp"}}, "server 'a': is reached at a url"),
-        ({"a": {}}, "server 'a': has no command"),
+        ({"a": {}}, "server 'a': has no command and no url"),
         ({"a": {"command": "npx", "args": "x"}}, "server 'a': args must be a list of texts"),
         ({"a": {"command": "npx", "args": ["x"], "env": {"A": 1}}}, "server 'a': env must map names to texts"),
         ({"a": {"command": "node", "args": ["server.js"]}}, "server 'a': command 'node' is not one that can be locked"),

@@ -1,8 +1,8 @@
 """The ``docker`` sandbox: servers from images, in containers of which each serves exactly one episode.
 
-A server is user 65534 without capabilities or a way to them, on a read-only root, without network, under Docker's own
-system-call filter. Limits are held by the kernel; those that it does not know (CPU time of the tree, growth of a
-workspace) by the watchdog.
+A server is user 65534 without capabilities or a way to them, on a read-only root, without network, under the same
+system-call filter as with bubblewrap. Limits are held by the kernel; those that it does not know (CPU time of the tree,
+growth of a workspace) by the watchdog.
 """
 
 from __future__ import annotations

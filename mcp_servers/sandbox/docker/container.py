@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import socket
 import stat
 import uuid
@@ -21,6 +23,7 @@ from gymcp.mcp_servers.docker_engine import (
     request,
 )
 from gymcp.mcp_servers.leftovers import owner, pid_namespace
+from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, find_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing
@@ -91,7 +94,7 @@ def description(launch: Launch, *, init: bool) -> dict[str, Any]:
             "NetworkMode": "bridge" if launch.network else "none",
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
-            "SecurityOpt": ["no-new-privileges"],
+            "SecurityOpt": ["no-new-privileges", *_filter()],
             "IpcMode": "private",
             "CgroupnsMode": "private",
             "Init": init,
@@ -116,6 +119,13 @@ def _ulimits(limits: Limits) -> list[dict[str, Any]]:
         "cpu": int(limits.cpu_s) + _CPU_SLACK_S,
     }
     return [{"Name": name, "Soft": value, "Hard": value} for name, value in values.items()]
+
+
+@functools.cache
+def _filter() -> list[str]:
+    """Ours; on a machine that it is not written for the engine's own, which `Docker.check` has seen."""
+    machine = platform.machine()
+    return [f"seccomp={seccomp.engine_profile(machine)}"] if machine in seccomp.DENIED else []
 
 
 def _user(launch: Launch) -> str:

@@ -11,13 +11,15 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import EngineError, engine_info, request, stream
+from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.mcp_servers.sandbox.spec import Image
+from gymcp.owners import unfinished
 from gymcp.paths import gymcp_home
 
 SUITE = "bookworm"
@@ -47,7 +49,17 @@ def image_name(image: Image) -> str:
 
 @functools.cache  # a run keeps the image that it began with, whatever is edited meanwhile
 def _built_name(dockerfile: Path) -> str:
-    return f"gymcp-image:{hashlib.sha256(_context(dockerfile)).hexdigest()[:12]}"
+    return name_of_build(context_digest(dockerfile))
+
+
+def context_digest(dockerfile: Path) -> str:
+    """sha256 of all that the engine is sent to build it. Raises ConfigError where it is not there."""
+    return hashlib.sha256(_context(dockerfile)).hexdigest()
+
+
+def name_of_build(context: str) -> str:
+    """Of the image that is built from a context with this digest."""
+    return f"gymcp-image:{context[:12]}"
 
 
 def require(image: Image) -> None:
@@ -69,14 +81,29 @@ def missing(image: Image) -> str:
 
 def exists(name: str) -> bool:
     """Raises SandboxUnavailable where no engine can be reached."""
+    return inspect(name) is not None
+
+
+def inspect(name: str) -> dict[str, Any] | None:
+    """The engine's account of an image; None where it has none of that name or id.
+
+    Raises SandboxUnavailable where no engine can be reached.
+    """
     engine_info()
     try:
-        request("GET", f"/images/{name}/json")
+        found: dict[str, Any] = request("GET", f"/images/{name}/json")
     except EngineError as error:
         if error.status == 404:
-            return False
+            return None
         raise
-    return True
+    return found
+
+
+def pull(reference: str) -> None:
+    """Fetches an image from its registry. Raises EngineError where that cannot be reached or does not have it."""
+    engine_info()
+    for _ in stream("/images/create", query={"fromImage": reference}, archive=()):
+        pass
 
 
 def build_dockerfile(dockerfile: Path, say: Say) -> str:
@@ -119,10 +146,7 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         raise SandboxUnavailable(
             f"sandbox build: debootstrap needs root: sudo GYMCP_HOME={gymcp_home()} gymcp sandbox build"
         )
-    parent = gymcp_home() / "images"
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".base-", dir=parent))
-    try:
+    with unfinished(gymcp_home() / "images" / "base") as folder:
         _debootstrap(folder, mirror or _host_mirror(), say)
         _strip(folder)
         say("importing the image")
@@ -132,8 +156,6 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         for _ in stream("/images/create", query=changes, archive=_tar(folder)):
             pass
         request("POST", f"/images/{name}/tag", query={"repo": BASE, "tag": "latest"})  # for FROM gymcp-base
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return name
 
 
@@ -148,7 +170,12 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
     ]
     said: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
+        command,
+        env=owned_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -112,6 +112,8 @@ class ContainerProcess:
     stdout: asyncio.StreamReader
     spare_processes = 1
     """The engine's own first process."""
+    inside_pid = None
+    """Not needed: the engine counts the memory that files cost."""
 
     def __init__(self, pool: Pool, launch: Launch, container: Container, state: State) -> None:
         self.launch = launch

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, servers, suites, train
+from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, serve, servers, suites, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -27,6 +27,7 @@ app.command("report")(report.command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.add_typer(sandbox.app, name="sandbox")
+app.command("serve")(serve.command)
 app.command("doctor")(doctor.command)
 app.command("clean")(clean.command)
 

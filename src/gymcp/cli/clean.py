@@ -1,24 +1,71 @@
-"""``gymcp clean``: remove what dead runs left on the machine."""
+"""``gymcp clean``: remove what dead runs left on the machine, and servers that nobody needs any more."""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gymcp.cli.output import console
+from gymcp.envs import catalog
+from gymcp.mcp_servers.installs.unused import known_locks, remove_server, unused_servers
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.lockfile import DEFAULT
 
 
 def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
+    servers: Annotated[
+        bool, typer.Option("--servers", help="Installed servers, too, that no lock names any more.")
+    ] = False,
+    lock: Annotated[
+        list[Path] | None, typer.Option("--lock", help="With --servers: one more lock to keep the servers of.")
+    ] = None,
 ) -> None:
-    """Remove processes, folders and control groups of gymcp processes that no longer live; others are left alone."""
+    """Remove what dead gymcp processes left: processes, containers, folders, control groups, unfinished downloads.
+
+    What belongs to a living process is left alone.
+    """
     found = find_leftovers()
     for item in found:
-        console.print(f"{item.kind} {item.name} (of process {item.owner})", highlight=False, markup=False)
+        _say(f"{item.kind} {item.name} (of process {item.owner})")
     if not found:
-        console.print("nothing to clean")
+        _say("nothing to clean")
     elif not dry_run:
         remove_leftovers(found)
-        console.print(f"removed {len(found)}")
+        _say(f"removed {len(found)}")
+    if servers:
+        _clean_servers(lock or [], dry_run)
+
+
+def reap_before_a_run() -> None:
+    """What earlier runs left is removed; says so in one line on standard error where there was something."""
+    found = find_leftovers()
+    remove_leftovers(found)
+    if found:
+        kinds = Counter(item.kind for item in found)
+        listed = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
+        print(f"gymcp: removed what dead runs had left ({listed})", file=sys.stderr)
+
+
+def _clean_servers(more: list[Path], dry_run: bool) -> None:
+    own = Path(catalog.__path__[0]) / DEFAULT
+    locks = known_locks([own, DEFAULT, *more])
+    found = unused_servers(locks)
+    removed = 0.0
+    for server in found:
+        what = f"server {server.folder} ({server.megabytes:.0f} MB)"
+        if not server.is_free or not (dry_run or remove_server(server.folder)):
+            _say(f"{what}: is in use, and left alone")
+        else:
+            _say(what)
+            removed += server.megabytes
+    ended = "could be removed" if dry_run else "removed"
+    _say(f"servers that none of {len(locks)} locks names: {len(found)}; {removed:.0f} MB {ended}")
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

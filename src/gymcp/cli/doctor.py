@@ -1,25 +1,40 @@
-"""``gymcp doctor``: what works on this machine, and what to install for the rest."""
+"""``gymcp doctor``: what works on this machine, and the command that mends what does not."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from uv import find_uv_bin
 
 from gymcp import __version__
 from gymcp.cli.output import console, print_json
 from gymcp.errors import EnvInfraError, UsageError
+from gymcp.mcp_servers.docker_engine import socket_path
+from gymcp.mcp_servers.installs.node import NODE
 from gymcp.mcp_servers.leftovers import find_leftovers
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.bubblewrap import opening
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
+from gymcp.mcp_servers.worlds.overlay import why_no_overlay
 from gymcp.mcp_servers.worlds.workspace import describe_workspaces
 from gymcp.paths import gymcp_home
+
+OLDEST_NODE = 18
+"""The MCP library for node needs it."""
+_INSTALL = "apt-get install {0} (Debian, Ubuntu), dnf install {1} (Fedora)"
+_BWRAP = _INSTALL.format("bubblewrap", "bubblewrap")
+_NODE = _INSTALL.format("nodejs npm", "nodejs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,54 +42,140 @@ class Finding:
     what: str
     works: bool
     detail: str
+    fix: str = ""
+    """What to type; empty: nothing is to be done."""
+    optional: bool = False
+    """Where it does not work, only some servers or sandboxes are lost: that is no failure."""
 
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Say what works on this machine, and what to install for the rest. Exit code 1 where something is missing."""
+    """Say what works on this machine, and what to type for the rest. Exit code 1 where something needed is missing."""
     findings = [
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
-        _look("bubblewrap", _bubblewrap),
-        Finding(what="docker", works=True, detail=_docker()),
+        namespaces(),
+        bubblewrap(),
+        docker(),
         _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
         _look("limits", _limits),
-        _look("workspaces", describe_workspaces),
+        workspaces(),
+        node(),
+        uv(),
         _look("cache", _cache),
-        _look("leftovers", lambda: f"{len(find_leftovers())} of dead runs (remove with: gymcp clean)"),
+        leftovers(),
     ]
     if as_json:
-        print_json({"findings": [{"what": f.what, "works": f.works, "detail": f.detail} for f in findings]})
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            console.print("[green]ok[/]  " if finding.works else "[red]no[/]  ", end="")
-            console.print(f"{finding.what:<12}{finding.detail}", markup=False, highlight=False, soft_wrap=True)
-    if not all(finding.works for finding in findings):
+            mark = "[green]ok[/]" if finding.works else "[yellow]--[/]" if finding.optional else "[red]no[/]"
+            console.print(f"{mark}  {finding.what:<12}", end="")
+            console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
+            if finding.fix:
+                console.print(f"{'':<16}fix: {finding.fix}", markup=False, highlight=False, soft_wrap=True)
+    if not all(finding.works or finding.optional for finding in findings):
         sys.exit(1)
 
 
-def _look(what: str, how: Callable[[], str]) -> Finding:
+def _look(what: str, how: Callable[[], str], fix: str = "") -> Finding:
     try:
         return Finding(what=what, works=True, detail=how())
-    except (UsageError, OSError) as error:
-        return Finding(what=what, works=False, detail=str(error))
+    except (UsageError, OSError, subprocess.SubprocessError) as error:
+        return Finding(what=what, works=False, detail=str(error), fix=fix)
 
 
-def _bubblewrap() -> str:
-    get_sandbox("bwrap").check()
-    return "a sandbox was started"
+def namespaces(settings: Path = Path("/proc/sys")) -> Finding:
+    """Whether the kernel lets users make namespaces, which bubblewrap lives on."""
+    fix = opening(settings)
+    if fix is None:
+        return Finding(what="namespaces", works=True, detail="user namespaces are on")
+    detail = "user namespaces are off; without them only --sandbox docker and none work"
+    return Finding(what="namespaces", works=False, detail=detail, fix=f"sudo {fix}", optional=os.getuid() == 0)
 
 
-def _docker() -> str:
+def bubblewrap() -> Finding:
+    """Missing, older than its size limits, or refused by the kernel."""
+
+    def tried() -> str:
+        get_sandbox("bwrap").check()
+        return "a sandbox was started"
+
+    named = opening()
+    return _look("bubblewrap", tried, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}")
+
+
+def docker() -> Finding:
     """Never a failure: bubblewrap is enough for every server that is not an image."""
     try:
         get_sandbox("docker").check()
         ready = exists(base_image())
     except (UsageError, EnvInfraError) as error:
-        return f"optional, not usable here: {error}"
+        return Finding(
+            what="docker",
+            works=False,
+            detail=f"optional, not usable here: {error}",
+            fix=docker_fix(str(error)),
+            optional=True,
+        )
     if not ready:
-        return "optional: an engine answers; before --sandbox docker, make its base image with: gymcp sandbox build"
-    return f"an engine answers, and has {base_image()}"
+        detail = "optional: an engine answers, and lacks the base image of --sandbox docker"
+        return Finding(what="docker", works=False, detail=detail, fix="gymcp sandbox build", optional=True)
+    return Finding(what="docker", works=True, detail=f"an engine answers, and has {base_image()}")
+
+
+def docker_fix(said: str) -> str:
+    """What to type, by what was said of the engine."""
+    if "DOCKER_HOST=" in said:
+        return "unset DOCKER_HOST"
+    if "Permission denied" in said:
+        return "sudo usermod --append --groups docker $USER, then log in again"
+    if socket_path().exists() or shutil.which("dockerd") is not None:
+        return "sudo systemctl start docker, or: sudo dockerd &"
+    return _INSTALL.format("docker.io", "moby-engine")
+
+
+def workspaces() -> Finding:
+    """Overlays or copies: both work, one is faster."""
+    reason = why_no_overlay()
+    fix = _INSTALL.format("util-linux bubblewrap", "util-linux bubblewrap") if "is not installed" in reason else ""
+    return Finding(what="workspaces", works=True, detail=describe_workspaces(), fix=fix)
+
+
+def node(program: Path = NODE) -> Finding:
+    """Servers from npm need it; no other does."""
+
+    def missing(detail: str) -> Finding:
+        return Finding(what="node", works=False, detail=f"servers from npm: {detail}", fix=_NODE, optional=True)
+
+    if not program.exists():
+        return missing(f"no {program}, which alone is seen in a sandbox")
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return missing(f"{program} cannot be run: {error}")
+    match = re.match(r"v(\d+)\.", said)
+    if match is None or int(match[1]) < OLDEST_NODE:
+        return missing(f"{program} is {said.strip() or 'of no version'}, too old: they need {OLDEST_NODE}")
+    if shutil.which("npm") is None:
+        return missing(f"{program} is {said.strip()}, but npm, which installs them, is not in PATH")
+    return Finding(what="node", works=True, detail=f"{program} is {said.strip()}, and npm is there")
+
+
+def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
+    """Servers from a Python package index are installed by it."""
+    try:
+        path = find()
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = f"servers from a package index: uv is not there: {error}"
+        return Finding(what="uv", works=False, detail=detail, fix=f"{sys.executable} -m pip install uv", optional=True)
+    return Finding(what="uv", works=True, detail=said.strip())
+
+
+def leftovers() -> Finding:
+    count = len(find_leftovers())
+    return Finding(what="leftovers", works=True, detail=f"{count} of dead runs", fix="gymcp clean" if count else "")
 
 
 def _limits() -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
+from dataclasses import replace
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ from gymcp.agents.runs import AGENTS, REACT, Ended, Plan, run_plan, select_tasks
 from gymcp.agents.scheduler import Schedule
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.agents.tool_formats import FORMATS
+from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.policy import opened, plan_policy
 from gymcp.cli.progress import Progress
@@ -26,7 +28,7 @@ from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.remote import check_remotes, in_mode
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
 from gymcp.store import TrajectoryStore, create_run
@@ -50,6 +52,9 @@ def command(
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/ENV-AGENT-TIME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
+    cassette: Annotated[
+        str | None, typer.Option(help="record: call servers by URL and note their answers; replay: never call one.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
         str | None, typer.Option(help=f"The model of agent react: {FORMS}.", rich_help_panel=REACT_PANEL)
@@ -143,9 +148,11 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = load_env(load_spec(env))
-    check_images(wall, [server.image for server in loaded.servers])
+    loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
+    check_remotes(loaded.servers, wall)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
-    remove_leftovers(find_leftovers())
+    reap_before_a_run()
     config = plan.config(loaded, source_of(env))
     schedule = Schedule(concurrency=concurrency, max_cost=max_cost)
     with contextlib.ExitStack() as stack:

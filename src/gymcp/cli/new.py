@@ -6,7 +6,7 @@ import asyncio
 import random
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +15,11 @@ import typer
 from gymcp.agents.sampling import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
+from gymcp.cli.servers import Build, Image, Wall, pairs, wall_for, wanted_server
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import open_session
 from gymcp.types import Json, Tool, ToolCall
 
@@ -30,10 +30,10 @@ SHOWN_LINES = 4
 """Of a tool's description, in the comments."""
 
 _FILE = '''\
-"""{name}: tasks over the MCP server '{server}' ({package} {version}).
+"""{name}: tasks over the MCP server '{server}' ({package}{version}).
 
-Try: gymcp check {file}
-     gymcp eval {file} --agent oracle
+Try: {first}
+     {second}
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ from gymcp.mcp_servers.locked import locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("{lock}")
-
+{cassette}
 # The tools, as they were when this file was written; `gymcp servers check` says when that changes.
 #
 {tools}
@@ -69,7 +69,7 @@ TASKS = (
 ENV = EnvSpec(
     name="{name}",
     description={description},
-    servers=lambda: (locked_server("{server}", lock=LOCK),),
+    servers=lambda: (locked_server("{server}", lock=LOCK{play}),),
     suite=Suite(name="{name}", version="1", tasks=TASKS),
     grade=calls_made(must_succeed={must_succeed}),
 )
@@ -82,14 +82,21 @@ class Found:
 
     tools: tuple[Tool, ...]
     call: ToolCall
-    succeeded: bool
+    succeeded: bool | None = None
+    """None: it was not made."""
 
 
 def command(
     name: Annotated[str, typer.Argument(help="Of the environment; the file is NAME.py.")],
-    server: Annotated[str, typer.Option(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")],
+    server: Annotated[
+        str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
+    ] = None,
+    image: Image = None,
+    build: Build = None,
+    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
-    sandbox: Annotated[str, typer.Option(help="bwrap, or none for servers you trust.")] = "bwrap",
+    sandbox: Wall = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
     path = folder / f"{checked_name(name)}.py"
@@ -97,9 +104,13 @@ def command(
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
-    wall = get_sandbox(sandbox)
-    wall.check()
-    entry = lock_server(parse_command(server), wall)
+    if (server is None) == (image is None):
+        raise ConfigError("new: give either --server LINE or --image IMAGE")
+    headers = pairs("--header", header or [])
+    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, http=http, headers=headers)
+    wanted = replace(wanted, build=tuple(build or ()))
+    wall = wall_for(wanted.runtime, sandbox)
+    entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))
     with editing(folder / DEFAULT) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
@@ -110,12 +121,15 @@ def command(
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())
     console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
-    console.print(f"next: gymcp check {path}", style="dim", highlight=False)
+    console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
 
 
 async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
     """The tools, and the first call with random valid arguments that succeeds: tools that change nothing come first."""
     async with open_session(spec_of(entry), wall, initial_state=None, seed=0) as session:
+        if entry.runtime == "remote":  # what a call does elsewhere, nobody can undo
+            first, arguments = next(_attempts(list(session.tools)))
+            return Found(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
         tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
         for tool, arguments in _attempts(tools):
             call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
@@ -138,21 +152,41 @@ def _attempts(tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Json]]]:
             yield tool, sample_instance(schema, rng, ["UTC", "12:00", "example"])
 
 
+def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
+    """What to type next."""
+    if entry.runtime == "remote":
+        return f"gymcp eval {file} --agent oracle --cassette record", f"gymcp check {file}"
+    option = " --sandbox docker" if entry.runtime == "image" else ""
+    return f"gymcp check {file}{option}", f"gymcp eval {file} --agent oracle{option}"
+
+
+_SEEN = {
+    True: "works",
+    False: "the schema allows (the server answers it with an error)",
+    None: "the schema allows (it was not tried: what it does elsewhere, nobody could undo)",
+}
+
+
 def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
+    remote = entry.runtime == "remote"
+    first, second = _commands(entry, path.name)
     return _FILE.format(
         name=name,
-        file=path.name,
+        first=first,
+        second=second,
+        cassette=f'CASSETTE = Path(__file__).with_name("{path.stem}.cassette.jsonl")\n' if remote else "",
+        play=", cassette=CASSETTE" if remote else "",
         server=entry.name,
         package=entry.package,
-        version=entry.version,
+        version=f" {entry.version}" if entry.version else "",
         lock=DEFAULT,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
-        found="works" if found.succeeded else "the schema allows (the server answers it with an error)",
+        found=_SEEN[found.succeeded],
         call_name=_quoted(found.call.name),
         arguments=repr(found.call.arguments),
         prompt=_quoted(f"Call {found.call.name} with {found.call.arguments}."),
         description=_quoted(f"Tasks over {entry.package}."),
-        must_succeed=found.succeeded,
+        must_succeed=bool(found.succeeded),
     )
 
 

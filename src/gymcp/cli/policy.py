@@ -38,7 +38,7 @@ class PolicyPlan:
     def config(self) -> dict[str, Json]:
         """What `run.json` records: what scores depend on, and no key."""
         return {
-            "policy": f"{self.spec.kind}:{self.spec.url}#{self.spec.model}",
+            "policy": self.spec.text,
             "sampling": asdict(self.settings.sampling),
             "budget": asdict(self.settings.budget),
             "overflow": self.settings.overflow,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +14,10 @@ from rich.table import Table
 
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.installs.commands import parse_command, read_config
-from gymcp.mcp_servers.installs.install import ensure_installed, folder_of
-from gymcp.mcp_servers.locked import check_server, lock_server
-from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, editing, locked, read_lock
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.installs.install import ensure_present, is_present
+from gymcp.mcp_servers.locked import check_server, how_it_starts, lock_server, wanted_again
+from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tool_hashes import differences
 
@@ -21,48 +25,68 @@ app = typer.Typer(no_args_is_help=True, help="Lock, install and check third-part
 
 Lock = Annotated[Path, typer.Option("--lock", help="The lock file.")]
 Names = Annotated[list[str] | None, typer.Argument(help="Some of the lock's servers; none: all.")]
-Wall = Annotated[str, typer.Option("--sandbox", help="bwrap, or none for servers you trust.")]
+Wall = Annotated[
+    str | None,
+    typer.Option("--sandbox", help="Default: bwrap, and docker for images. none: for servers you trust."),
+]
+Image = Annotated[
+    str | None, typer.Option("--image", help="A name that the engine or a registry has, or the path of a Dockerfile.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Build = Annotated[
+    list[str] | None,
+    typer.Option("--build", help="A package that may be built, in a sandbox, where it must be; repeatable."),
+]
 
 
 @app.command("add", no_args_is_help=True)
 def add(
     command: Annotated[
-        list[str] | None, typer.Argument(help="'npx -y PACKAGE@VERSION ARGS' or 'uvx PACKAGE==VERSION ARGS'.")
+        list[str] | None,
+        typer.Argument(
+            help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; with --image its ARGS."
+        ),
     ] = None,
+    image: Image = None,
     name: Annotated[str | None, typer.Option(help="What to call it; default: from the package.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
+    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
+    build: Build = None,
+    runs_code: Annotated[
+        bool, typer.Option("--runs-code", help="It executes what a model wrote: never fork it.")
+    ] = False,
     lock: Lock = DEFAULT,
-    sandbox: Wall = "bwrap",
+    sandbox: Wall = None,
 ) -> None:
     """Lock servers: resolve the packages, install them apart, start each once in the sandbox and note its tools."""
-    if (config is None) == (not command):
-        raise ConfigError("servers add: give either a command or --config FILE")
+    if (config is None) == (not command and image is None):
+        raise ConfigError("servers add: give either a command, --image IMAGE, or --config FILE")
+    if config is not None and (http or header):
+        raise ConfigError("servers add: with --config, a port is a url beside the command, and headers are in the file")
     if config is not None:
         found = read_config(config, only or ())
     else:
-        words = command or []
-        found = [parse_command(words[0] if len(words) == 1 else words, name=name, env=_pairs(env or []))]
-    wall = _checked(sandbox)
+        values, headers = pairs("--env", env or []), pairs("--header", header or [])
+        found = [wanted_server(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
     for wanted in found:
-        server = lock_server(wanted, wall)
+        wall = wall_for(wanted.runtime, sandbox)
+        server = lock_server(replace(wanted, build=tuple(build or ())), wall, runs_code=runs_code)
         with editing(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("lock")
-def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap") -> None:
+def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> None:
     """Lock the same versions again: the newest closure, and the tools as they are now. Says what has changed."""
-    wall = _checked(sandbox)
     every = read_lock(lock, consistent=False)
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        parsed = parse_command(old.command, name=old.name, env=old.env)
-        server = lock_server(parsed, wall)
+        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox), runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
         with editing(lock) as servers:
@@ -74,10 +98,10 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap") -
 def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
     """Install what the lock names, so that later runs need no network."""
     for server in _chosen(lock, names):
-        there = folder_of(server).is_dir()
-        folder = ensure_installed(server)
+        there = is_present(server)
+        place = ensure_present(server)
         console.print(
-            f"{server.name}: {'already in' if there else 'installed in'} {folder}", highlight=False, soft_wrap=True
+            f"{server.name}: {'already in' if there else 'installed in'} {place}", highlight=False, soft_wrap=True
         )
 
 
@@ -89,33 +113,32 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
         print_json({"lock": str(lock), "servers": [_row(server) for server in servers.values()]})
         return
     table = Table(header_style="bold")
-    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "installed"):
+    for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "start", "installed"):
         table.add_column(heading)
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
-        installed = "yes" if row["installed"] else "on first use"
-        table.add_row(
-            server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)), installed
-        )
+        installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
+        cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
+        table.add_row(*cells, how_it_starts(server), installed)
     console.print(table)
 
 
 @app.command("check")
-def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = "bwrap", as_json: AsJson = False) -> None:
+def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None, as_json: AsJson = False) -> None:
     """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
 
     Exit code 1 where something differs or a server does not start.
     """
-    wall = _checked(sandbox)
     rows = []
     for server in _chosen(lock, names):
         try:
-            tools = check_server(server, wall)
+            tools = check_server(server, wall_for(server.runtime, sandbox))
         except GymcpError as error:
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
-            detail = f"{server.package} {server.version}: files, version and {len(tools)} tools are as locked"
+            what = f"{server.version}: files, version and" if server.version else "elsewhere:"
+            detail = f"{server.package} {what} {len(tools)} tools are as locked"
             rows.append({"server": server.name, "passed": True, "detail": detail})
         if not as_json:
             _say_checked(server.name, bool(rows[-1]["passed"]), str(rows[-1]["detail"]))
@@ -129,15 +152,40 @@ def _chosen(lock: Path, names: list[str] | None) -> list[LockedServer]:
     return [locked(lock, name) for name in names] if names else list(read_lock(lock).values())
 
 
-def _checked(sandbox: str) -> Sandbox:
-    wall = get_sandbox(sandbox)
+def wanted_server(
+    command: list[str],
+    image: str | None,
+    lock: Path,
+    *,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
+    http: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> Wanted:
+    """From a command line, or an image with arguments; the path of a Dockerfile is kept as it is from the lock."""
+    words: str | list[str] = command[0] if len(command) == 1 and image is None else command
+    if image is not None:
+        if image.startswith((".", "/")) or Path(image).is_file():
+            image = os.path.relpath(image, lock.absolute().parent)
+            image = image if image.startswith(".") else f"./{image}"
+        words = ["docker", "run", "-i", "--rm", image, *command]
+    return parse_command(words, name=name, env=env, http=http, headers=headers, base=lock.absolute().parent)
+
+
+@functools.cache
+def wall_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
+    """Where servers of that kind run, ready to use. Raises ConfigError for images in any other sandbox than docker."""
+    if runtime == "image" and sandbox not in (None, "docker"):
+        raise ConfigError(f"--sandbox {sandbox}: servers from images need --sandbox docker")
+    wall = get_sandbox(sandbox or ("docker" if runtime == "image" else "bwrap"))
     wall.check()
     return wall
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def pairs(option: str, texts: list[str]) -> dict[str, str]:
+    """From NAME=VALUE. Raises ConfigError."""
     if wrong := [text for text in texts if "=" not in text]:
-        raise ConfigError(f"--env {wrong[0]}: expected NAME=VALUE")
+        raise ConfigError(f"{option} {wrong[0]}: expected NAME=VALUE")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
@@ -149,14 +197,16 @@ def _row(server: LockedServer) -> dict[str, object]:
         "runtime": server.runtime,
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
-        "installed": folder_of(server).is_dir(),
+        "installed": is_present(server),
+        "start": how_it_starts(server),
     }
 
 
 def _say_locked(server: LockedServer) -> None:
-    counts = f"{len(server.packages)} packages, {len(server.tools)} tools: {', '.join(server.tools)}"
+    noun = "image" if server.runtime == "image" else "packages"
+    counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,

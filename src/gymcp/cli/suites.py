@@ -11,6 +11,7 @@ from rich.table import Table
 from gymcp.cli.output import console, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import load_env
+from gymcp.mcp_servers.sandbox import get_sandbox
 
 app = typer.Typer(invoke_without_command=True, help="List the environments, or install what they need.")
 
@@ -40,9 +41,19 @@ def list_all(
 
 
 @app.command("install")
-def install(name: Annotated[str, typer.Argument(help="A catalog name.")]) -> None:
+def install(
+    name: Annotated[str, typer.Argument(help="A catalog name.")],
+    sandbox: Annotated[
+        str | None, typer.Option(help="Where code of the suite runs, if any must; default: bwrap. none: unconfined.")
+    ] = None,
+) -> None:
     """Fetch and check what a suite needs, so that later runs need no network."""
-    env = load_env(catalog.load_spec(name))
+    spec = catalog.load_spec(name)
+    if sandbox is not None and spec.prepare is not None:
+        wall = get_sandbox(sandbox)
+        wall.check()
+        spec.prepare(wall)
+    env = load_env(spec)
     console.print(f"{name}: {len(env.suite.tasks)} tasks, version {env.suite.version}, from {env.suite.source}")
     for tag, count in Counter(task.tags[0] for task in env.suite.tasks if task.tags).items():
         console.print(f"  {tag}: {count}")

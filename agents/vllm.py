@@ -1,0 +1,259 @@
+"""vLLM as a policy: token ids in, token ids out, over HTTP, with new weights and adapters while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.types import Json, Sampled, Sampling
+
+GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+_BUSY = (408, 409, 425, 429)
+"""Answers that another attempt may mend, beside those from 500 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    timeout_s: float = 600.0
+    """For one request: a sample takes as long as it has tokens, and may wait for others."""
+    attempts: int = 8
+    """How often a request is tried where the server is busy, broken or away."""
+    backoff_s: float = 0.25
+    """Before the second attempt; doubled for each further one up to 8 s, with jitter."""
+    allow_restricted: bool = False
+    """Whether top-p and top-k may be used, although vLLM's logprobs are then of what they leave, not, as `Sampled` has
+    it, of the distribution before: fit for evaluating, not for training."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one request has brought: all of a sample, or as much as an update of the weights has let it."""
+
+    ids: list[int]
+    logprobs: list[float]
+    versions: list[tuple[str, int, int]]
+    finish: str
+
+
+class VllmPolicy:
+    """A `Policy`. Made by `open_vllm`."""
+
+    def __init__(self, client: httpx.AsyncClient, model: str, max_context: int, settings: VllmSettings) -> None:
+        self.model = model
+        self.max_context = max_context
+        self.version = "0"
+        """Of the weights, as far as this policy has set it; what the server says of a token goes before it."""
+        self.spans = True
+        """Whether the server tells the weight version of each token; False: it only speaks `/v1/completions`."""
+        self._client = client
+        self._settings = settings
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+        """Raises PolicyInfraError where the server fails for good.
+
+        A request that an update of the weights has cut short goes on with the tokens it has, so that every token's
+        logprob is what a plain forward pass of its own version gives.
+        """
+        if (sampling.top_p < 1.0 or sampling.top_k) and not self._settings.allow_restricted:
+            raise ConfigError("vllm: top_p and top_k change the logprobs it reports; see VllmSettings.allow_restricted")
+        prompt = tuple(prompt_ids)
+        most = min(sampling.max_tokens, self.max_context - len(prompt))
+        ids: list[int] = []
+        logprobs: list[float] = []
+        versions: list[tuple[str, int, int]] = []
+        finish = "length"
+        while len(ids) < most:
+            seed = None if sampling.seed is None else (sampling.seed + 7919 * len(ids)) % 2**31
+            rest = replace(sampling, max_tokens=most - len(ids), seed=seed)
+            part = await (self._generate if self.spans else self._complete)([*prompt, *ids], rest)
+            versions += [(name, start + len(ids), end + len(ids)) for name, start, end in part.versions]
+            ids += part.ids
+            logprobs += part.logprobs
+            if part.finish != "abort":
+                finish = part.finish
+                break
+        return Sampled(
+            prompt_ids=prompt,
+            ids=tuple(ids),
+            logprobs=tuple(logprobs),
+            versions=_merged(versions),
+            finish="stop" if finish == "stop" else "length",
+        )
+
+    async def load_weights(self, folder: Path, version: str) -> None:
+        """The weights become those in `folder`, without a restart. Requests under way go on under the new ones.
+
+        Raises ConfigError for tied embeddings: vLLM reloads the input's and keeps the old ones at the output.
+        """
+        if _has_tied_embeddings(folder):
+            raise ConfigError(
+                f"vllm: {folder}: input and output embeddings are tied, and vLLM reloads only the input's; save the "
+                "model with tie_word_embeddings=False and an lm_head of its own, and serve that"
+            )
+        await self._post("/pause", params={"mode": "abort"})
+        try:
+            arguments = {"weights_path": _absolute(folder)}
+            await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
+            await self._post("/reset_prefix_cache")
+            if self.spans:
+                await self._post("/update_weight_version", {"new_version": version})
+            self.version = version
+        finally:
+            await self._post("/resume")
+
+    async def load_adapter(self, name: str, folder: Path) -> None:
+        """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
+        body = {"lora_name": name, "lora_path": _absolute(folder), "load_inplace": True}
+        await self._post("/v1/load_lora_adapter", body, json_answer=False)
+
+    async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
+        answer = await self._post(
+            GENERATE,
+            {"model": self.model, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
+        )
+        with _understood(GENERATE, answer):
+            choice = answer["choices"][0]
+            drawn = list(choice["token_ids"] or ())
+            content = (choice["logprobs"] or {}).get("content") or ()
+            logprobs = [float(entry["logprob"]) for entry in content]
+            spans = [(str(s["version"]), int(s["start"]), int(s["end"])) for s in choice.get("weight_versions") or ()]
+            return self._part(drawn, logprobs, spans, choice["finish_reason"])
+
+    async def _complete(self, ids: list[int], sampling: Sampling) -> _Part:
+        body = {"model": self.model, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(sampling)
+        answer = await self._post(COMPLETIONS, body)
+        with _understood(COMPLETIONS, answer):
+            choice = answer["choices"][0]
+            logprobs = [float(value) for value in (choice["logprobs"] or {}).get("token_logprobs") or ()]
+            return self._part(list(choice["token_ids"] or ()), logprobs, [], choice["finish_reason"])
+
+    def _part(self, ids: list[int], logprobs: list[float], spans: list[tuple[str, int, int]], finish: str) -> _Part:
+        if len(ids) != len(logprobs):
+            raise ValueError(f"{len(ids)} tokens, but {len(logprobs)} logprobs")
+        if not ids and finish != "abort":
+            raise ValueError("no tokens")
+        return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish)
+
+    async def _post(
+        self, path: str, body: Json = None, params: Mapping[str, str] | None = None, *, json_answer: bool = True
+    ) -> Json:
+        """The answer's JSON, or None where it is a sentence. Raises PolicyInfraError.
+
+        Tried again where the server is busy, broken or away.
+        """
+        why = ""
+        for attempt in range(self._settings.attempts):
+            if attempt:
+                pause = min(8.0, self._settings.backoff_s * 2 ** (attempt - 1))
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            try:
+                answer = await self._client.post(path, json=body, params=params)
+            except httpx.TransportError as error:
+                why = f"{type(error).__name__}: {error}"
+                continue
+            if answer.status_code < 400:
+                try:
+                    return answer.json() if json_answer and answer.content else None
+                except ValueError:
+                    why = f"it answered {answer.status_code} with what is not JSON"
+                    continue
+            why = f"it answered {answer.status_code}: {answer.text[:300]}"
+            if answer.status_code < 500 and answer.status_code not in _BUSY:
+                break
+        raise PolicyInfraError(f"vllm: {str(self._client.base_url).rstrip('/')}{path}: {why}")
+
+
+@asynccontextmanager
+async def open_vllm(url: str, model: str, settings: VllmSettings | None = None) -> AsyncIterator[VllmPolicy]:
+    """The policy `vllm:URL#MODEL`, once a first request has been answered.
+
+    Raises ConfigError where nobody answers there or no such model is served.
+    """
+    settings = settings or VllmSettings()
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    timeout = httpx.Timeout(settings.timeout_s, connect=10.0, pool=None)
+    async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as client:
+        context = await _context_of(client, url, model)
+        policy = VllmPolicy(client, model, context, settings)
+        probe = await client.post(GENERATE, json={"token_ids": []})
+        policy.spans = probe.status_code != httpx.codes.NOT_FOUND
+        try:
+            await policy.sample([1], Sampling(max_tokens=1))
+        except PolicyInfraError as error:
+            raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
+        yield policy
+
+
+async def _context_of(client: httpx.AsyncClient, url: str, model: str) -> int:
+    try:
+        answer = await client.get("/v1/models", timeout=30.0)
+        answer.raise_for_status()
+        served = {str(entry["id"]): entry for entry in answer.json()["data"]}
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        why = f"does not answer as vLLM does ({type(error).__name__}: {error})"
+        raise ConfigError(f"vllm: {url} {why}; start one with: gymcp serve MODEL") from error
+    if model not in served:
+        raise ConfigError(f"vllm: {url} has no model {model!r}; it has {', '.join(served)}")
+    entry = served[model]
+    length = entry.get("max_model_len") or next(
+        (e["max_model_len"] for e in served.values() if e.get("max_model_len")), 0
+    )
+    return int(length)
+
+
+@contextmanager
+def _understood(path: str, answer: Json) -> Iterator[None]:
+    """What is missing from an answer, or of another kind, is the server's failure."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        what = f"answered something else: {str(answer)[:200]} ({type(error).__name__}: {error})"
+        raise PolicyInfraError(f"vllm: {path}: {what}") from error
+
+
+def _has_tied_embeddings(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return bool(config.get("tie_word_embeddings", True))
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"vllm: no model in {folder}: its config.json cannot be read: {error}") from error
+
+
+def _absolute(folder: Path) -> str:
+    """The server has a working folder of its own."""
+    return str(folder.resolve())
+
+
+def _parameters(sampling: Sampling) -> dict[str, Json]:
+    """By the names that both endpoints share."""
+    parameters: dict[str, Json] = {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k or -1,
+    }
+    if sampling.seed is not None:
+        parameters["seed"] = sampling.seed
+    if sampling.stop:
+        parameters["stop"] = list(sampling.stop)
+    return parameters
+
+
+def _merged(spans: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
+    """Neighbours of one version become one span; empty ones go."""
+    merged: list[tuple[str, int, int]] = []
+    for version, start, end in spans:
+        if merged and merged[-1][0] == version:
+            merged[-1] = (version, merged[-1][1], end)
+        elif end > start:
+            merged.append((version, start, end))
+    return tuple(merged)

@@ -1,0 +1,71 @@
+"""What a benchmark measured: one record, and one way to show it, as a table or, with --json, as one object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    metric: str
+    value: float
+    unit: str
+    baseline: str | None = None
+    """The metric that it stands against, measured in the same run."""
+    baseline_value: float | None = None
+    ratio: float | None = None
+
+
+def against(metric: str, value: float, unit: str, baseline: Result) -> Result:
+    """The value with its ratio to another result."""
+    return Result(
+        metric=metric,
+        value=value,
+        unit=unit,
+        baseline=baseline.metric,
+        baseline_value=baseline.value,
+        ratio=value / baseline.value,
+    )
+
+
+def all_against(values: Mapping[str, float], unit: str, baseline: str) -> list[Result]:
+    """Every value with its ratio to the one that `baseline` names, which is the first."""
+    base = Result(metric=baseline, value=values[baseline], unit=unit)
+    return [base, *(against(name, value, unit, base) for name, value in values.items() if name != baseline)]
+
+
+def options(doc: str | None, quick: str) -> argparse.ArgumentParser:
+    """A parser of what all benchmarks take; `quick` says what is less then."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def machine() -> str:
+    """With its load over five minutes: a figure of a busy machine is none of a quiet one."""
+    load = os.getloadavg()[1]
+    return f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, load {load:.0f}"
+
+
+def show(name: str, results: Sequence[Result], *, as_json: bool, title: str | None = None, also: str = "") -> None:
+    """Prints the results; `also`: what else the machine is."""
+    where = machine() + also
+    if as_json:
+        print(json.dumps({"name": name, "machine": where, "results": [asdict(result) for result in results]}))
+        return
+    table = Table(title=f"{title or name} · {where}", title_justify="left", header_style="bold")
+    for heading in ("metric", "value", "unit", "baseline", "ratio"):
+        table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
+    for result in results:
+        ratio = f"{result.ratio:.3g}" if result.ratio is not None else ""
+        table.add_row(result.metric, f"{result.value:.2f}", result.unit, result.baseline or "", ratio)
+    Console().print(table)

@@ -1,0 +1,64 @@
+"""Installed servers that no lock names any more. Locks are remembered when they are read: they can lie anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.mcp_servers.installs.folders import servers_folder
+from gymcp.mcp_servers.installs.install import folder_of
+from gymcp.mcp_servers.lockfile import read_lock, remembered_locks
+from gymcp.owners import is_free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedServer:
+    folder: Path
+    megabytes: float
+    is_free: bool
+    """False where a living process has used it: it is left alone."""
+
+
+def known_locks(more: Iterable[Path]) -> list[Path]:
+    """Those that were ever read with this cache, and `more`, where they are still there."""
+    locks = {path.resolve() for path in (*remembered_locks(), *more)}
+    return sorted(path for path in locks if path.is_file())
+
+
+def unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
+    """What none of the locks names for this machine. Raises ConfigError for a lock that cannot be read."""
+    entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
+    named = {folder_of(server) for server in entries if server.runtime in ("python", "node")}
+    root = servers_folder()
+    folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    return [
+        UnusedServer(folder=folder, megabytes=_bytes(folder) / 1e6, is_free=is_free(folder))
+        for folder in folders
+        if folder not in named and not folder.name.startswith(".")
+    ]
+
+
+def remove_server(folder: Path) -> bool:
+    """False where a living process has begun to use it meanwhile."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_blocks * 512
+    return total

@@ -1,0 +1,165 @@
+"""Runs inside the sandbox, as the program of a spawner: a third-party Python server, imported once, run in every fork.
+
+What is imported ahead is what the script's own import statements name, and what a first run of the server, in a cell
+that is thrown away, was seen to import later. The script itself runs in the children only, so nothing that it or its
+tools keep in memory can be there before an episode. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import types
+from collections.abc import Iterator
+from typing import NoReturn
+
+_KEPT_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
+_module = types.ModuleType("__main__")
+_code: list[types.CodeType] = []
+"""Of the script, once it is known."""
+
+
+def preload() -> None:
+    """Takes `sys.argv` as the script's: a file and its arguments, or -m, a module and its arguments.
+
+    Raises SystemExit, saying why, where the imports leave something behind that children would share or lack.
+    """
+    sys.path.remove(os.path.dirname(__file__))
+    getattr(sys, "orig_argv", [])[-2:] = sys.argv  # in place of the spawner and its argument
+    name, source = _script()
+    tree = ast.parse(source, name)
+    _code.append(compile(tree, name, "exec", dont_inherit=True))
+    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    scratch = {"__name__": "__preload__", "__file__": name, "__package__": _module.__package__}
+    with _checked():
+        exec(compile(ast.Module(imports, []), name, "exec", dont_inherit=True), scratch)  # noqa: S102
+        _warm_up_sdk()
+    if _has_children():
+        _refuse("leaves a process running")
+
+
+def learn(names: list[str]) -> None:
+    """Imports what a run of the script was seen to import. Raises SystemExit like `preload`."""
+    with _checked():
+        for name in names:
+            if name not in sys.modules:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+
+
+def main(*, tell_imports: bool = False) -> NoReturn:
+    """Runs the script as `python` would, and ends the process as `python` would.
+
+    `tell_imports`: the last line on standard output says what has been imported since it was forked.
+    """
+    status = 0
+    if tell_imports:
+        atexit.register(_tell_imports, set(sys.modules))
+    try:
+        sys.modules["__main__"] = _module
+        exec(_code[0], _module.__dict__)  # noqa: S102
+    except SystemExit as error:
+        if isinstance(error.code, int):
+            status = error.code
+        elif error.code is not None:
+            print(error.code, file=sys.stderr)
+            status = 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    ctypes.pythonapi.Py_Exit(status)  # waits for threads, runs what was registered with atexit, flushes
+    raise AssertionError("not reached")
+
+
+def _script() -> tuple[str, bytes]:
+    """The file and its text; `sys.argv`, `sys.orig_argv` and the main module become those of the script."""
+    if sys.argv[0] != "-m":
+        name = sys.argv[0]
+    else:
+        spec = importlib.util.find_spec(sys.argv[1])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{sys.argv[1]}.__main__")
+        if spec is None or spec.origin is None:
+            raise SystemExit(f"no module named {sys.argv[1]}")
+        name = spec.origin
+        sys.argv[:2] = [name]
+        _module.__package__, _module.__spec__, _module.__loader__ = spec.parent, spec, spec.loader
+    _module.__file__ = name
+    _module.__dict__["__builtins__"] = __builtins__
+    with open(name, "rb") as file:
+        return name, file.read()
+
+
+def _warm_up_sdk() -> None:
+    """One session with a server of no use: what the SDK does late and once is done. Only what is imported is used."""
+    mcp, server = sys.modules.get("mcp"), sys.modules.get("mcp.server.mcpserver")
+    asyncio, logging = sys.modules.get("asyncio"), sys.modules.get("logging")
+    if not (mcp and server and asyncio and logging and hasattr(mcp, "Client")):
+        return
+    root, warmed = logging.getLogger(), server.MCPServer("warm")
+    before = root.level, list(root.handlers)
+
+    def echo(number: int, text: str = "") -> str:
+        return f"{number}{text}"
+
+    async def talk() -> None:
+        async with mcp.Client(warmed, mode="legacy") as client:
+            await client.list_tools()
+
+    with contextlib.suppress(Exception):
+        warmed.add_tool(echo)
+        asyncio.run(talk())
+    root.level, root.handlers[:] = before
+
+
+def _tell_imports(before: set[str]) -> None:
+    sys.stdout.flush()
+    names = [name for name in sys.modules if name not in before and not name.startswith("__")]
+    os.write(1, b"\n" + json.dumps({"imports": names}).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def _checked() -> Iterator[None]:
+    """Raises SystemExit where what is done leaves something behind that all children would share."""
+    before, printed = _open_files(), os.memfd_create("printed")
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(printed, 1)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    size = os.lseek(printed, 0, os.SEEK_END)
+    os.close(printed)
+    if size:
+        _refuse("prints to standard output")
+    if opened := len(_open_files() - before):
+        _refuse(f"keeps {opened} files open")
+    if left := [folder for folder in _KEPT_FOLDERS if os.listdir(folder)]:
+        _refuse(f"writes files to {left[0]}")
+
+
+def _has_children() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _open_files() -> set[str]:
+    return {name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+
+def _refuse(what: str) -> NoReturn:
+    raise SystemExit(f"{sys.argv[0]} {what} when it is imported, so it cannot be forked")

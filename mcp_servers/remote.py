@@ -1,0 +1,282 @@
+"""Servers that run elsewhere, reached by URL: nothing of them can be seen but what they answer.
+
+The SDK's client speaks MCP over HTTP. Under it, `Guard` keeps every answer within bounds and never raises: an exception
+would end the SDK's task group, and with it the episode as if it had been cancelled. What is wrong with HTTP itself, an
+unreachable host, a status without a message of MCP, an answer that is none, loses the server (no score): unlike with a
+server in the sandbox, nobody can tell what the agent's call had to do with it.
+
+Only connecting is tried again: a request that may have been received is never sent twice. TLS is always verified;
+proxies and .netrc of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx2
+import mcp_types
+from mcp.client.streamable_http import streamable_http_client
+
+from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
+from gymcp.mcp_servers.cassette import read_tape
+from gymcp.mcp_servers.installs.commands import filled_in, variables_in
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transport import Violation, parsed
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # only a type
+
+CONNECT_TIMEOUT_S = 10.0
+CONNECT_RETRIES = 2
+IDLE_TIMEOUT_S = 300.0
+"""Between two pieces of an answer; a call has a bound of its own."""
+GOODBYE_TIMEOUT_S = 2.0
+SHORTEST_SECRET = 8
+"""Characters: what is shorter keeps nothing, and occurs by chance."""
+EXCERPT = 300
+
+# What a server says would be in its tracebacks; what matters of that is in our errors.
+logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
+
+
+class Elsewhere:
+    """In place of the process of a server that has none here."""
+
+    pid = -1
+    returncode = None
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter:
+        raise EnvInfraError("a server elsewhere has no standard input")
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        raise EnvInfraError("a server elsewhere has no standard output")
+
+    async def wait(self) -> int:
+        """At once: its end cannot be seen."""
+        return -1
+
+    def stderr_tail(self) -> str:
+        return ""
+
+    def limit_hit(self) -> str | None:
+        return None
+
+
+def fault_of_url(spec: ServerSpec) -> str | None:
+    """Why a server elsewhere cannot be used as its spec says, in words."""
+    if spec.url is None:
+        given = [name for name in ("headers", "cassette", "recording") if getattr(spec, name)]
+        return f"{given[0]} without url: only a server elsewhere has them" if given else None
+    if given := [name for name in ("argv", "image", "http", "mounts", "fork") if getattr(spec, name)]:
+        return f"url with {given[0]}: a server is started here, or it runs elsewhere; have one"
+    parts = urlsplit(spec.url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
+        return f"url '{spec.url}': expected http(s)://HOST/PATH; secrets as headers={{'Authorization': '${{NAME}}'}}"
+    if spec.state not in ("opaque", "stateless"):
+        return f"url with state={spec.state!r}: of a server elsewhere nothing can be read; have opaque, stateless"
+    if spec.recording and spec.cassette is None:
+        return "recording without a cassette: which file?"
+    if spec.state != "stateless" and spec.cassette is None:
+        return (
+            f"'{spec.url}' runs elsewhere, where no episode starts from a fresh state: declare it state='stateless', "
+            "or give it cassette=Path(...) and record it with: gymcp eval ENV --cassette record"
+        )
+    return None
+
+
+def is_live(spec: ServerSpec) -> bool:
+    """True where calls go out to another machine."""
+    return spec.url is not None and (spec.recording or spec.cassette is None)
+
+
+def in_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> tuple[ServerSpec, ...]:
+    """The servers with their cassettes recorded or played; None: as they are. Raises ConfigError."""
+    if mode is None:
+        return servers
+    if mode == "record":
+        if not any(server.cassette for server in servers):
+            raise ConfigError("--cassette record: no server has a cassette; give one: ServerSpec(cassette=Path(...))")
+        return tuple(replace(server, recording=server.cassette is not None) for server in servers)
+    if mode != "replay":
+        raise ConfigError(f"--cassette {mode}: have record, replay")
+    if live := [server.name for server in servers if server.url is not None and server.cassette is None]:
+        raise ConfigError(f"--cassette replay: server '{live[0]}' has no cassette and would be called")
+    return tuple(replace(server, recording=False) for server in servers)
+
+
+def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
+    """Said before an episode fails for it.
+
+    Raises ConfigError for a variable that is not set, a cassette that cannot be played, and a server with a port where
+    there is no loopback for it.
+    """
+    for server in servers:
+        if server.http is not None and not sandbox.confined:
+            raise ConfigError(
+                f"server '{server.name}': speaks HTTP, which needs a loopback of its own; --sandbox {sandbox.name} has "
+                "only the host's; use bwrap or docker"
+            )
+        if is_live(server):
+            filled_url(server)
+        elif server.cassette is not None:
+            read_tape(server.cassette)
+
+
+def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
+    """URL and headers with their variables filled in. Raises ConfigError for one that is not set."""
+    try:
+        return filled_in(spec.url or "", os.environ), {
+            name: filled_in(value, os.environ) for name, value in spec.headers.items()
+        }
+    except KeyError as error:
+        raise ConfigError(
+            f"server '{spec.name}': environment variable {error} is not set; its url or headers refer to it"
+        ) from error
+
+
+def secrets_of(spec: ServerSpec) -> Mapping[str, str]:
+    """What must not be written down, and what to write instead."""
+    names = [name for text in (spec.url or "", *spec.headers.values()) for name in variables_in(text)]
+    values = {os.environ.get(name, ""): f"${{{name}}}" for name in names}
+    return {value: name for value, name in values.items() if len(value) >= SHORTEST_SECRET}
+
+
+@contextlib.asynccontextmanager
+async def remote_transport(spec: ServerSpec, violation: Violation) -> AsyncIterator[TransportStreams]:
+    """The SDK's streams to the server, each session with connections of its own. Raises ConfigError."""
+    url, headers = filled_url(spec)
+    guard = Guard(spec.limits.line_bytes, violation)
+    timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=IDLE_TIMEOUT_S)
+    async with (
+        httpx2.AsyncClient(transport=guard, headers=headers, timeout=timeout, trust_env=False) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=spec.limits.line_bytes) as streams,
+    ):
+        yield streams
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates takes 30 ms."""
+    return ssl.create_default_context()
+
+
+class Guard(httpx2.AsyncBaseTransport):
+    """Answers every request within bounds; what is wrong with an answer becomes `violation`, and is answered for it."""
+
+    def __init__(self, max_bytes: int, violation: Violation) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, retries=CONNECT_RETRIES)
+        self._max_bytes = max_bytes
+        self._violation = violation
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if self._violation.text is not None:
+            return _answer(self._violation.text)
+        request.headers["accept-encoding"] = "identity"  # what is not compressed cannot grow
+        try:
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S if request.method == "DELETE" else None):
+                response = await self._bounded(await self._inner.handle_async_request(request))
+        except (httpx2.TransportError, TimeoutError) as error:
+            if request.method != "POST":  # the end of a session, or a stream of what the server says unasked
+                return _answer(str(error))
+            return self._lost(f"{request.url.host}: {type(error).__name__}: {error}", EnvInfraError)
+        return self._judged(request, response) if request.method == "POST" else response
+
+    async def _bounded(self, response: httpx2.Response) -> httpx2.Response:
+        """All of it, up to the limit; of events, a stream that ends there. Raises TransportError."""
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            return self._lost("its answer is compressed, which was not asked for", ProtocolError)
+        stream = _Bounded(response.stream, self)
+        if response.status_code == 200 and _kind(response) == "text/event-stream":
+            response.stream = stream
+            return response
+        try:
+            body = b"".join([piece async for piece in stream])
+        finally:
+            await response.aclose()
+        return httpx2.Response(response.status_code, headers=response.headers, content=body)
+
+    def _judged(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+        """The response, where it is one of MCP; else the reason why the server is lost."""
+        status, kind = response.status_code, _kind(response)
+        if response.is_redirect or status in (202, 204) or (status == 200 and kind == "text/event-stream"):
+            return response
+        body = response.content
+        if kind == "application/json" and _is_message(body):
+            return response
+        if request.headers.get("mcp-method") == "server/discover" and 400 <= status < 500:
+            return response  # an older server, which the SDK finds out by this
+        if status == 200:
+            return self._lost(f"its answer is no message of MCP ({kind}): {_excerpt(body)}", ProtocolError)
+        return self._lost(f"HTTP {status} {response.reason_phrase}: {_excerpt(body)}", EnvInfraError)
+
+    def _lost(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:
+        if self._violation.text is None:  # the first thing that went wrong is the reason for the others
+            self._violation.text, self._violation.error = why, error
+        return _answer(self._violation.text)
+
+    def too_long(self) -> None:
+        """Raises ReadError, once the reason is noted."""
+        self._lost(f"an answer of more than {self._max_bytes} bytes", ProtocolError)
+        raise httpx2.ReadError("too long")
+
+    @property
+    def max_bytes(self) -> int:
+        return self._max_bytes
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """An answer as it comes, up to the guard's limit."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, guard: Guard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._inner:
+            size += len(piece)
+            if size > self._guard.max_bytes:
+                self._guard.too_long()
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _answer(why: str) -> httpx2.Response:
+    error = {"code": mcp_types.CONNECTION_CLOSED, "message": why}
+    return httpx2.Response(502, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+
+def _kind(response: httpx2.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _is_message(body: bytes) -> bool:
+    try:
+        parsed(body)
+    except ValueError:
+        return False
+    return True
+
+
+def _excerpt(body: bytes) -> str:
+    return re.sub(r"\s+", " ", body[:EXCERPT].decode("utf-8", "replace")).strip() or "(nothing)"

@@ -1,0 +1,246 @@
+"""Transports that play a cassette in a server's place, or record one on the way to the server."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import mcp_types
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from gymcp.errors import CassetteMiss
+from gymcp.mcp_servers.cassette import RECORD, Key, Tape, add_to_cassette, check_tools, key_of, read_tape
+from gymcp.mcp_servers.remote import remote_transport, secrets_of
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transport import Received, Violation
+from gymcp.types import Json
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams  # only a type
+
+PROTOCOL = "2025-11-25"
+"""What a player speaks, whatever was spoken when its cassette was recorded."""
+PLAYED_WIRE: Literal["legacy"] = "legacy"
+ROOM = 64
+"""Answers that wait to be read; a session asks one thing at a time."""
+SHOWN = 500
+"""Characters of arguments in the message of a miss."""
+_OF_THE_WIRE = ("_meta", "resultType", "ttlMs", "cacheScope")
+_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+
+
+@contextlib.asynccontextmanager
+async def played(spec: ServerSpec, task: str, violation: Violation) -> AsyncIterator[TransportStreams]:
+    """A server of recorded answers, for one episode. Raises ConfigError where the cassette cannot be played."""
+    assert spec.cassette is not None
+    found = spec.cassette.stat() if spec.cassette.exists() else None
+    tape = _tape(spec.cassette, found.st_mtime_ns if found else 0, found.st_size if found else 0)
+    send, receive = anyio.create_memory_object_stream[Received](ROOM)
+    with send, receive:
+        yield receive, _Player(spec, task, tape, send, violation)
+
+
+@functools.lru_cache(maxsize=8)
+def _tape(path: Path, _modified: int, _size: int) -> Tape:
+    """Read once for all episodes that play it: they only look."""
+    return read_tape(path)
+
+
+class _Player:
+    """What the session writes to; answers are there at once."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        task: str,
+        tape: Tape,
+        answers: anyio.streams.memory.MemoryObjectSendStream[Received],
+        violation: Violation,
+    ) -> None:
+        self._spec, self._task, self._tape = spec, task, tape
+        self._answers = answers
+        self._violation = violation
+        self._times: Counter[Key] = Counter()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        asked = item.message
+        if not isinstance(asked, JSONRPCRequest):
+            return
+        match asked.method:
+            case "initialize":
+                info = {"protocolVersion": PROTOCOL, "capabilities": {"tools": {}}}
+                answer: dict[str, Json] = {
+                    "result": {**info, "serverInfo": {"name": "", "version": "", **self._tape.server_info}}
+                }
+            case "tools/list":
+                answer = {"result": {"tools": self._tape.tools}}
+            case "tools/call":
+                found = self._find(asked.params or {})
+                if found is None:
+                    await self._answers.aclose()
+                    return
+                answer = found
+            case _:
+                answer = {"error": {"code": mcp_types.METHOD_NOT_FOUND, "message": "not on a cassette"}}
+        await self._answers.send(SessionMessage(_message({"jsonrpc": "2.0", "id": asked.id, **answer})))
+
+    def _find(self, params: dict[str, Any]) -> dict[str, Json] | None:
+        """The answer; None, and a violation, where the cassette has none."""
+        name, arguments = params.get("name", ""), params.get("arguments") or {}
+        key = key_of(self._spec, self._task, name, arguments)
+        answers = self._tape.answers.get(key, [])
+        number = self._times[key]
+        self._times[key] += 1
+        if number < len(answers):
+            return answers[number]
+        if answers and self._spec.state == "stateless":
+            return answers[0]
+        times = f", asked {number + 1} times and recorded {len(answers)}" if answers else ""
+        in_task = "" if key[0] is None else f" in task '{self._task}'"
+        shown = json.dumps(arguments, ensure_ascii=False)[:SHOWN]
+        self._violation.text = f"{shown}{in_task} is not on cassette '{self._spec.cassette}'{times}; {RECORD}"
+        self._violation.error = CassetteMiss
+        return None
+
+    async def aclose(self) -> None:
+        await self._answers.aclose()
+
+    async def __aenter__(self) -> _Player:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Recorder:
+    """Listens to one session; what it has heard goes to the cassette when the session ends."""
+
+    def __init__(self, spec: ServerSpec, task: str) -> None:
+        self._spec, self._task = spec, task
+        self._asked: dict[Any, JSONRPCRequest] = {}
+        self._listing: list[Json] = []
+        self.tape = Tape()
+
+    def check(self) -> None:
+        """Raises IntegrityError where the tools are others than on the cassette, ConfigError where it is none."""
+        check_tools(self._spec, self.tape)
+
+    @contextlib.asynccontextmanager
+    async def recorded(
+        self, transport: AbstractAsyncContextManager[TransportStreams]
+    ) -> AsyncIterator[TransportStreams]:
+        secrets = secrets_of(self._spec)
+        async with transport as (read, write):
+            try:
+                yield _Tapped(read, self), _Tapped(write, self)
+            finally:
+                add_to_cassette(self._spec, self.tape, secrets)
+
+    def said(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest):
+            self._asked[message.id] = message
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._asked.pop((message.params or {}).get("requestId"), None)
+
+    def heard(self, message: JSONRPCMessage) -> None:
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return
+        asked = self._asked.pop(message.id, None)
+        if asked is None:
+            return
+        if isinstance(message, JSONRPCResponse):
+            self._note_result(asked, message.result)
+        elif asked.method == "tools/call" and message.error.code not in _BROKEN:
+            error = {"code": message.error.code, "message": message.error.message}
+            self._note_call(asked, {"error": error})
+
+    def _note_result(self, asked: JSONRPCRequest, result: dict[str, Json]) -> None:
+        self.tape.server_info = (result.get("_meta") or {}).get(_SERVER_INFO) or self.tape.server_info
+        match asked.method:
+            case "initialize":
+                self.tape.server_info = result.get("serverInfo") or {}
+            case "tools/list":
+                if not (asked.params or {}).get("cursor"):
+                    self._listing = []
+                self._listing += result.get("tools") or []
+                if not result.get("nextCursor"):
+                    self.tape.tools = self._listing
+            case "tools/call":
+                plain = {name: value for name, value in result.items() if name not in _OF_THE_WIRE}
+                self._note_call(asked, {"result": plain})
+
+    def _note_call(self, asked: JSONRPCRequest, answer: dict[str, Json]) -> None:
+        params = asked.params or {}
+        key = key_of(self._spec, self._task, params.get("name", ""), params.get("arguments"))
+        self.tape.answers.setdefault(key, []).append(answer)
+
+
+_BROKEN = (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT)
+"""Errors that say nothing of the tool: not for a cassette."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tapped:
+    """A stream of the SDK's, to read from or to write to, that is listened to."""
+
+    inner: Any
+    recorder: Recorder
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self.recorder.said(item.message)
+        await self.inner.send(item)
+
+    async def receive(self) -> Received:
+        item: Received = await self.inner.receive()
+        if isinstance(item, SessionMessage):
+            self.recorder.heard(item.message)
+        return item
+
+    def __aiter__(self) -> _Tapped:
+        return self
+
+    async def __anext__(self) -> Received:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+    async def __aenter__(self) -> _Tapped:
+        await self.inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+def _message(plain: dict[str, Json]) -> JSONRPCMessage:
+    return mcp_types.jsonrpc_message_adapter.validate_python(plain, by_name=False)
+
+
+def remote_streams(
+    spec: ServerSpec, task: str, violation: Violation
+) -> tuple[AbstractAsyncContextManager[TransportStreams], Recorder | None]:
+    """The streams of a server elsewhere: live, recorded or played."""
+    if spec.cassette is None:
+        return remote_transport(spec, violation), None
+    if not spec.recording:
+        return played(spec, task, violation), None
+    recorder = Recorder(spec, task)
+    return recorder.recorded(remote_transport(spec, violation)), recorder

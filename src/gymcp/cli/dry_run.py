@@ -1,0 +1,101 @@
+"""Credit for the steps of a recorded run, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
+from gymcp.store import TrajectoryStore, open_run
+from gymcp.trainers.anchors import ANCHORS, anchor_codes
+from gymcp.trainers.batch import Floats, StepBatch, batch_of
+from gymcp.trainers.credit import Credit, assign_credit
+from gymcp.trainers.diagnostics import anchor_statistics
+from gymcp.trainers.presets import Preset, make_preset
+from gymcp.types import Json, Task, Trajectory
+
+SHOWN = 20
+"""Episodes printed; ``--json`` has all."""
+
+
+def run(folder: Path, preset: str, options: Mapping[str, Json], *, as_json: bool) -> None:
+    """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there."""
+    chosen = make_preset(preset, **options)
+    batch = _batch(folder, chosen)
+    credit = assign_credit(batch, chosen)
+    anchors: dict[str, Json] = {
+        name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name)))
+        for name in ANCHORS
+        if len(credit.batch.tasks)
+    }
+    if as_json:
+        print_json(_as_json(preset, options, credit, anchors))
+    else:
+        _print(preset, credit, anchors)
+
+
+def _batch(folder: Path, preset: Preset) -> StepBatch:
+    run = open_run(folder)
+    tasks: Mapping[str, Task] = {}
+    if any(type(shaper).__name__ == "MatchedCalls" for shaper in preset.shapers):
+        env = load_env(load_spec(str(run.config.get("source", ""))))
+        tasks = {task.id: task for task in env.suite.tasks}
+    with TrajectoryStore.open(folder) as store:
+        return batch_of(store.iter_trajectories(latest=True), tasks)
+
+
+def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
+    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
+    return {
+        "preset": preset,
+        "options": options,
+        "episodes": len(credit.batch.tasks),
+        "steps": int(credit.batch.starts[-1]),
+        "dropped": credit.dropped,
+        "anchors": anchors,
+        "advantages": [
+            {"id": record.id, "task": record.task, "trial": record.trial, "score": record.score, "steps": row.tolist()}
+            for record, row in zip(credit.batch.sources, rows, strict=True)
+        ],
+    }
+
+
+def _told_first(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
+    record, row = episode
+    return not row.any(), record.task, record.trial
+
+
+def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]]) -> None:
+    batch = credit.batch
+    console.print(f"{preset}: {len(batch.tasks)} episodes, {int(batch.starts[-1])} steps, {credit.dropped} dropped")
+    table = Table(title="advantages", title_justify="left", header_style="bold")
+    for heading in ("task", "trial", "score", "steps"):
+        table.add_column(heading)
+    rows = np.split(credit.advantage, batch.starts[1:-1])
+    for record, row in sorted(zip(batch.sources, rows, strict=True), key=_told_first)[:SHOWN]:
+        steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
+        table.add_row(in_one_line(record.task), str(record.trial), f"{record.score:.2f}", steps)
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"{len(rows) - SHOWN} more episodes: --json prints all")
+    means = Table(title="anchors: where steps can be compared", title_justify="left", header_style="bold")
+    for heading in (
+        "anchor", "states", "each", "most", "alone", "again", "weight", "index",
+    ):  # fmt: skip
+        means.add_column(heading, justify="left" if heading == "anchor" else "right", no_wrap=heading == "anchor")
+    for name, found in anchors.items():
+        shares = (f"{100 * found[key]:.0f} %" for key in ("singletons", "self_repeats", "step_share", "follows_turn"))
+        means.add_row(name, str(found["states"]), f"{found['mean_group']:.1f}", str(found["largest_group"]), *shares)
+    console.print(means)
+    console.print(
+        "each, most: steps in a state. alone: no other shares its state. again: an episode came back to it.\n"
+        "weight: the step part's share of all credit. index: how much of it the step's number alone explains."
+    )
+    if not np.any(credit.advantage):
+        console.print("every advantage is 0: all episodes of each task scored alike; try more --trials, or other tasks")

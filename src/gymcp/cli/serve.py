@@ -1,0 +1,39 @@
+"""``gymcp serve``: vLLM in a virtualenv of its own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.agents.vllm_install import has_gpu
+from gymcp.agents.vllm_server import VllmPlan, running_vllm
+from gymcp.cli.output import console
+from gymcp.errors import UsageError
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="Folder of a model and its tokenizer.")],
+    cpu: Annotated[bool, typer.Option("--cpu", help="Also where there is a GPU.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    max_context: Annotated[int, typer.Option(min=0, help="Tokens of prompt and answer; 0: the model's own.")] = 0,
+    lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to load; 0: none.")] = 0,
+) -> None:
+    """Serve a model with vLLM until Ctrl-C; prints what --policy takes."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    plan = VllmPlan(model=model, cpu=cpu or not has_gpu(), port=port, max_context=max_context, lora_rank=lora_rank)
+    with running_vllm(plan, say) as server:
+        say(f"--policy {server.spec}")
+        code = server.process.wait()  # until Ctrl-C or SIGTERM
+    raise UsageError(f"vllm: the server ended by itself with code {code}")
+
+
+def _interrupt(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt

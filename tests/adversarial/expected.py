@@ -1,0 +1,118 @@
+"""The attempts that need a session of their own, and how each must be reported: in the words of the harness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gymcp.mcp_servers.sandbox import Limits
+
+_MEMORY = r"ServerDied: .*memory: the process tree used more than \d+ MB"
+_PROCESSES = r"result: \d+ (processes|threads), then |ServerDied: .*processes: the tree had more than \d+"
+_PROTOCOL = "ProtocolError: server 'rogue': "
+_NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message"
+_FULL = r"result: \d+ MB, then (No space left on device|Disk quota exceeded)"
+_FINE = r"^result: first; then: result: honest$"
+_DIGEST = "^key [0-9a-f]{64}$"
+_NONE = r"^EnvInfraError: server 'rogue': its state has no digest: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greed:
+    reported: str
+    gets: str
+    """Unconfined."""
+    limits: Limits = field(default_factory=lambda: Limits(memory_mb=120, processes=30, disk_mb=20))
+
+
+GREED = {
+    "fork_bomb": Greed(reported=_PROCESSES, gets="300 processes"),
+    "thread_bomb": Greed(reported=_PROCESSES, gets="300 threads"),
+    "heap": Greed(reported=_MEMORY, gets="400 MB"),
+    "heap_of_children": Greed(reported=_MEMORY, gets="400 MB"),
+    "small_maps": Greed(reported=_MEMORY, gets="393 MB"),
+    "hidden_memory": Greed(
+        reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
+    ),
+    "fill_the_workspace": Greed(reported=_FULL, gets="100 MB"),
+    "fill_temporary_files": Greed(reported=_FULL, gets="100 MB"),
+    "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB"),
+    "one_large_file": Greed(reported="result: nothing: File too large", gets="1 TB, sparse"),
+    "use_up_inodes": Greed(
+        reported=_MEMORY + r"|ServerDied: .*disk: more than \d+ files in folders of its own", gets="200000 files"
+    ),
+    "use_up_descriptors": Greed(reported=r"result: \d+ files, then Too many open files", gets="3000 files"),
+    "spin": Greed(
+        reported=r"ServerDied: .*cpu: the process tree used more than 0.5 s of CPU time",
+        gets="6.0 s of CPU time",
+        limits=Limits(cpu_s=0.5),
+    ),
+    "flood_of_errors": Greed(reported=r"^result: 200 MB; then: result: honest$", gets="200 MB"),
+    "leave_a_daemon": Greed(
+        reported="^result: left; alive before the end: True, after: False$", gets="True, after: True"
+    ),
+}
+
+REPLIES = {
+    "answer_twice": _FINE,
+    "answer_the_next_request": _FINE,
+    "answer_an_old_request": _FINE,
+    "answer_under_other_ids": _FINE,
+    "flood_of_notifications": _FINE,
+    "flood_of_progress": _FINE,
+    "cancel_the_request": _FINE,
+    "ask_for_sampling": "^result: denied: .*; then: result: honest$",
+    "ask_the_user": "^result: denied: .*; then: result: honest$",
+    "ask_for_roots": "^result: denied: .*; then: result: honest$",
+    "escapes_in_a_result": "^result: red; then: result: honest$",
+    "escapes_in_an_error": "^failed: red; then: result: honest$",
+    "escapes_in_last_words": r"^ServerDied: .*the server ended \(exit status 3\); its last words: red$",
+    "garbage": _NOT_JSON,
+    "garbage_without_end": _PROTOCOL + ".* is longer than any message may be",
+    "deep_answer": _NOT_JSON,
+    "huge_number": _NOT_JSON + "|^failed: ",
+    "half_an_answer": _NOT_JSON + "|ServerDied: ",
+    "answer_of_another_kind": "^failed: .*invalid result.*; then: result: honest$|" + _PROTOCOL,
+}
+
+LISTS = {
+    "remote_reference": "^tools: echo; asked for: 0$|" + _PROTOCOL + ".*not valid JSON Schema",
+    "catastrophic_pattern": "^tools: echo; asked for: 0$",
+    "deep_schema": _PROTOCOL,
+    "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 100000\\d\\d characters; at most",
+    "endless_tools": _PROTOCOL + "lists more than 10000 tools",
+    "escape_in_a_name": _PROTOCOL + "list: it lists a tool with the name",
+    "escape_in_a_description": "^tools: echo red red; asked for: 0$",
+    "two_of_one_name": _PROTOCOL + "list: it lists two tools named 'echo'",
+    "garbage_before_the_list": _NOT_JSON,
+}
+
+LIES = {"claim_another_state": _PROTOCOL + "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}"}
+"""Of a server that declares its state."""
+
+WORLDS = {
+    "fifo": _DIGEST,
+    "unix_socket": _DIGEST,
+    "link_to_a_secret": _DIGEST,
+    "link_to_a_folder": _DIGEST,
+    "link_to_an_endless_file": _DIGEST,
+    "link_to_itself": _DIGEST,
+    "folder_that_becomes_a_link": _DIGEST + "|" + _NONE,
+    "sparse_files": _NONE + "too large",
+    "huge_folder": _NONE + "too large",
+    "deep_nesting": _NONE + "too large",
+    "unreadable_files": _DIGEST + "|" + _NONE + ".* cannot be read",
+    "names_of_any_bytes": _DIGEST,
+    "set_id_file": _DIGEST,  # and the harness looks for the bit
+    "corrupt_database": _DIGEST,
+    "endless_view_as_a_table": _DIGEST + "|" + _NONE + "too large|" + _NONE + ".*long",
+    "endless_view": _DIGEST,
+    "generated_column_of_many_bytes": _DIGEST + "|" + _NONE,
+    "row_of_many_bytes": _DIGEST + "|" + _NONE,
+    "virtual_table_in_disguise": _DIGEST,
+    "schema_that_makes_no_sense": _DIGEST,
+    "journal_that_names_another_file": _DIGEST,
+    "log_of_another_database": _DIGEST,
+    "database_behind_a_link": _DIGEST,
+}
+DATABASES = tuple(list(WORLDS)[list(WORLDS).index("corrupt_database") :])
+"""Digested as what they are, not as files."""

@@ -1,0 +1,328 @@
+"""A harness that plays the attempts on one start path, and an honest episode beside them: one run, one JSON object.
+
+Arguments: the start path, a folder of its own, the token, a set-id program or a dash. A process of its own, so that it
+can be played as an ordinary user too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, TextIO
+
+import inside_files
+import inside_kernel
+import inside_network
+import inside_processes
+from expected import DATABASES, GREED, LISTS, REPLIES, WORLDS
+from inside import ATTEMPTS, Given
+from naive import naive_list, naive_reply, naive_world, naively_left_daemon
+from rogue_greed import HELD_S
+from start_paths import START_PATHS, UNCONFINED, StartPath
+from surroundings import surroundings
+
+from gymcp.errors import GymcpError
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
+from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec
+from gymcp.types import Json, ToolCall
+
+SET_ID = PurePosixPath("/srv/set-id")
+PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
+"""Imported for their entries in the table."""
+CALL_S = 120.0
+AT_ONCE = 4
+AMPLE = Limits(memory_mb=4_000, processes=1_000, disk_mb=2_000_000, open_files=10_000)
+"""For controls: they stop by themselves."""
+SMALL = DigestLimits(bytes=400_000_000, entries=10_000, depth=64, seconds=3.0)
+Said = list[Any]
+
+
+class Play:
+    """What one run needs everywhere."""
+
+    def __init__(self, path: StartPath, sandbox: Sandbox, given: Given, set_id: Path | None) -> None:
+        self.path, self.sandbox, self.given = path, sandbox, given
+        self.control = path is UNCONFINED
+        self.mounts = (Mount(source=set_id, target=SET_ID),) if set_id is not None else ()
+        given["set_id"] = str(set_id if self.control else SET_ID)
+        self.at_once = asyncio.Semaphore(AT_ONCE)
+
+    @contextlib.asynccontextmanager
+    async def session(self, spec: ServerSpec, state: Json = None) -> AsyncIterator[ToolSession]:
+        async with open_session(spec, self.sandbox, initial_state=state, seed=0) as session:
+            yield session
+
+    async def each(self, names: Any, act: Callable[[str], Awaitable[Said]]) -> dict[str, Said]:
+        """Each with a session of its own."""
+
+        async def one(name: str) -> tuple[str, Said]:
+            async with self.at_once:
+                return name, await act(name)
+
+        return dict(await asyncio.gather(*(one(name) for name in names)))
+
+    async def in_turn(
+        self, names: Any, spec: ServerSpec, state: Json, act: Callable[[ToolSession, str], Awaitable[tuple[str, bool]]]
+    ) -> dict[str, Said]:
+        """One after the other with one server, and with another where that was lost: `act` says whether it still is."""
+        found: dict[str, Said] = {}
+        waiting = list(names)
+        while waiting:
+            async with self.at_once, self.session(spec, state) as session:
+                alive = True
+                while waiting and alive:
+                    name = waiting.pop(0)
+                    said, alive = await act(session, name)
+                    found[name] = ["own session", said]
+        return found
+
+
+async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
+    """How a call went, in the harness's words."""
+    try:
+        result = await session.call(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
+    except GymcpError as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{'failed' if result.is_error else 'result'}: {result.content}"
+
+
+async def and_then(session: ToolSession, said: str) -> str:
+    """Followed by how an honest call goes, where the server is still there."""
+    if said.startswith(("result", "failed")):
+        return f"{said}; then: {await said_by(session, 'echo', text='honest')}"
+    return said
+
+
+# ----------------------------------------------------------------------------------------------- what is played inside
+
+
+async def play_inside(play: Play) -> dict[str, Said]:
+    spec = play.path.rogue(mounts=play.mounts)
+    given = {**play.given, "name": f"attempt-{play.given['token']}"}
+    names = [name for name in ATTEMPTS if name != "signal_everyone"]
+    async with play.session(spec) as session:
+        answer = await said_by(session, "play", names=names, given=given)
+        found: dict[str, Said] = json.loads(answer.removeprefix("result: "))
+        found["signal_everyone"] = await _witnessed(session, given)
+    return found
+
+
+async def _witnessed(session: ToolSession, given: Given) -> Said:
+    """Sent to everyone is only what the harness receives. One run at a time: a control reaches the others, too."""
+    with _lock_file() as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        got: list[int] = []
+        signal.signal(signal.SIGURG, lambda *_: got.append(1))
+        answer = await said_by(session, "play", names=["signal_everyone"], given=given)
+        await asyncio.sleep(0)
+        signal.signal(signal.SIGURG, signal.SIG_DFL)
+    achieved, said = json.loads(answer.removeprefix("result: "))["signal_everyone"]
+    return [achieved if not achieved else bool(got), f"{said}; the harness received {len(got)}"]
+
+
+def _lock_file() -> TextIO:
+    """What every run on the machine can open."""
+    return Path(__file__).open()
+
+
+# ------------------------------------------------------------------------------------------ what needs its own session
+
+
+async def play_greed(play: Play) -> dict[str, Said]:
+    async def one(name: str) -> Said:
+        limits = AMPLE if play.control else GREED[name].limits
+        daemon = f"d-{play.given['token'][:12]}"
+        given = {
+            "name": f"{play.given['token']}-{name}",
+            "hold_s": 0.0 if play.control else 4.0,
+            "folder": f"/dev/shm/{play.given['token']}" if play.control else "inodes",
+            "daemon": daemon,
+        }
+        if name == "leave_a_daemon" and play.control:
+            return ["control", await naively_left_daemon(daemon, HELD_S)]
+        async with play.session(play.path.rogue(limits=limits)) as session:
+            said = await said_by(session, "rogue_greed", act=name, **given)
+            if name == "flood_of_errors":
+                said = await and_then(session, said)
+            before = bool(processes_named(daemon))
+        if name == "leave_a_daemon":
+            said += f"; alive before the end: {before}, after: {bool(processes_named(daemon))}"
+        return ["control" if play.control else "own session", said]
+
+    return await play.each(GREED, one)
+
+
+def processes_named(name: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and (folder / "comm").read_text().strip() == name:
+                found.append(int(folder.name))
+    return found
+
+
+async def play_replies(play: Play) -> dict[str, Said]:
+    if play.control:
+        return {name: ["control", await naive_reply(name)] for name in REPLIES}
+
+    async def act(session: ToolSession, name: str) -> tuple[str, bool]:
+        await said_by(session, "echo", text="before")
+        said = await and_then(session, await said_by(session, "rogue_replies", act=name))
+        return said, said.endswith("then: result: honest")
+
+    return await play.in_turn(REPLIES, play.path.rogue(limits=Limits(line_bytes=4_000_000)), None, act)
+
+
+async def play_lists(play: Play) -> dict[str, Said]:
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/schema.json"
+    async with server:
+
+        async def one(name: str) -> Said:
+            if play.control:
+                return ["control", await naive_list(name, address, asked)]
+            try:
+                async with play.session(play.path.rogue(ROGUE_LIST=name, ROGUE_ADDRESS=address)) as session:
+                    (tool,) = session.tools
+                    about = " ".join(
+                        filter(None, [tool.description, *(str(p.get("description", "")) for p in _properties(tool))])
+                    )
+                    await said_by(session, tool.name, text="a" * 40 + "!")
+                    return ["own session", f"tools: {f'{tool.name} {about}'.strip()}; asked for: {len(asked)}"]
+            except GymcpError as error:
+                return ["own session", f"{type(error).__name__}: {error}"]
+
+        return await play.each(LISTS, one)
+
+
+def _properties(tool: Any) -> list[dict[str, Any]]:
+    return list(tool.input_schema.get("properties", {}).values())
+
+
+async def play_lies(play: Play) -> dict[str, Said]:
+    """The harness's word against the server's: unconfined it would be the server's."""
+    try:
+        async with play.session(replace(play.path.rogue(), state="declared"), {}) as session:
+            if play.control:
+                return {"claim_another_state": ["control", f"it says {session.world_key}, whatever its state is"]}
+            key, _ = await session.state()
+            return {"claim_another_state": ["own session", f"taken: {key}"]}
+    except GymcpError as error:
+        return {"claim_another_state": ["own session", f"{type(error).__name__}: {error}"]}
+
+
+async def play_worlds(play: Play) -> dict[str, Said]:
+    """Crafted files for the digester."""
+    if not play.path.has_worlds:
+        return {}
+
+    async def act(session: ToolSession, name: str) -> tuple[str, bool]:
+        made = await said_by(session, "rogue_files", act=name, **_places(play.given))
+        if made not in ("result: made", "result: racing"):
+            return made, False
+        told = await _judged(play, session)
+        await said_by(session, "rogue_files", act="clear")
+        return told, not ("memory:" in told or "helper" in told)
+
+    found: dict[str, Said] = {}
+    for state, names in (
+        (FileState(limits=SMALL), [name for name in WORLDS if name not in DATABASES]),
+        (FileState(kind="sqlite", path="db", limits=SMALL), DATABASES),
+    ):
+        spec = replace(play.path.rogue(limits=Limits(memory_mb=1_000, disk_mb=2_000)), state=state)
+        found |= await play.in_turn(names, spec, {}, act)
+    return {name: ["control", said] for name, (_, said) in found.items()} if play.control else found
+
+
+async def _judged(play: Play, session: ToolSession) -> str:
+    """What becomes of the world that is there now."""
+    assert session.workspace is not None
+    if play.control:
+        return await naive_world(session.workspace.folder, play.given["token"])
+    told = await _told(session, play.given["token"])
+    raised = session.workspace.written / "raised"
+    if raised.exists() and raised.stat().st_uid == os.getuid() and raised.stat().st_mode & 0o6000:
+        return "left a set-id file of the harness's user"
+    return told
+
+
+def _places(given: Given) -> dict[str, Json]:
+    return {"secret": given["secret"], "secret_database": given["secret_database"]}
+
+
+async def _told(session: ToolSession, token: str) -> str:
+    try:
+        for _ in range(3):
+            await session.update()
+            key, state = await session.state()
+            if token in json.dumps(state):
+                return "the state has the token in it"
+    except GymcpError as error:
+        return f"{type(error).__name__}: {error}"
+    return f"key {key}"
+
+
+# ----------------------------------------------------------------------------------------------------- beside all that
+
+
+async def honest_episode(play: Play, done: asyncio.Event) -> int:
+    """Asks, and asks again, until all is over. Fails where an answer is not its own."""
+    count = 0
+    async with play.session(play.path.rogue()) as session:
+        while not done.is_set():
+            count += 1
+            said = await said_by(session, "echo", text=f"honest {count}")
+            if said != f"result: honest {count}":
+                raise AssertionError(f"the honest episode was answered: {said}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 0.1)
+    return count
+
+
+async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | None) -> dict[str, Any]:
+    async with surroundings(token, folder) as given, path.opened() as sandbox:
+        play = Play(path, sandbox, given, set_id)
+        done = asyncio.Event()
+        honest = asyncio.create_task(honest_episode(play, done))
+        spec = path.rogue()
+        found: dict[str, Said] = {}
+        try:
+            async with play.session(replace(spec, argv=(*spec.argv, token))) as other:
+                await said_by(other, "settle", token=token)
+                given["other_pid"] = other.process.pid
+                found |= await play_inside(play)
+            parts = (play_greed, play_replies, play_lists, play_lies, play_worlds)
+            for told in await asyncio.gather(*(part(play) for part in parts)):
+                found |= told
+        finally:
+            done.set()
+            answers = await honest
+        return {"attempts": found, "honest_answers": answers}
+
+
+def main() -> None:
+    name, folder, token, set_id = sys.argv[1:]
+    path = UNCONFINED if name == "none" else START_PATHS[name]
+    found = asyncio.run(play_all(path, Path(folder), token, None if set_id == "-" else Path(set_id)))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The frame of the attempts: what runs inside a sandbox, and unconfined as its own control. Standard library only.
+
+An attempt is a function of what it was `given`. It returns in words what it has achieved, with proof: a token that only
+the harness's side knows, or the kernel's yes. What stands in its way it raises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+Given = dict[str, Any]  # by name: places, numbers and the token, as the harness knows them
+T = TypeVar("T")
+ATTEMPT_S = 10
+"""Then the kernel ends the attempt, and it counts as hung."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Attempt(NamedTuple):
+    name: str
+    group: str
+    act: Callable[[Given], str]
+    control: str
+    """Who succeeds with it unconfined: "any", or "root" alone."""
+
+
+class Prevented(Exception):
+    """The attempt did not get what it wanted, without an error of the system."""
+
+
+ATTEMPTS: dict[str, Attempt] = {}
+
+
+def attempt(group: str, *, control: str = "any") -> Callable[[Callable[[Given], str]], Callable[[Given], str]]:
+    """Adds the function to the table under its own name."""
+
+    def add(act: Callable[[Given], str]) -> Callable[[Given], str]:
+        ATTEMPTS[act.__name__] = Attempt(act.__name__, group, act, control)
+        return act
+
+    return add
+
+
+def first_of(targets: Iterable[T], act: Callable[[T], str]) -> str:
+    """What the act achieves on the first target on which it achieves something; raises the last failure."""
+    failure: Exception = Prevented("there was nothing to try it on")
+    for target in targets:
+        try:
+            return act(target)
+        except (OSError, Prevented) as error:
+            failure = error
+    raise failure
+
+
+def token_in(text: str | bytes, given: Given) -> str:
+    """Says so; raises Prevented where the token is not in what was read."""
+    content = text.decode(errors="replace") if isinstance(text, bytes) else text
+    if given["token"] not in content:
+        raise Prevented("what could be read is not what was looked for")
+    return "read the token"
+
+
+def read(path: str, given: Given) -> str:
+    with open(path, "rb") as file:
+        return token_in(file.read(1_000_000), given)
+
+
+def checked(result: int, doing: str) -> int:
+    """The result of a C function. Raises OSError where it is -1."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{doing}: {os.strerror(number)}")
+    return result
+
+
+def syscall(doing: str, number: int, *arguments: Any) -> int:
+    return checked(libc.syscall(ctypes.c_long(number), *arguments), doing)
+
+
+def number_of(x86_64: int, aarch64: int) -> int:
+    return x86_64 if os.uname().machine == "x86_64" else aarch64
+
+
+def play(names: list[str], given: Given) -> dict[str, list[Any]]:
+    """name -> [whether it achieved something, in words what or why not], each tried in a process of its own."""
+    return {name: _tried(ATTEMPTS[name], given) for name in names}
+
+
+def _tried(what: Attempt, given: Given) -> list[Any]:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(ATTEMPT_S)
+        os.write(writer, json.dumps(_outcome(what, given)).encode() + b"\n")
+        os._exit(0)
+    os.close(writer)
+    said = _line(reader)
+    os.close(reader)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if said:
+        return list(json.loads(said))
+    return ["hung" if status == -signal.SIGALRM else False, f"ended with status {status}"]
+
+
+def _outcome(what: Attempt, given: Given) -> list[Any]:
+    try:
+        return [True, str(what.act(given))[:500]]
+    except (OSError, Prevented) as error:
+        return [False, f"{type(error).__name__}: {error}"[:500]]
+    except BaseException as error:
+        return ["broken", f"{type(error).__name__}: {error}"[:500]]
+
+
+def _line(reader: int) -> bytes:
+    """Up to a line's end: what an attempt leaves behind may hold the pipe open."""
+    said = b""
+    while not said.endswith(b"\n"):
+        if not select.select([reader], [], [], ATTEMPT_S + 5)[0]:
+            break
+        chunk = os.read(reader, 65536)
+        if not chunk:
+            break
+        said += chunk
+    return said

@@ -1,0 +1,257 @@
+"""Attempts on the kernel: mounts, namespaces, devices, settings, calls. Runs inside; standard library only.
+
+What would change the machine as root unconfined happens in a mount namespace of the attempt's own, or stops at a file
+opened for writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+
+from inside import Given, attempt, checked, first_of, libc, number_of, syscall
+
+GROUP = "kernel"
+_NEW_NS, _NEW_USER, _NEW_NET = 0x20000, 0x10000000, 0x40000000
+_REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
+_TIOCSTI = 0x5412
+_NULL = None
+
+
+def _own_mounts() -> None:
+    """So that root unconfined changes nothing but its own view; inside a sandbox it is refused, and that is that."""
+    if libc.unshare(_NEW_NS) == 0:
+        libc.mount(b"none", b"/", _NULL, _RECURSIVE | _PRIVATE, _NULL)
+
+
+def _folder(given: Given) -> bytes:
+    path = f"{given['name']}-mount"
+    os.makedirs(path, exist_ok=True)
+    return path.encode()
+
+
+def _opened_to_write(paths: list[str]) -> str:
+    def open_it(path: str) -> str:
+        os.close(os.open(path, os.O_WRONLY))
+        return f"opened {path} for writing"
+
+    return first_of(paths, open_it)
+
+
+@attempt(GROUP, control="root")
+def mount_a_file_system(given: Given) -> str:
+    _own_mounts()
+    checked(libc.mount(b"tmpfs", _folder(given), b"tmpfs", 0, _NULL), "mount")
+    return "mounted"
+
+
+@attempt(GROUP, control="root")
+def mount_by_the_new_calls(given: Given) -> str:
+    return f"fsopen {syscall('fsopen', 430, b'tmpfs', 0)}"
+
+
+@attempt(GROUP, control="root")
+def bind_the_host(given: Given) -> str:
+    _own_mounts()
+    checked(libc.mount(b"/", _folder(given), _NULL, _BIND | _RECURSIVE, _NULL), "mount --rbind")
+    return "bound"
+
+
+@attempt(GROUP, control="root")
+def make_the_root_writable(given: Given) -> str:
+    _own_mounts()
+    checked(libc.mount(b"none", b"/", _NULL, _REMOUNT | _BIND, _NULL), "remount")
+    return "mounted anew"
+
+
+@attempt(GROUP, control="root")
+def uncover_what_is_masked(given: Given) -> str:
+    _own_mounts()
+    checked(libc.umount2(b"/proc", 2), "umount")
+    return "unmounted /proc"
+
+
+@attempt(GROUP, control="root")
+def change_the_root(given: Given) -> str:
+    _own_mounts()
+    folder = _folder(given)
+    checked(libc.mount(b"tmpfs", folder, b"tmpfs", 0, _NULL), "mount")
+    os.mkdir(folder + b"/old")
+    checked(libc.pivot_root(folder, folder + b"/old"), "pivot_root")
+    return "another root"
+
+
+@attempt(GROUP)
+def make_a_user_namespace(given: Given) -> str:
+    checked(libc.unshare(_NEW_USER), "unshare")
+    return "unshared"
+
+
+@attempt(GROUP)
+def make_a_user_namespace_by_clone(given: Given) -> str:
+    def by_clone() -> str:
+        pid = syscall("clone", number_of(56, 220), _NEW_USER | 17, 0, 0, 0, 0)
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return "cloned"
+
+    def by_clone3() -> str:
+        arguments = struct.pack("=QQQQQ", _NEW_USER, 0, 0, 0, 17) + bytes(24)
+        pid = syscall("clone3", 435, ctypes.create_string_buffer(arguments, 64), 64)
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return "cloned"
+
+    return first_of((by_clone, by_clone3), lambda way: way())
+
+
+@attempt(GROUP, control="root")
+def make_a_mount_namespace(given: Given) -> str:
+    checked(libc.unshare(_NEW_NS), "unshare")
+    return "unshared"
+
+
+@attempt(GROUP, control="root")
+def make_a_network_namespace(given: Given) -> str:
+    checked(libc.unshare(_NEW_NET), "unshare")
+    return "unshared"
+
+
+@attempt(GROUP, control="root")
+def make_device_nodes(given: Given) -> str:
+    path = f"{given['name']}-disk"
+    os.mknod(path, 0o60600, os.makedev(8, 0))
+    os.unlink(path)
+    return "made"
+
+
+@attempt(GROUP, control="root")
+def open_devices_of_the_host(given: Given) -> str:
+    def open_it(name: str) -> str:
+        os.close(os.open(f"/dev/{name}", os.O_RDONLY | os.O_NONBLOCK))
+        return f"opened /dev/{name}"
+
+    names = ("kmsg", "mem", "port", "kvm", "vda", "sda", "nvme0n1", "loop-control", "fuse", "net/tun")
+    return first_of(names, open_it)
+
+
+@attempt(GROUP, control="root")
+def change_modes_of_devices(given: Given) -> str:
+    os.chmod("/dev/null", 0o666)
+    return "set the mode of /dev/null"
+
+
+@attempt(GROUP, control="root")
+def inject_into_the_harness_terminal(given: Given) -> str:
+    terminal = os.open(given["terminal"], os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(terminal, _TIOCSTI, b"x")
+    return "typed into it"
+
+
+@attempt(GROUP)
+def write_to_the_harness_terminal(given: Given) -> str:
+    with open(given["terminal"], "w") as terminal:
+        terminal.write(".")
+    return "wrote to it"
+
+
+@attempt(GROUP, control="root")
+def set_the_core_pattern(given: Given) -> str:
+    return _opened_to_write(["/proc/sys/kernel/core_pattern"])
+
+
+@attempt(GROUP, control="root")
+def change_settings_of_the_kernel(given: Given) -> str:
+    return _opened_to_write(["/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory"])
+
+
+@attempt(GROUP, control="root")
+def change_settings_of_devices(given: Given) -> str:
+    return _opened_to_write(
+        ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/uevent_helper", "/sys/power/state"]
+    )
+
+
+@attempt(GROUP, control="root")
+def leave_the_control_group(given: Given) -> str:
+    own = "/sys/fs/cgroup"
+    return _opened_to_write([f"{own}/cgroup.procs", f"{own}/pids/cgroup.procs", f"{own}/memory/cgroup.procs"])
+
+
+@attempt(GROUP, control="root")
+def read_the_kernels_log(given: Given) -> str:
+    buffer = ctypes.create_string_buffer(64)
+    return f"{checked(libc.klogctl(3, buffer, 64), 'syslog')} bytes"
+
+
+@attempt(GROUP, control="root")
+def read_the_kernels_memory(given: Given) -> str:
+    def look(name: str) -> str:
+        with open(f"/proc/{name}", "rb") as file:
+            return f"{len(file.read(16))} bytes of {name}"
+
+    return first_of(("kcore", "kpageflags", "vmallocinfo", "slabinfo"), look)
+
+
+@attempt(GROUP, control="root")
+def become_root(given: Given) -> str:
+    os.setuid(0)
+    return f"user {os.getuid()}"
+
+
+@attempt(GROUP, control="root")
+def rename_the_machine(given: Given) -> str:
+    name = socket.gethostname().encode()
+    checked(libc.sethostname(name, len(name)), "sethostname")
+    return "renamed"
+
+
+@attempt(GROUP, control="root")
+def watch_every_file(given: Given) -> str:
+    return f"fanotify {syscall('fanotify_init', number_of(300, 262), 4, 0)}"
+
+
+@attempt(GROUP, control="root")
+def load_a_program_into_the_kernel(given: Given) -> str:
+    wanted = struct.pack("=IIIII", 2, 4, 4, 1, 0) + bytes(100)  # an array map
+    return f"bpf {syscall('bpf', number_of(321, 280), 0, ctypes.create_string_buffer(wanted, 120), 120)}"
+
+
+@attempt(GROUP)
+def queue_work_for_the_kernel(given: Given) -> str:
+    return f"io_uring {syscall('io_uring_setup', 425, 1, ctypes.create_string_buffer(120))}"
+
+
+@attempt(GROUP)
+def hold_up_the_kernel_at_a_page(given: Given) -> str:
+    return f"userfaultfd {syscall('userfaultfd', number_of(323, 282), 1)}"
+
+
+@attempt(GROUP)
+def count_events_of_the_machine(given: Given) -> str:
+    software, task_clock, exclude = 1, 1, 0b1100000  # neither the kernel nor the hypervisor
+    wanted = struct.pack("=IIQQQQQ", software, 112, task_clock, 0, 0, 0, exclude) + bytes(64)
+    attributes = ctypes.create_string_buffer(wanted, 112)
+    return f"perf {syscall('perf_event_open', number_of(298, 241), attributes, 0, -1, -1, 0)}"
+
+
+@attempt(GROUP)
+def turn_off_random_addresses(given: Given) -> str:
+    checked(libc.personality(0x0040000), "personality")
+    return "turned off"
+
+
+@attempt(GROUP)
+def store_a_key_for_everyone(given: Given) -> str:
+    """In the user's keyring, which all processes of the user share."""
+    name = f"planted-{given['token']}".encode()
+    key = syscall("add_key", number_of(248, 217), b"user", name, b"x", 1, -4)
+    with contextlib.suppress(OSError):
+        syscall("keyctl unlink", number_of(250, 219), 9, key, -4)
+    return f"key {key}"

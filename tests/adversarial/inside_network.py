@@ -1,0 +1,78 @@
+"""Attempts on the network, at listeners of the test's own on loopback alone. Runs inside; standard library only."""
+
+from __future__ import annotations
+
+import socket
+
+from inside import Given, Prevented, attempt, first_of, token_in
+
+GROUP = "network"
+
+
+def _ask(family: int, address: tuple[str, int], given: Given) -> str:
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.settimeout(3)
+        sock.connect(address)
+        return token_in(sock.recv(200), given)
+
+
+@attempt(GROUP)
+def connect_to_loopback_of_the_host(given: Given) -> str:
+    return _ask(socket.AF_INET, ("127.0.0.1", given["port"]), given)
+
+
+@attempt(GROUP)
+def connect_to_loopback_by_another_address(given: Given) -> str:
+    return first_of(("127.0.0.2", "0.0.0.0"), lambda host: _ask(socket.AF_INET, (host, given["port"]), given))
+
+
+@attempt(GROUP)
+def connect_to_loopback_by_its_sixth_version(given: Given) -> str:
+    return _ask(socket.AF_INET6, ("::1", given["port6"]), given)
+
+
+@attempt(GROUP)
+def send_a_datagram(given: Given) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(3)
+        sock.sendto(b"hello", ("127.0.0.1", given["udp_port"]))
+        return token_in(sock.recv(200), given)
+
+
+@attempt(GROUP)
+def take_a_port_that_the_host_sees(given: Given) -> str:
+    """Listens, and has the harness's own listener told to call back: it knows whether anybody can be reached."""
+    with socket.create_server(("127.0.0.1", given["free_port"])) as server:
+        server.settimeout(3)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.sendto(b"call me", ("127.0.0.1", given["udp_port"]))
+        peer, _ = server.accept()
+        with peer:
+            return token_in(peer.recv(200), given)
+
+
+@attempt(GROUP, control="root")
+def listen_to_packets(given: Given) -> str:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW):
+        return "opened a packet socket"
+
+
+@attempt(GROUP, control="root")
+def send_raw_packets(given: Given) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP):
+        return "opened a raw socket"
+
+
+@attempt(GROUP)
+def talk_to_the_docker_engine(given: Given) -> str:
+    def ask(path: str) -> str:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(3)
+            sock.connect(path)
+            sock.sendall(b"GET /version HTTP/1.0\r\n\r\n")
+            if b"200 OK" not in sock.recv(1000):
+                raise Prevented("no engine")
+            return f"spoke with {path}"
+
+    paths = [given["engine"], "/var/run/docker.sock", "/run/docker.sock"]
+    return first_of(paths, ask)

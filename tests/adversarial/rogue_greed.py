@@ -1,0 +1,220 @@
+"""Attempts to use up the machine, bounded: unconfined they stop by themselves. Runs inside; standard library only.
+
+Each says what it got. Some hold it until they are ended, at most so long as `HELD_S`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import signal
+import threading
+import time
+from typing import Any
+
+MB = 1_000_000
+HELD_S = 20
+SPUN_S = 1.5
+
+
+def _hold(seconds: float) -> None:
+    """Long enough for a limit that is looked at now and then."""
+    signal.sigtimedwait([signal.SIGUSR2], seconds)
+
+
+def fork_bomb(given: dict[str, Any]) -> str:
+    """Doubles until it has as many as it may, each child alive while it counts."""
+    made: list[int] = []
+    reader, writer = os.pipe()
+    try:
+        for _ in range(300):
+            pid = os.fork()
+            if pid == 0:
+                os.close(writer)
+                os.read(reader, 1)  # until the parent's end is closed
+                os._exit(0)
+            made.append(pid)
+    except OSError as error:
+        _release(made, reader, writer)
+        return f"{len(made)} processes, then {error.strerror}"
+    _hold(given["hold_s"])
+    _release(made, reader, writer)
+    return f"{len(made)} processes"
+
+
+def _release(made: list[int], reader: int, writer: int) -> None:
+    os.close(reader)
+    os.close(writer)
+    for pid in made:
+        os.waitpid(pid, 0)
+
+
+def thread_bomb(given: dict[str, Any]) -> str:
+    release = threading.Event()
+    threads = [threading.Thread(target=release.wait) for _ in range(300)]
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError as error:
+        release.set()
+        return f"{started} threads, then {error}"
+    _hold(given["hold_s"])
+    release.set()
+    return f"{started} threads"
+
+
+def heap(given: dict[str, Any]) -> str:
+    kept = [os.urandom(1) * (10 * MB) for _ in range(40)]
+    _hold(given["hold_s"])
+    return f"{sum(map(len, kept)) // MB} MB"
+
+
+def heap_of_children(given: dict[str, Any]) -> str:
+    """Each below any limit of a single process."""
+    reader, writer = os.pipe()
+    made = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            os.close(writer)
+            kept = os.urandom(1) * (50 * MB)
+            os.read(reader, 1)
+            os._exit(len(kept) % 2)
+        made.append(pid)
+    _hold(given["hold_s"])
+    _release(made, reader, writer)
+    return "400 MB"
+
+
+def small_maps(given: dict[str, Any]) -> str:
+    kept = []
+    for _ in range(6_000):
+        piece = mmap.mmap(-1, 65_536, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        piece.write(b"x" * 65_536)
+        kept.append(piece)
+    _hold(given["hold_s"])
+    return f"{len(kept) * 65_536 // MB} MB"
+
+
+def hidden_memory(given: dict[str, Any]) -> str:
+    """Of no process, and of no file system that has a size."""
+    written = 0
+    try:
+        fd = os.memfd_create("x")
+        while written < 400 * MB:
+            written += os.write(fd, bytes(MB))
+    except OSError as error:
+        return f"{written // MB} MB, then {error.strerror}"
+    _hold(given["hold_s"])
+    return f"{written // MB} MB"
+
+
+def _fill(folder: str) -> str:
+    os.makedirs(folder, exist_ok=True)
+    written = 0
+    try:
+        for number in range(100):
+            with open(f"{folder}/{number}", "wb") as file:
+                file.write(bytes(MB))
+            written += 1
+    except OSError as error:
+        return f"{written} MB, then {error.strerror}"
+    finally:
+        shutil.rmtree(folder)
+    return f"{written} MB"
+
+
+def fill_the_workspace(given: dict[str, Any]) -> str:
+    return _fill("fill")
+
+
+def fill_temporary_files(given: dict[str, Any]) -> str:
+    return _fill(f"{os.environ['TMPDIR']}/fill")
+
+
+def fill_shared_memory(given: dict[str, Any]) -> str:
+    return _fill(f"/dev/shm/{given['name']}")
+
+
+def one_large_file(given: dict[str, Any]) -> str:
+    path = "large"
+    try:
+        with open(path, "wb") as file:
+            file.truncate(10**12)
+    except OSError as error:
+        return f"nothing: {error.strerror}"
+    finally:
+        os.unlink(path)
+    return "1 TB, sparse"
+
+
+def use_up_inodes(given: dict[str, Any]) -> str:
+    """A file without a byte takes memory of the kernel's all the same."""
+    folder = given["folder"]
+    os.makedirs(folder)
+    made = 0
+    try:
+        for _ in range(200_000):
+            os.close(os.open(f"{folder}/{made}", os.O_CREAT | os.O_WRONLY))
+            made += 1
+        _hold(given["hold_s"])
+    except OSError as error:
+        return f"{made} files, then {error.strerror}"
+    finally:
+        shutil.rmtree(folder)
+    return f"{made} files"
+
+
+def use_up_descriptors(given: dict[str, Any]) -> str:
+    held = []
+    try:
+        for _ in range(3_000):
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error:
+        return f"{len(held)} files, then {error.strerror}"
+    finally:
+        for fd in held:
+            os.close(fd)
+    return f"{len(held)} files"
+
+
+def spin(given: dict[str, Any]) -> str:
+    """In four processes, each so long."""
+    made = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            while time.process_time() < SPUN_S:
+                pass
+            os._exit(0)
+        made.append(pid)
+    for pid in made:
+        os.waitpid(pid, 0)
+    return f"{4 * SPUN_S} s of CPU time"
+
+
+def flood_of_errors(given: dict[str, Any]) -> str:
+    for _ in range(3_000):
+        os.write(2, b"x" * 65_536)
+    return "200 MB"
+
+
+def leave_a_daemon(given: dict[str, Any]) -> str:
+    """In a session of its own, without a parent, under a name that the host can see."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(15, given["daemon"].encode(), 0, 0, 0)
+            os.write(writer, b"x")
+            signal.alarm(HELD_S)
+            signal.pause()
+        os._exit(0)
+    os.wait()
+    os.read(reader, 1)
+    return "left"

@@ -1,0 +1,46 @@
+"""The ways in which a server comes to life; every attempt is made on each of them.
+
+Another way is one more entry: how a sandbox is opened, and the spec of the rogue server on it. That is one file which
+also runs as a script (``python3 /srv/program/server_main.py``), as servers of others do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rogue import MODULES
+
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.warm import warmed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPath:
+    sandbox: Literal["bwrap", "docker", "none"]
+    start: Literal["exec", "fork"] = "exec"
+    spares: int = 0
+    has_worlds: bool = True
+    """False where a server whose state is in files is started as on another path."""
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[Sandbox]:
+        async with warmed(get_sandbox(self.sandbox)) as sandbox:
+            yield sandbox
+
+    def rogue(self, *, mounts: tuple[Mount, ...] = (), limits: Limits | None = None, **env: str) -> ServerSpec:
+        spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=self.start)
+        return replace(spec, state="opaque", wire="legacy", spares=self.spares, env={**spec.env, **env})
+
+
+START_PATHS = {
+    "exec": StartPath(sandbox="bwrap"),
+    "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
+    "pool": StartPath(sandbox="bwrap", spares=1, has_worlds=False),
+    "docker": StartPath(sandbox="docker"),
+}
+UNCONFINED = StartPath(sandbox="none")

@@ -1,0 +1,99 @@
+"""Every attempt fails on every start path, is reported as what it is, and works where nothing confines it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import inside_files
+import inside_kernel
+import inside_network
+import inside_processes
+import pytest
+from expected import GREED, LIES, LISTS, REPLIES, WORLDS
+from inside import ATTEMPTS
+from naive import NOT_FOOLED
+from start_paths import START_PATHS
+
+PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
+"""Imported for their entries in the table."""
+Played = Callable[[str, str], dict[str, Any]]
+USERS = ("root", "user")
+OWN_SESSION = {**{name: greed.reported for name, greed in GREED.items()}, **REPLIES, **LISTS, **LIES, **WORLDS}
+everywhere = pytest.mark.parametrize(("path", "user"), [(path, user) for path in START_PATHS for user in USERS])
+
+
+def test_there_are_many_attempts_and_no_name_is_taken_twice() -> None:
+    assert len(ATTEMPTS) >= 40
+    assert not ATTEMPTS.keys() & OWN_SESSION.keys()
+    assert len(OWN_SESSION) == len(GREED) + len(REPLIES) + len(LISTS) + len(LIES) + len(WORLDS)
+    assert {what.control for what in ATTEMPTS.values()} == {"any", "root"}
+
+
+def test_the_documentation_lists_every_attempt() -> None:
+    groups: dict[str, list[str]] = {}
+    for what in ATTEMPTS.values():
+        groups.setdefault(what.group, []).append(what.name)
+    groups |= {"resources": [*GREED], "protocol": [*REPLIES, *LISTS, *LIES], "digester": [*WORLDS]}
+    wanted = "\n".join(f"- {group}: {', '.join(names).replace('_', ' ')}" for group, names in sorted(groups.items()))
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert wanted in text, wanted
+
+
+@everywhere
+@pytest.mark.parametrize("name", list(ATTEMPTS))
+def test_attempt_fails(name: str, path: str, user: str, played: Played) -> None:
+    achieved, said = played(path, user)["attempts"][name]
+    assert achieved is False, f"{name} on {path} as {user}: {achieved}: {said}"
+
+
+@everywhere
+@pytest.mark.parametrize("name", list(OWN_SESSION))
+def test_attempt_is_reported(name: str, path: str, user: str, played: Played) -> None:
+    found = played(path, user)["attempts"]
+    if name in WORLDS and name not in found:
+        assert not START_PATHS[path].has_worlds
+        return
+    _, said = found[name]
+    assert re.search(OWN_SESSION[name], said, re.DOTALL), f"{name} on {path} as {user}: {said}"
+    assert "forged" not in said
+    assert "\x1b" not in said
+
+
+@everywhere
+def test_other_episodes_go_on(path: str, user: str, played: Played) -> None:
+    assert played(path, user)["honest_answers"] >= 10
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("name", list(ATTEMPTS))
+def test_control_works(name: str, user: str, played: Played) -> None:
+    """Unconfined the same attempt succeeds: as an ordinary user where the kernel lets one at all."""
+    achieved, said = played("none", user)["attempts"][name]
+    if user == "root" or ATTEMPTS[name].control == "any":
+        if "Function not implemented" in said:
+            pytest.skip(f"this kernel has it for nobody: {said}")
+        assert achieved is True, f"{name} as {user}: {achieved}: {said}"
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("name", list(OWN_SESSION))
+def test_control_of_what_is_reported(name: str, user: str, played: Played) -> None:
+    """What is used up can be used up, and a harness that believes its servers is fooled."""
+    kind, said = played("none", user)["attempts"][name]
+    assert kind == "control"
+    if name in GREED:
+        assert said.endswith(GREED[name].gets) or f"{GREED[name].gets};" in said, said
+    elif not (name == "unreadable_files" and user == "root"):  # nothing is unreadable to it
+        assert said != NOT_FOOLED
+
+
+def test_every_attempt_has_a_control_on_record(played: Played, record_property: Any) -> None:
+    found: dict[str, Any] = {}
+    for user in ("user", "root"):
+        found |= played("none", user)["attempts"]
+    on_record = [name for name in (*ATTEMPTS, *OWN_SESSION) if found[name][0] in (True, "control")]
+    assert set(on_record) == {*ATTEMPTS, *OWN_SESSION}
+    record_property("adversarial attempts, each with a control that worked", len(on_record))

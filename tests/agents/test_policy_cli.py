@@ -1,0 +1,196 @@
+"""``gymcp eval --agent react``: a policy named on the command line, checked before the first episode, paid for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import Answer, Reply, chat_server, says
+from typer.testing import CliRunner, Result
+
+from gymcp.agents.policy_specs import PolicySpec, parse_policy
+from gymcp.agents.prices import Price, load_prices
+from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.cli.app import app
+from gymcp.errors import ConfigError
+from gymcp.store import TrajectoryStore
+
+BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+
+
+def evaluate(*options: object) -> Result:
+    return CliRunner().invoke(app, ["eval", str(BANK), "--agent", "react", *map(str, options)])
+
+
+def why(result: Result) -> str:
+    """The one error; nothing may have been run."""
+    assert isinstance(result.exception, ConfigError), (result.output, result.exception)
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def pays(number: int, body: dict[str, Any]) -> Reply:
+    """Does each task of the bank: the debt is the number in the prompt."""
+    if any(message["role"] == "tool" for message in body["messages"]):
+        return says("Paid.", prompt=100, completion=10)
+    debt = next(word for word in body["messages"][0]["content"].split() if word.isdigit())
+    call = ("transfer", json.dumps({"source": "ann", "target": "bob", "amount": int(debt)}))
+    return says("", call, prompt=100, completion=10)
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    file = tmp_path / "prices.toml"
+    file.write_text('[models."m"]\nprompt = 1000\ncompletion = 10000\n')
+    return file
+
+
+def test_an_endpoint_is_evaluated_and_paid_for(tmp_path: Path, prices: Path) -> None:
+    with chat_server(pays) as server:
+        policy = f"openai:{server.url}#m"
+        done = evaluate("--policy", policy, "--prices", prices, "--temperature", 0, "--out", tmp_path / "run", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["success"], found["outcomes"]) == (1.0, {"scored": 3})
+    assert found["models"] == {"m": {"requests": 6, "prompt_tokens": 600, "completion_tokens": 60, "cost": 1.2}}
+    assert found["cost"] == 1.2
+    assert {name: use["calls"] for name, use in found["tools"].items()} == {"transfer": 3}
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["policy"], config["sampling"]["temperature"]) == (policy, 0)
+    assert len(server.requests) == 7, "six in episodes, one before them"
+
+
+def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> None:
+    out = tmp_path / "run"
+    with chat_server(pays) as server:
+        options = ("--policy", f"openai:{server.url}#m", "--prices", prices, "--out", out, "--concurrency", 1)
+        first = evaluate(*options, "--max-cost", 0.5)
+        assert first.exit_code == 4
+        assert "--max-cost 0.5 is spent" in first.stderr
+        with TrajectoryStore.open(out) as store:
+            assert len(store.summaries()) == 2, "two cost 0.8"
+        again = evaluate(*options, "--max-cost", 0.5, "--resume")
+        assert again.exit_code == 4
+        with TrajectoryStore.open(out) as store:
+            assert len(store.summaries()) == 2
+        last = evaluate(*options, "--max-cost", 5, "--resume", "--json")
+        assert last.exit_code == 0, last.output
+    assert json.loads(last.stdout)["outcomes"] == {"scored": 3}
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply(status=401, body=b"invalid api key"), "refuses the key .status 401.: invalid api key"),
+        (Reply(status=404, body=b"the model does not exist"), "status 404: the model does not exist"),
+        (
+            Reply(status=400, body=b"this model does not support tools"),
+            "does not support tools; if it cannot call tools itself: --tool-calls text",
+        ),
+        (Reply(status=400, body=b"maximum context length is 8 tokens"), "the first prompt is longer than its context"),
+        (Reply(body=b"<html>"), "the policy does not answer: .*not JSON"),
+    ],
+)
+def test_an_endpoint_that_will_not_serve_is_one_error(reply: Reply, error: str, tmp_path: Path) -> None:
+    answer: Answer = lambda number, body: reply  # noqa: E731
+    with chat_server(answer) as server:
+        found = why(evaluate("--policy", f"openai:{server.url}#m", "--out", tmp_path / "run"))
+    assert_matches(error, found)
+    assert len(server.requests) == 1
+    assert not (tmp_path / "run").exists(), "a run that never began leaves nothing to resume"
+
+
+def assert_matches(pattern: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=pattern):
+        raise ConfigError(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ((), "agent 'react' needs a model: --policy tiny"),
+        (("--policy", "gpt"), r"no policy 'gpt'; write tiny \| local:PATH"),
+        (("--policy", "openai:http://x"), "needs an address and a model: openai:http://HOST:PORT/v1#MODEL"),
+        (("--policy", "vllm:x#m"), "needs an address and a model"),
+        (("--policy", "tiny", "--temperature", "-1"), "--temperature: must be from 0 to 100, not -1"),
+        (("--policy", "tiny", "--temperature", "nan"), "--temperature: must be from 0 to 100, not nan"),
+        (("--policy", "tiny", "--top-p", "0"), "--top-p: must be more than 0 and at most 1, not 0"),
+        (("--policy", "tiny", "--top-k", "-1"), "--top-k: must be 0"),
+        (("--policy", "tiny", "--max-tokens", "0"), "--max-tokens: must be at least 1, not 0"),
+        (("--policy", "tiny", "--max-turns", "0"), "budget of turns: must be more than 0, not 0"),
+        (("--policy", "tiny", "--max-cost", "0"), "--max-cost: must be more than 0, not 0"),
+        (("--policy", "tiny", "--overflow", "hope"), "--overflow: no 'hope'; have stop, drop"),
+        (("--policy", "tiny", "--tool-calls", "text"), "only for openai: policies"),
+        (("--policy", "tiny", "--prices", "nowhere.toml"), "prices nowhere.toml: cannot be read"),
+        (("--policy", "tiny", "--system", "nowhere.txt"), "--system nowhere.txt: cannot be read"),
+        (("--policy", "local:nowhere"), "nowhere is no model's folder: it has no config.json"),
+        (("--policy", "tiny:mistral"), "no tiny model in style 'mistral'; have qwen, llama, compact"),
+        (("--policy", "tiny", "--tool-format", "xml"), "no tool format 'xml'; have hermes"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_one_error(options: tuple[str, ...], error: str, tmp_path: Path) -> None:
+    assert_matches(error, why(evaluate(*options, "--out", tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_without_the_agent_for_it_is_an_error() -> None:
+    found = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "oracle", "--policy", "tiny"])
+    assert "agent 'oracle' has no model; --agent react has" in why(found)
+
+
+def test_a_folder_that_lacks_something_says_what(tmp_path: Path) -> None:
+    size = TinySize(hidden=32, layers=1, heads=2)
+    for file, error in (("tokenizer.json", "has no tokenizer"), ("chat_template.jinja", "has no chat template")):
+        folder = make_tiny_model(tmp_path / file, "qwen", size=size)
+        (folder / file).unlink()
+        assert_matches(error, why(evaluate("--policy", f"local:{folder}")))
+    shutil.rmtree(tmp_path / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert_matches("takes no tools", why(evaluate("--policy", f"local:{folder}")))
+    (folder / "config.json").write_text("{")
+    assert_matches("config.json cannot be read", why(evaluate("--policy", f"local:{folder}")))
+
+
+def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(tmp_path: Path) -> None:
+    size = TinySize(hidden=32, layers=1, heads=2)
+    folder = make_tiny_model(tmp_path / "model", "compact", size=size)
+    options = ("--max-tokens", 8, "--max-turns", 3, "--out", tmp_path / "run", "--json")
+    done = evaluate("--policy", f"local:{folder}", *options)
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    assert found["scored"] == 3
+    assert found["completion_tokens"] > 0
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        assert all(step.sampled for trajectory in store.iter_trajectories() for step in trajectory.steps)
+    small = make_tiny_model(tmp_path / "small", "compact", size=TinySize(hidden=32, layers=1, heads=2, context=40))
+    error = why(evaluate("--policy", f"local:{small}", "--out", tmp_path / "none"))
+    assert_matches(r"the first prompt of task 'pay_back_5' has \d+ tokens with its 2 tools; the context is 40", error)
+    assert not (tmp_path / "none").exists()
+
+
+def test_policies_are_read_as_they_are_written() -> None:
+    assert parse_policy("tiny").model == "compact"
+    url = "http://127.0.0.1:8000/v1"
+    wanted = PolicySpec(text=f"openai:{url}/#a/b:c", kind="openai", model="a/b:c", url=url)
+    assert parse_policy(f"openai:{url}/#a/b:c") == wanted
+
+
+def test_prices_are_for_a_million_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text("[models.a]\nprompt = 1\ncompletion = 2.5\ncached = 0.1\n")
+    (price,) = load_prices(file).values()
+    assert price == Price(prompt=1, completion=2.5, cached=0.1)
+    assert price.of(1_000_000, 1_000_000, 500_000) == pytest.approx(0.5 + 0.05 + 2.5)
+    for text, error in (
+        ("models = 5", "has no prices"),
+        ("[models.a]\nprompt = 1", "model 'a': needs prompt and completion"),
+        ("[models.a]\nprompt = -1\ncompletion = 1", "prompt must be a number from 0, not -1"),
+        ("[models.a]\nprompt = nan\ncompletion = 1", "must be a number from 0"),
+        ("[", "not TOML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=error):
+            load_prices(file)

@@ -1,0 +1,174 @@
+"""What the policy makes of servers that fail: an endpoint on a real socket answers by script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymcp.agents.vllm import VllmPolicy, VllmSettings, open_vllm
+from gymcp.errors import ConfigError, PolicyInfraError
+from gymcp.types import Sampled, Sampling
+
+MODELS = {"data": [{"id": "tiny", "max_model_len": 8}]}
+QUICK = VllmSettings(timeout_s=0.5, attempts=4, backoff_s=0.001)
+WAIT_S = 60.0
+
+
+def generated(*ids: int, finish: str = "length", **more: Any) -> tuple[int, Any]:
+    content = [{"logprob": -float(token)} for token in ids]
+    return 200, {
+        "choices": [{"token_ids": list(ids), "logprobs": {"content": content}, "finish_reason": finish, **more}]
+    }
+
+
+OPENING = [(200, MODELS), (400, {}), generated(1)]
+
+
+class Script:
+    """Answers requests in turn: (status, JSON or bytes); None says nothing, b"" half an answer."""
+
+    def __init__(self, answers: Sequence[tuple[int, Any] | None]) -> None:
+        self.answers = list(answers)
+        self.bodies: list[Any] = []
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        sizes = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        body = await reader.readexactly(int(sizes[0])) if sizes else b""
+        self.bodies.append(json.loads(body) if body else None)
+        said = self.answers.pop(0)
+        if said is None:
+            await reader.read()  # until the client gives up
+        else:
+            status, content = said
+            whole = content if isinstance(content, bytes) else json.dumps(content).encode()
+            length = len(whole) + (100 if whole.startswith(b"HALF") else 0)
+            writer.write(
+                f"HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n".encode() + whole
+            )
+        writer.close()
+
+
+@asynccontextmanager
+async def policy_on(script: Script) -> AsyncIterator[VllmPolicy]:
+    async with asyncio.timeout(WAIT_S):
+        server = await asyncio.start_server(script.answer, "127.0.0.1", 0)
+        async with server, open_vllm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "tiny", QUICK) as policy:
+            yield policy
+
+
+def sample(answers: Sequence[tuple[int, Any] | None], **sampling: Any) -> tuple[Sampled, Script]:
+    async def play() -> Sampled:
+        async with policy_on(script) as policy:
+            return await policy.sample([5, 6], Sampling(**sampling))
+
+    script = Script([*OPENING, *answers])
+    return asyncio.run(play()), script
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [(500, {}), (503, b"starting"), (429, {}), (200, b"garbage"), (200, b"HALF an answer"), None],
+    ids=["500", "503", "429", "garbage", "half", "nothing"],
+)
+def test_a_server_that_recovers_is_asked_again(failure: Any) -> None:
+    sampled, script = sample([failure, failure, generated(3, 4)], max_tokens=2)
+    assert (sampled.ids, sampled.logprobs, sampled.finish) == ((3, 4), (-3.0, -4.0), "length")
+    assert script.answers == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([(500, b"out of memory")] * 4, "answered 500: out of memory"),
+        ([(400, b"bad request")], "answered 400: bad request"),
+        ([(200, {"choices": []})], "answered something else"),
+        ([(200, [1])], "answered something else"),
+        ([generated()], "no tokens"),
+        (
+            [(200, {"choices": [{"token_ids": [1], "logprobs": None, "finish_reason": "stop"}]})],
+            "1 tokens, but 0 logprobs",
+        ),
+    ],
+)
+def test_a_server_that_does_not_is_the_policys_failure(answers: list[Any], why: str) -> None:
+    with pytest.raises(PolicyInfraError, match=why):
+        sample(answers)
+
+
+def test_a_sample_cut_short_by_an_update_goes_on_with_its_tokens() -> None:
+    first = generated(3, 4, finish="abort", weight_versions=[{"version": "a", "start": 0, "end": 2}])
+    second = generated(7, finish="stop", weight_versions=[{"version": "b", "start": 0, "end": 1}])
+    sampled, script = sample([first, second], max_tokens=5, seed=1)
+    assert sampled == Sampled(
+        prompt_ids=(5, 6),
+        ids=(3, 4, 7),
+        logprobs=(-3.0, -4.0, -7.0),
+        versions=(("a", 0, 2), ("b", 2, 3)),
+        finish="stop",
+    )
+    before, after = script.bodies[-2:]
+    assert (before["token_ids"], after["token_ids"]) == ([5, 6], [5, 6, 3, 4])
+    assert (before["sampling_params"]["max_tokens"], after["sampling_params"]["max_tokens"]) == (5, 3)
+    assert before["sampling_params"]["seed"] != after["sampling_params"]["seed"]
+
+
+def test_the_context_bounds_a_sample() -> None:
+    _, script = sample([generated(1)], max_tokens=100)
+    assert script.bodies[-1]["sampling_params"]["max_tokens"] == 8 - 2
+
+    async def full() -> Sampled:
+        async with policy_on(Script(OPENING)) as policy:
+            return await policy.sample([1] * 8, Sampling())
+
+    assert asyncio.run(full()) == Sampled(prompt_ids=(1,) * 8, ids=(), logprobs=(), versions=(), finish="length")
+
+
+def test_top_p_is_refused_where_logprobs_are_to_be_exact() -> None:
+    with pytest.raises(ConfigError, match="allow_restricted"):
+        sample([], top_p=0.9)
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([(200, {"data": [{"id": "other"}]})], "has no model 'tiny'; it has other"),
+        ([(404, b"nothing here")], "does not answer as vLLM does"),
+        ([(200, b"<html>")], "does not answer as vLLM does"),
+        ([(200, MODELS), (400, {}), (400, b"no logprobs here")], "the first request failed.*no logprobs here"),
+    ],
+)
+def test_a_wrong_endpoint_is_one_clear_error(answers: list[Any], why: str) -> None:
+    async def play() -> None:
+        async with policy_on(Script(answers)):
+            pass
+
+    with pytest.raises(ConfigError, match=why):
+        asyncio.run(play())
+
+
+def test_an_endpoint_that_is_down_is_one_clear_error() -> None:
+    async def play() -> None:
+        async with open_vllm("http://127.0.0.1:9", "tiny"):
+            pass
+
+    with pytest.raises(ConfigError, match="start one with: gymcp serve MODEL"):
+        asyncio.run(play())
+
+
+def test_tied_embeddings_are_not_reloaded(tmp_path: Path) -> None:
+    """vLLM 0.32.0 keeps the old output layer: the logprobs would belong to no version."""
+    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+
+    async def play() -> None:
+        async with policy_on(Script(OPENING)) as policy:
+            await policy.load_weights(tmp_path, "1")
+
+    with pytest.raises(ConfigError, match="tie_word_embeddings=False"):
+        asyncio.run(play())

@@ -1,0 +1,57 @@
+"""Why a server ended is known as soon as its end is: else what an agent used up would be called the harness's fault."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from faults import environment
+
+from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
+from gymcp.mcp_servers.sandbox.process import Running
+from gymcp.mcp_servers.session import open_session
+from gymcp.mcp_servers.warm import warmed
+
+FAULT = "uses up its memory"
+
+
+def end_of(process: object) -> ProcessEnd:
+    found = process._first if isinstance(process, ForkedProcess) else process._outer  # type: ignore[attr-defined]
+    assert isinstance(found, ProcessEnd)
+    return found
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
+    forked: bool, require: Callable[[str], None]
+) -> None:
+    """Its pipe and its end are seen in the same turn of the loop, in any order."""
+    require("bwrap")
+    env = environment("forked", [FAULT])
+    server = env.servers[0] if forked else replace(env.servers[0], fork=None)
+    add = b'{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "add", "arguments": {"note": ""}}}\n'
+
+    async def main() -> str | None:
+        state = {**env.suite.tasks[0].initial_state, "at": 1}
+        async with (
+            warmed(get_sandbox("bwrap")) as warm,
+            open_session(server, warm, initial_state=state, seed=0) as session,
+        ):
+            process = session.process
+            assert isinstance(process, ForkedProcess if forked else Running)
+            end = end_of(process)
+            process.stdin.write(add)
+            ended, _, _ = select.select([end._fd], [], [], 60)  # the loop stands still: it has seen nothing yet
+            assert ended
+            end._on_end()  # what the loop calls first
+            if isinstance(process, ForkedProcess):
+                process.ended(137)
+            await process.wait()
+            return process.limit_hit()
+
+    assert asyncio.run(main()) == "memory: the process tree used more than 96 MB"

@@ -1,0 +1,94 @@
+"""Servers that break in every way we know: the episode ends as it must, says why, and takes no other with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from chaos import TOKEN, marked, with_token
+from faults import AT_START, FINE, SANDBOX, Wall, difference, ends, environment
+
+from gymcp.agents.rollout import Job, Rollout
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.mcp_servers.leftovers import owner
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.types import Outcome, Trajectory
+
+HANGS_AT_START = tuple(name for name, end in AT_START.items() if end.outcome is Outcome.TIMEOUT)
+IN_DOCKER = (
+    "dies in a call",
+    "hangs",
+    "answers garbage",
+    "answers 100 MB",
+    "leaves a child behind",
+    "dies and leaves a child",
+)
+"""A container costs a third of a second; `benchmarks/chaos.py --wall docker` tries every fault."""
+
+
+def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajectory]:
+    """Each fault and as many healthy episodes, at the same time, by task."""
+    envs = [environment(wall, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
+    if wall == "files":
+        envs.append(environment(wall, HANGS_AT_START, start_timeout_s=4.0))
+    schedule = Schedule(concurrency=16, max_attempts=1, episode_timeout_s=120.0)
+    ended: dict[str, Trajectory] = {}
+    pool = Pool()  # its own: the process's keeps spares for a minute
+    sandbox = Docker(pool=pool) if wall == "docker" else get_sandbox(SANDBOX[wall])
+
+    def note(done: Rollout, last: bool) -> None:
+        ended[done.job.task.id] = done.trajectory
+
+    async def main() -> None:
+        await asyncio.gather(
+            *(
+                run_jobs(
+                    with_token(env, token),
+                    sandbox,
+                    SCRIPTED["oracle"],
+                    [Job(task=task, trial=0, seed=1) for task in env.suite.tasks],
+                    schedule,
+                    note,
+                )
+                for env in envs
+            )
+        )
+
+    try:
+        asyncio.run(main())
+    finally:
+        pool.close()
+    return ended
+
+
+@pytest.mark.parametrize("wall", get_args(Wall))
+def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with_it(
+    wall: Wall,
+    require: Callable[[str], None],
+    subtests: pytest.Subtests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its outcome, its score, and a reason that names server, stage and the server's last words."""
+    require(SANDBOX[wall])
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path))  # of baselines and seeds
+    must = {fault: end for fault, end in ends(wall).items() if wall != "docker" or fault in IN_DOCKER}
+    token = f"test-{wall}-{os.getpid()}"
+    ended = played(wall, list(must), token)
+    for fault, end in must.items():
+        with subtests.test(f"a server that {fault}: {end.outcome} with {end.score}"):
+            assert difference(ended.pop(fault), end, fault) is None
+    with subtests.test("other episodes go on"):
+        others = [wrong for task, end in ended.items() if (wrong := difference(end, FINE, task))]
+        assert (len(ended), others) == (len([f for f in must if f not in HANGS_AT_START]), [])
+    with subtests.test("nothing is left"):
+        assert tagged(TOKEN, token) == ()
+        assert [thing for thing in marked(owner(), wall) if thing.startswith("cgroup")] == []

@@ -1,0 +1,107 @@
+"""`kill -9` in the middle of a run, then `gymcp clean`: nothing of it is left, and another run has noticed nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chaos import TOKEN, marked
+from faults import SANDBOX, Wall
+
+from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.owners import start_time
+from gymcp.store import TrajectoryStore
+
+GYMCP = Path(sys.executable).with_name("gymcp")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ENV_FILE = """
+import os
+from chaos import TOKEN, with_token
+from faults import environment
+loaded = with_token(environment({wall!r}, ["nothing"]), os.environ[TOKEN])
+from dataclasses import replace
+ENV = replace(loaded.spec, servers=loaded.servers)
+"""
+AT_FIRST = 4
+"""Episodes after which the harness is killed."""
+
+
+class Run:
+    """One `gymcp eval`."""
+
+    def __init__(self, wall: Wall, folder: Path, name: str, trials: int) -> None:
+        self.token = f"{name}-{os.getpid()}"
+        self.folder = folder / name
+        file = folder / f"{name}.py"
+        file.write_text(ENV_FILE.format(wall=wall))
+        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[wall], "--trials", str(trials)]
+        self.process = subprocess.Popen(
+            [*command, "--out", str(self.folder), "--concurrency", "4", "--json"],
+            env={**os.environ, "PYTHONPATH": str(BENCHMARKS), TOKEN: self.token},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.owner = f"{self.process.pid}-{start_time(self.process.pid)}"
+
+    def recorded(self) -> int:
+        if not (self.folder / "trajectories.sqlite").exists():
+            return 0
+        with TrajectoryStore.open(self.folder) as store:
+            return len(store.summaries())
+
+    def wait_until_it_plays(self) -> None:
+        while self.recorded() < AT_FIRST and self.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=0.05)
+        assert self.process.poll() is None, self.process.communicate()
+
+
+def reaper_of(owner: str) -> int | None:
+    """The process that removes the containers of a dead harness."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            if len(words) > 3 and words[3] == owner.encode():
+                return int(entry.name)
+    return None
+
+
+@pytest.mark.parametrize("wall", ["files", "forked", "docker"])
+def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
+    wall: Wall, require: Callable[[str], None], tmp_path: Path
+) -> None:
+    require(SANDBOX[wall])
+    victim, living = Run(wall, tmp_path, "victim", 5000), Run(wall, tmp_path, "living", 20)
+    try:
+        victim.wait_until_it_plays()
+        living.wait_until_it_plays()
+        assert marked(victim.owner, wall) != []
+        reaper = reaper_of(victim.owner)
+        handle = os.pidfd_open(reaper) if reaper is not None else None
+        victim.process.send_signal(signal.SIGKILL)
+        victim.process.communicate(timeout=60)
+        cleaned = subprocess.run([str(GYMCP), "clean"], capture_output=True, text=True, timeout=120, check=False)
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert f"(of process {living.owner})" not in cleaned.stdout
+        if handle is not None:
+            assert select.select([handle], [], [], 60)[0]
+            os.close(handle)
+        assert tagged(TOKEN, victim.token) == ()
+        assert marked(victim.owner, wall) == []
+        out, err = living.process.communicate(timeout=120)
+        assert living.process.returncode == 0, err
+        assert json.loads(out)["outcomes"] == {"scored": 20}
+        assert (tagged(TOKEN, living.token), marked(living.owner, wall)) == ((), [])
+    finally:
+        for run in (victim, living):
+            run.process.kill()
+            run.process.communicate()

@@ -1,0 +1,76 @@
+"""`gymcp clean` and what a run does before it begins: orphans go, what is in use stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+
+from gymcp.mcp_servers.installs.install import folder_of
+from gymcp.mcp_servers.lockfile import locked
+
+LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
+DEAD = "1-1"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(b"x" * 2_000_000)
+    return folder
+
+
+def test_a_run_removes_what_a_killed_one_has_left_and_says_so_in_one_line(home: Path, tmp_path: Path) -> None:
+    left = make(home / "servers" / f".clock-{DEAD}-abcdefgh")
+    done = gymcp("eval", BANK, "--out", "run", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("gymcp: removed what dead runs had left (")]
+    assert len(lines) == 1
+    assert "unfinished: 1" in lines[0]
+    assert not left.exists()
+    again = gymcp("clean", "--dry-run")
+    assert str(home) not in again.stdout
+
+
+def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_path: Path) -> None:
+    kept = make(folder_of(locked(LOCK, "time")))
+    old = make(home / "servers" / "old-0123456789abcdef")
+    in_use = make(home / "servers" / "used-0123456789abcdef")
+    gymcp("clean")
+    assert all(folder.is_dir() for folder in (kept, old, in_use))
+
+    code = "import sys, pathlib; from gymcp.owners import held; held(pathlib.Path(sys.argv[1])); print(); input()"
+    command = [sys.executable, "-c", code, str(in_use)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
+        assert user.stdout is not None
+        user.stdout.readline()
+        told = gymcp("clean", "--servers", "--dry-run", cwd=tmp_path).stdout
+        assert f"server {old} (2 MB)\n" in told
+        assert f"server {in_use} (2 MB): is in use, and left alone\n" in told
+        assert "servers that none of 1 locks names: 2; 2 MB could be removed" in told
+        assert str(kept) not in told
+        assert old.is_dir()
+        assert "2 MB removed" in gymcp("clean", "--servers", cwd=tmp_path).stdout
+        assert [folder.is_dir() for folder in (kept, old, in_use)] == [True, False, True]
+        user.communicate("\n")
+
+
+def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "elsewhere" / "servers.lock"
+    lock.parent.mkdir()
+    lock.write_text(LOCK.read_text().replace('name = "time"', 'name = "clock"'))
+    kept = make(folder_of(locked(lock, "clock")))
+    assert gymcp("servers", "list", "--lock", lock).returncode == 0
+    assert str(kept) not in gymcp("clean", "--servers").stdout
+    assert kept.is_dir()
+    lock.unlink()
+    assert str(kept) in gymcp("clean", "--servers").stdout
+    assert not kept.exists()

@@ -1,0 +1,121 @@
+"""`gymcp doctor` on machines that lack something: it names it, and says what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runner import gymcp
+
+from gymcp.cli.doctor import docker_fix, namespaces, node, uv
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def findings(**env: str) -> tuple[int, dict[str, Any]]:
+    done = gymcp("doctor", "--json", env=env)
+    assert done.stderr == ""
+    return done.returncode, {found["what"]: found for found in json.loads(done.stdout)["findings"]}
+
+
+def path_without(*names: str, tmp_path: Path) -> str:
+    """The programs of the PATH by links, without some."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(":")):
+        for found in Path(place).iterdir() if Path(place).is_dir() else ():
+            if found.name not in names:
+                (folder / found.name).unlink(missing_ok=True)
+                (folder / found.name).symlink_to(found.resolve())
+    return str(folder)
+
+
+def test_without_bubblewrap_npm_and_docker(tmp_path: Path) -> None:
+    path = path_without("bwrap", "npm", "dockerd", tmp_path=tmp_path)
+    code, found = findings(PATH=path, DOCKER_HOST="unix:///nowhere/docker.sock")
+    assert code == 1
+    assert found["bubblewrap"]["detail"].startswith("bwrap: not found in PATH")
+    assert found["bubblewrap"]["fix"].startswith("apt-get install bubblewrap")
+    assert found["workspaces"]["works"]
+    assert found["workspaces"]["detail"] == (
+        "copied from their seeds; overlays would be faster, but: bwrap is not installed"
+    )
+    assert found["node"]["works"] is False
+    assert found["node"]["optional"] is True
+    assert found["node"]["fix"].startswith("apt-get install nodejs npm")
+    assert found["docker"]["fix"].startswith("apt-get install docker.io")
+
+
+def test_an_old_bubblewrap_is_named(tmp_path: Path) -> None:
+    path = path_without("bwrap", tmp_path=tmp_path)
+    program(Path(path, "bwrap"), "echo bubblewrap 0.4.1")
+    code, found = findings(PATH=path)
+    assert code == 1
+    assert "bubblewrap 0.4.1 is too old" in found["bubblewrap"]["detail"]
+    assert found["bubblewrap"]["fix"].startswith("apt-get install bubblewrap")
+
+
+def test_an_engine_that_is_not_running_is_to_be_started(tmp_path: Path) -> None:
+    address = str(tmp_path / "docker.sock")
+    with socket.socket(socket.AF_UNIX) as left:  # what a dead engine leaves
+        left.bind(address)
+    code, found = findings(DOCKER_HOST=f"unix://{address}")
+    assert code == 0
+    assert "Connection refused" in found["docker"]["detail"]
+    assert found["docker"]["fix"].startswith("sudo systemctl start docker")
+    _, found = findings(DOCKER_HOST="tcp://127.0.0.1:1")
+    assert found["docker"]["fix"] == "unset DOCKER_HOST"
+
+
+def test_an_engine_that_one_may_not_use_takes_a_group() -> None:
+    """Root may use any, so this is the words of a refusal alone."""
+    said = "docker: no engine answers at /var/run/docker.sock (Permission denied)"
+    assert docker_fix(said) == "sudo usermod --append --groups docker $USER, then log in again"
+
+
+def test_node_missing_and_too_old_and_fine(tmp_path: Path) -> None:
+    assert node(tmp_path / "node").detail == (f"servers from npm: no {tmp_path}/node, which alone is seen in a sandbox")
+    old = node(program(tmp_path / "old", "echo v16.20.2"))
+    assert (old.works, old.detail) == (False, f"servers from npm: {tmp_path}/old is v16.20.2, too old: they need 18")
+    assert old.fix.startswith("apt-get install nodejs npm")
+    assert "cannot be run" in node(tmp_path).detail
+
+
+def test_uv_missing_is_to_be_installed() -> None:
+    def find() -> str:
+        raise FileNotFoundError("no uv")
+
+    found = uv(find)
+    assert (found.works, found.optional, found.fix) == (False, True, f"{sys.executable} -m pip install uv")
+    assert uv().works
+
+
+@pytest.mark.parametrize(
+    ("switch", "closed", "fix"),
+    [
+        ("kernel/unprivileged_userns_clone", "0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=10000"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ],
+)
+def test_a_kernel_without_user_namespaces_is_told_how_to_have_them(
+    switch: str, closed: str, fix: str, tmp_path: Path
+) -> None:
+    assert namespaces(tmp_path).works
+    (tmp_path / switch).parent.mkdir()
+    (tmp_path / switch).write_text(f"{closed}\n")
+    found = namespaces(tmp_path)
+    assert (found.works, found.fix) == (False, fix)

@@ -1,0 +1,141 @@
+"""Servers at a url from the command line: written, recorded, played, and never called where they must not be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_runner import gymcp
+
+from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.installs.install import is_present
+from gymcp.mcp_servers.locked import check_server, lock_server, locked_server
+from gymcp.mcp_servers.lockfile import read_lock, write_lock
+from gymcp.mcp_servers.remote import check_remotes, in_mode
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.spec import HttpPort, ServerSpec
+
+ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
+
+
+@contextmanager
+def elsewhere() -> Iterator[str]:
+    """The url of a server that counts, in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, str(ELSEWHERE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+        process.wait(30)
+
+
+def test_a_newcomer_records_once_and_plays_for_ever(tmp_path: Path) -> None:
+    env = {"GYMCP_TEST_TOKEN": "s3cret-t0ken"}
+    with elsewhere() as url:
+        made = gymcp(
+            "new", "far", "--server", url, "--header", "Authorization=${GYMCP_TEST_TOKEN}", cwd=tmp_path, env=env
+        )
+        assert made.returncode == 0, made.stderr
+        assert "next: gymcp eval far.py --agent oracle --cassette record" in made.stdout
+        recorded = gymcp("eval", "far.py", "--cassette", "record", "--out", "one", "--json", cwd=tmp_path, env=env)
+        assert (recorded.returncode, json.loads(recorded.stdout)["success"]) == (0, 1.0), recorded.stderr
+    played = gymcp("eval", "far.py", "--out", "two", "--json", cwd=tmp_path)
+    assert (played.returncode, json.loads(played.stdout)["success"]) == (0, 1.0), played.stderr
+    runs = [json.loads((tmp_path / run / "run.json").read_text())["config"]["cassettes"] for run in ("one", "two")]
+    digest = hashlib.sha256((tmp_path / "far.cassette.jsonl").read_bytes()).hexdigest()
+    assert [list(run.values()) for run in runs] == [["recording"], [digest]]
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+    checked = gymcp("check", "far.py", "--json", cwd=tmp_path)
+    checks = json.loads(checked.stdout)["checks"]
+    assert (checked.returncode, [name for name, check in checks.items() if not check["passed"]]) == (0, []), checks
+    program = tmp_path / "far.py"
+    program.write_text(program.read_text().replace("{'word': ", "{'word': 'not recorded' + "))
+    missed = gymcp("eval", "far.py", "--out", "three", "--json", cwd=tmp_path)
+    assert (missed.returncode, json.loads(missed.stdout)["outcomes"]) == (3, {"env_infra": 1}), missed.stderr
+
+
+def test_a_lock_knows_servers_elsewhere(tmp_path: Path) -> None:
+    lock = tmp_path / "servers.lock"
+    wall = get_sandbox("bwrap")
+    with elsewhere() as url:
+        server = lock_server(parse_command(url, name="far"), wall)
+        write_lock(lock, {"far": server})
+        assert read_lock(lock) == {"far": server}
+        assert [tool.name for tool in check_server(server, wall)] == ["count", "whoami"]
+    spec = locked_server("far", lock=lock, state="stateless")
+    assert (spec.url, spec.argv, spec.tools_sha256) == (url, (), server.tools_sha256)
+    assert is_present(server)
+    with pytest.raises(ConfigError, match="server 'far': runs elsewhere: it takes no env"):
+        locked_server("far", lock=lock, env={"A": "b"})
+    with pytest.raises(EnvInfraError, match="ConnectError"):
+        check_server(server, wall)
+
+
+FAR = ServerSpec(name="far", url="https://example.org/mcp", headers={"A": "${GYMCP_TEST_UNSET}"}, state="stateless")
+
+
+def test_what_cannot_be_played_is_said_before_anything_runs(tmp_path: Path) -> None:
+    taped = replace(FAR, cassette=tmp_path / "far.jsonl")
+    for servers, mode, said in (
+        ((FAR,), "record", "--cassette record: no server has a cassette"),
+        ((FAR,), "both", "--cassette both: have record, replay"),
+        ((FAR,), "replay", "--cassette replay: server 'far' has no cassette and would be called"),
+        ((FAR,), None, "server 'far': environment variable 'GYMCP_TEST_UNSET' is not set"),
+        ((taped,), None, "far.jsonl': not found; record it with: gymcp eval ENV --cassette record"),
+        ((taped,), "record", "server 'far': environment variable 'GYMCP_TEST_UNSET' is not set"),
+        ((ServerSpec(name="web", argv=("a",), http=HttpPort(port=1)),), None, "--sandbox none has only the host's"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check_remotes(in_mode(servers, mode), get_sandbox("none"))
+        assert said in str(caught.value)
+
+
+def config(tmp_path: Path, **entry: object) -> list[Wanted]:
+    path = tmp_path / "claude_desktop_config.json"
+    path.write_text(json.dumps({"mcpServers": {"far": entry}}))
+    return read_config(path)
+
+
+def test_entries_with_a_url_are_imported_as_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_TEST_TOKEN", "x")
+    (far,) = config(tmp_path, url="https://example.org/mcp", headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})
+    assert (far.name, far.runtime, far.url, far.package) == ("far", "remote", "https://example.org/mcp", "example.org")
+    assert far.headers == {"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"}
+    (here,) = config(tmp_path, command="npx", args=["-y", "a@1"], url="http://localhost:3001/mcp")
+    assert (here.runtime, here.package, here.http, here.url) == ("node", "a", "3001/mcp", "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({}, "has no command and no url"),
+        ({"url": "https://example.org", "headers": {"X-Api-Key": "abc"}}, "header 'X-Api-Key' looks like a secret"),
+        ({"url": "https://example.org?api_key=abc"}, "query 'api_key' looks like a secret"),
+        ({"url": "https://example.org", "headers": {"A": "${GYMCP_TEST_UNSET}"}}, "not set: server 'far': GYMCP_TEST"),
+        ({"url": "https://example.org", "headers": ["a"]}, "headers must map names to texts"),
+        ({"url": "https://example.org", "type": "sse"}, "type 'sse' is the transport of 2024"),
+        ({"url": "https://example.org", "args": ["a"]}, "it takes no arguments, env or http"),
+        ({"url": "ftp://example.org"}, "command 'ftp://example.org' is not one that can be locked"),
+        ({"command": "npx", "args": ["-y", "a@1"], "url": "https://example.org"}, "where it listens must be"),
+    ],
+)
+def test_a_bad_entry_is_one_error(entry: dict[str, object], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(tmp_path, **entry)
+    assert said in str(caught.value)
+
+
+def test_headers_are_for_urls_only() -> None:
+    with pytest.raises(ConfigError, match="headers are for servers at a url"):
+        parse_command("npx -y a@1", headers={"A": "b"})

@@ -1,0 +1,155 @@
+"""Clean resets of every environment we ship: run twice, interleaved, after a crash; and servers that are not clean."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from desk import ask, desk_env, desk_server, desk_task, in_episode
+
+from gymcp.agents.scripted import oracle
+from gymcp.envs import LoadedEnv, load_env, load_spec
+from gymcp.envs.catalog import names
+from gymcp.envs.episode import Episode, open_episode
+from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.spec import FileState
+from gymcp.paths import gymcp_home
+from gymcp.types import Action, Task
+
+BANK = str(Path(__file__).parents[2] / "examples" / "bank.py")
+TOKEN = "GYMCP_TEST_CLEAN"
+KEPT_NOWHERE = {"time", "sequential_thinking"}
+"""Their servers tell no state, so there is nothing to compare."""
+
+
+@pytest.fixture(scope="module", params=[*names(), BANK])
+def env(request: pytest.FixtureRequest, node: None) -> LoadedEnv:
+    return load_env(load_spec(request.param))
+
+
+def baselines(env: LoadedEnv, task: Task) -> set[str]:
+    """What the machine's cache holds of a task; one for each version of the servers it was played with."""
+    path = gymcp_home() / "baselines" / "baselines.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    wanted = (env.spec.name, env.spec.version, task.id)
+    return {row["world_key"] for row in rows if (row["env"], row["version"], row["task"]) == wanted}
+
+
+async def play(episode: Episode, task: Task) -> tuple[str, float | None]:
+    """The digest at the end, and the score."""
+    agent = oracle(task, 0)
+    ended = False
+    while not ended:
+        step = await episode.step(await agent.act(episode.observation))
+        ended = step.terminated or step.truncated
+        await asyncio.sleep(0)  # another episode's turn
+    return episode.world_key, episode.graded.score if episode.graded else None
+
+
+def kill_server(episode: Episode) -> None:
+    """The innermost process: the server itself, not its sandbox."""
+    pid = episode._world.sessions[0].process.pid
+    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(children[0])
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    assert select.select([handle], [], [], 30)[0]
+    os.close(handle)
+
+
+def test_a_reset_gives_the_baseline_after_a_run_beside_another_and_after_a_crash(env: LoadedEnv) -> None:
+    sandbox, task = get_sandbox("bwrap"), env.suite.tasks[0]
+    starts: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def opened(seed: int) -> AsyncIterator[Episode]:
+        async with open_episode(env, sandbox, task, seed=seed) as episode:
+            starts.append(episode.world_key)
+            yield episode
+
+    async def alone(seed: int) -> tuple[str, float | None]:
+        async with opened(seed) as episode:
+            return await play(episode, task)
+
+    async def main() -> None:
+        first, second = await alone(1), await alone(2)
+        both = await asyncio.gather(alone(3), alone(4))
+        assert [second, *both] == [first] * 3
+        assert first[1] == 1.0
+        async with opened(5) as episode:
+            action = Action(tool_calls=task.gold[0].calls[:1])
+            await episode.step(action)
+            kill_server(episode)
+            with pytest.raises(EnvInfraError, match="the server ended"):
+                await episode.step(action)
+        assert await alone(6) == first
+
+    asyncio.run(main())
+    assert len(starts) == 6
+    assert len(set(starts)) == 1
+    if env.spec.name not in KEPT_NOWHERE:
+        assert starts[0] in baselines(env, task)
+
+
+def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: None) -> None:
+    """It goes on writing between calls; the next world has nothing of it."""
+    token = f"{os.getpid()}"
+    server = desk_server(FileState())
+    env = desk_env(desk_task({"files": {"a": "1"}}), replace(server, env={**server.env, TOKEN: token}))
+    starts, children = [], []
+
+    async def leave(episode: Episode) -> None:
+        starts.append(episode.world_key)
+        command = "setsid sh -c 'while :; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
+        await ask(episode, "run", command=command)
+        children.append(len(tagged(TOKEN, token)))
+
+    for _ in range(2):
+        asyncio.run(in_episode(env, leave))
+        assert tagged(TOKEN, token) == ()
+    assert len(set(starts)) == 1
+    assert min(children) >= 2
+
+
+def test_no_server_reaches_the_workspace_of_another_episode_or_the_seed(own_home: None) -> None:
+    """It may write all over its own root, and finds nothing of the others there."""
+    env = desk_env(desk_task({"files": {"secret-of-the-seed": "kept"}}))
+    everywhere = "for f in $(find / -name 'secret-of-the-*' 2>/dev/null); do echo spoilt > $f; done"
+
+    async def main() -> None:
+        sandbox, task = get_sandbox("bwrap"), env.suite.tasks[0]
+        async with (
+            open_episode(env, sandbox, task, seed=1) as attacker,
+            open_episode(env, sandbox, task, seed=2) as other,
+        ):
+            before = other.world_key
+            await ask(attacker, "run", command=everywhere)
+            assert attacker.world_key != before
+            assert await ask(other, "read", path="secret-of-the-seed") == "kept"
+            assert other.world_key == before
+        async with open_episode(env, sandbox, task, seed=3) as later:
+            assert later.world_key == before
+
+    asyncio.run(main())
+
+
+def test_what_a_process_keeps_in_memory_does_not_reach_the_next_episode(own_home: None) -> None:
+    env = desk_env(desk_task({"files": {}}))
+    said: list[str] = []
+
+    async def remember(episode: Episode) -> None:
+        said.append(await ask(episode, "remember", text="x"))
+
+    for _ in range(2):
+        asyncio.run(in_episode(env, remember))
+    assert said == ["x", "x"]

@@ -1,0 +1,420 @@
+"""Servers that speak only streamable HTTP: real ones and bad ones, on a loopback of their sandbox's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from gymcp.envs import EnvSpec, load_env
+from gymcp.envs.episode import open_episode
+from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, SandboxUnavailable, ServerDied, ServerTimeout
+from gymcp.mcp_servers.bridging import bridged, parse_port
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.programs.http_bridge import Breach, events
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
+from gymcp.mcp_servers.warm import warmed
+from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
+
+LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
+PORT = 8765
+TIMEOUT_S = 60.0
+
+# A server by hand: sessions, answers as JSON or as events, and one tool for each way to misbehave.
+SERVER = """
+import http.server, json, os, socket, sys, time
+
+PORT, STYLE = int(sys.argv[1]), sys.argv[2]
+TOOLS = "count host_port refuse garbage deep hang die big forget resumed ask".split()
+print("hello on standard output", flush=True)
+numbers, held = [], []
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words): pass
+
+    def answer(self, status, kind, body, **headers):
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": len(body), **headers}.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        last = self.headers.get("Last-Event-ID")
+        if last is None:
+            return self.answer(405, "text/plain", b"no stream")
+        said = {"jsonrpc": "2.0", "id": int(last), "result": text("again from " + last)}
+        self.answer(200, "text/event-stream", b"data: " + json.dumps(said).encode() + b"\\n\\n")
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        method, headers = asked.get("method"), {}
+        if STYLE == "sick":
+            return self.answer(500, "text/plain", b"out of\\norder")
+        if method == "server/discover":
+            return self.answer(404, "text/plain", b"")
+        if method != "initialize" and self.headers.get("Mcp-Session-Id") != "one":
+            return self.answer(400, "text/plain", b"which session?")
+        if "id" not in asked or not method:
+            return self.answer(202, "text/plain", b"")
+        if method == "initialize":
+            version = asked["params"]["protocolVersion"]
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}}
+            result["serverInfo"], headers = {"name": "by hand", "version": "1"}, {"Mcp_Session_Id": "one"}
+        elif method == "tools/list":
+            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+        else:
+            result = getattr(self, asked["params"]["name"])(asked)
+            if result is None:
+                return
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        if STYLE == "json":
+            return self.answer(200, "application/json", json.dumps(said, indent=1).encode(), **headers)
+        lines = json.dumps(said, indent=1).splitlines()
+        body = ": a comment\\r\\nevent: message\\r\\n" + "".join("data: %s\\r\\n" % line for line in lines) + "\\r\\n"
+        self.answer(200, "text/event-stream; charset=utf-8", body.encode(), **headers)
+
+    def count(self, asked):
+        numbers.append(1)
+        with open("count.txt", "w") as file:
+            file.write(str(len(numbers)))
+        return text(str(len(numbers)))
+
+    def host_port(self, asked):
+        try:
+            socket.create_connection(("127.0.0.1", asked["params"]["arguments"]["port"]), 2).close()
+        except OSError as error:
+            return text(type(error).__name__)
+        return text("reached")
+
+    def refuse(self, asked): self.answer(500, "text/html", b"<h1>no</h1>")
+    def garbage(self, asked): self.answer(200, "application/json", b"{]")
+    def deep(self, asked): self.answer(200, "application/json", b"[" * 200000)
+    def hang(self, asked):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b": still there\\n\\n")
+        self.wfile.flush()
+        while not self.rfile.closed and self.connection.recv(1):
+            pass
+    def die(self, asked):
+        print("going down", file=sys.stderr, flush=True)
+        os._exit(3)
+    def big(self, asked):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(100_000_000))
+        self.end_headers()
+        for _ in range(100):
+            self.wfile.write(b"a" * 1_000_000)
+    def forget(self, asked): self.answer(404, "text/plain", b"no such session")
+    def resumed(self, asked):
+        self.answer(200, "text/event-stream", b"id: %d\\nretry: 10\\ndata:\\n\\n" % asked["id"])
+    def ask(self, asked):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        question = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {}}
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": text("asked")}
+        for message in (question, said):
+            self.wfile.write(b"data: " + json.dumps(message).encode() + b"\\n\\n")
+        self.close_connection = True
+
+def text(words): return {"content": [{"type": "text", "text": words}]}
+
+if STYLE == "silent":
+    print("I listen elsewhere", file=sys.stderr, flush=True)
+    PORT += 1
+http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+"""
+
+
+def by_hand(style: str = "json") -> ServerSpec:
+    return ServerSpec(
+        name="web",
+        argv=("python3", "-I", "-S", "-c", SERVER, str(PORT), style),
+        http=HttpPort(port=PORT),
+    )
+
+
+def inside(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            open_session(spec, sandbox, initial_state=None, seed=0) as session,
+        ):
+            await work(session)
+
+    asyncio.run(main())
+
+
+async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
+    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+
+
+async def nothing(session: ToolSession) -> None:
+    """For servers with which there is no session."""
+
+
+@pytest.fixture(params=["bwrap", "docker"])
+def sandbox(request: pytest.FixtureRequest, bwrap: Sandbox) -> Sandbox:
+    if request.param == "bwrap":
+        return bwrap
+    found = get_sandbox("docker")
+    try:
+        found.check()
+        check_images(found, [None])
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    return found
+
+
+@pytest.mark.parametrize("style", ["json", "events"])
+def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbox) -> None:
+    async def work(session: ToolSession) -> None:
+        assert len(session.tools) == 11
+        assert [(await call(session, "count")).content for _ in range(3)] == ["1", "2", "3"]
+
+    inside(by_hand(style), sandbox, work)
+
+
+def test_a_loopback_is_a_servers_own(sandbox: Sandbox) -> None:
+    """Two servers on one port number count for themselves, and neither reaches what listens on the host's loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        async def work(session: ToolSession) -> None:
+            async with open_session(by_hand(), sandbox, initial_state=None, seed=0) as other:
+                assert (await call(session, "count")).content == "1"
+                assert (await call(other, "count")).content == "1"
+                assert (await call(session, "count")).content == "2"
+                assert (await call(other, "host_port", port=port)).content == "ConnectionRefusedError"
+                assert (await call(other, "host_port", port=PORT)).content == "reached"
+
+        inside(by_hand(), sandbox, work)
+
+
+def test_without_a_wall_there_is_no_loopback_of_its_own() -> None:
+    with pytest.raises(ConfigError, match="none: a server that speaks HTTP needs a loopback of its own"):
+        inside(by_hand(), get_sandbox("none"), nothing)
+
+
+def test_a_server_without_a_port_may_not_open_internet_sockets(bwrap: Sandbox) -> None:
+    code = "import socket; socket.socket(socket.AF_INET)"
+    spec = ServerSpec(name="plain", argv=("python3", "-I", "-S", "-c", code))
+    with pytest.raises(ServerDied, match="Address family not supported"):
+        inside(spec, bwrap, nothing)
+
+
+def test_files_are_its_state_and_spares_wait_with_their_port_open(bwrap: Sandbox) -> None:
+    spec = replace(by_hand(), spares=1)
+
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), warmed(bwrap) as warm:
+            seen = set()
+            for _ in range(3):
+                async with open_session(spec, warm, initial_state=None, seed=0) as session:
+                    assert (await call(session, "count")).content == "1"
+                    seen.add(session.process.pid)
+            assert len(seen) == 3
+        with_files = replace(spec, state=FileState())
+        async with open_session(with_files, bwrap, initial_state={"files": {}}, seed=0) as session:
+            await session.update()
+            before = session.world_key
+            await call(session, "count")
+            await session.update()
+            assert session.world_key != before
+            assert list((await session.state())[1]["files"]) == ["count.txt"]
+
+    asyncio.run(main())
+
+
+def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
+    """The copies have servers of their own, which count anew: what is copied is what was written."""
+    spec = EnvSpec(
+        name="web",
+        servers=(replace(by_hand(), state=FileState()),),
+        suite=Suite(name="web", version="1", tasks=(Task(id="t", prompts=("Count.",), initial_state={"files": {}}),)),
+        grade=lambda task, trajectory, state: Score(value=1.0),
+    )
+    count = Action(tool_calls=(ToolCall(id="c", name="count"),))
+
+    async def main() -> None:
+        env = load_env(spec)
+        async with asyncio.timeout(TIMEOUT_S), open_episode(env, bwrap, env.suite.tasks[0], seed=0) as episode:
+            await episode.step(count)
+            async with episode.fork(2) as forks:
+                assert [fork.world_key for fork in forks] == [episode.world_key] * 2
+                await forks[0].step(replace(count, tool_calls=(replace(count.tool_calls[0], id="d"),)))
+                assert forks[0].world_key == episode.world_key
+
+    asyncio.run(main())
+
+
+def test_what_goes_wrong_in_one_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) -> None:
+    async def work(session: ToolSession) -> None:
+        refused = await call(session, "refuse")
+        assert (refused.is_error, refused.content) == (True, "HTTP 500 Internal Server Error: <h1>no</h1>")
+        late = await call(session, "hang", timeout_s=0.3)
+        assert (late.is_error, late.content) == (True, "tool 'hang' did not answer within 0.3 s")
+        assert (await call(session, "resumed")).content.startswith("again from ")
+        assert (await call(session, "ask")).content == "asked"
+        assert (await call(session, "count")).content == "1"
+
+    inside(by_hand(), bwrap, work)
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "said"),
+    [
+        ("die", ServerDied, "server 'web': tool 'die': the server ended (exit status 3); its last words: hello"),
+        ("garbage", ProtocolError, "server 'web': tool 'garbage': tools/call: a message is not JSON"),
+        ("deep", ProtocolError, "server 'web': tool 'deep': tools/call: a message is nested too deep"),
+        ("big", ProtocolError, "server 'web': tool 'big': tools/call: an answer of more than 1000000 bytes"),
+        ("forget", ServerDied, "server 'web': tool 'forget': the server has forgotten its session (HTTP 404)"),
+    ],
+)
+def test_a_server_that_breaks_is_lost_with_one_error(
+    tool: str, kind: type[EnvInfraError], said: str, bwrap: Sandbox
+) -> None:
+    async def work(session: ToolSession) -> None:
+        with pytest.raises(EnvInfraError) as caught:
+            await call(session, tool)
+        assert (type(caught.value), said in str(caught.value)) == (kind, True), caught.value
+        with pytest.raises(EnvInfraError):
+            await call(session, "count")
+
+    inside(replace(by_hand(), limits=Limits(line_bytes=1_000_000)), bwrap, work)
+
+
+def test_a_server_that_opens_another_port_is_told_apart_from_one_that_dies(bwrap: Sandbox) -> None:
+    with pytest.raises(ServerTimeout) as caught:
+        inside(replace(by_hand("silent"), start_timeout_s=5.0), bwrap, nothing)
+    assert f"server 'web': handshake: the server did not open port {PORT} within 4 s; its last" in str(caught.value)
+    assert str(caught.value).endswith("I listen elsewhere")
+    spec = replace(by_hand(), argv=("python3", "-c", "import sys; sys.exit('no API key')"))
+    with pytest.raises(ServerDied) as died:
+        inside(spec, bwrap, nothing)
+    assert str(died.value) == "server 'web': start: the server ended (exit status 1); its last words: no API key"
+
+
+def test_a_server_that_answers_500_is_quoted(bwrap: Sandbox) -> None:
+    with pytest.raises(EnvInfraError) as caught:
+        inside(by_hand("sick"), bwrap, nothing)
+    assert "server 'web': handshake: HTTP 500 Internal Server Error: out of\norder" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------- real servers
+
+SDK_SERVER = """
+import sys
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+server = MCPServer("sdk", log_level="ERROR")
+seen = []
+
+@server.tool()
+def note(text: str) -> str:
+    seen.append(text)
+    return f"{len(seen)} notes"
+
+@server.tool()
+async def ask(ctx: Context) -> str:
+    return str(await ctx.session.list_roots())
+
+json_response, stateless = (word == "True" for word in sys.argv[1:])
+server.run("streamable-http", host="127.0.0.1", port=8000, json_response=json_response, stateless_http=stateless)
+"""
+
+
+@pytest.mark.parametrize(
+    ("wire", "json_response", "stateless"),
+    [("legacy", False, False), ("auto", True, False), ("2026-07-28", False, True)],
+)
+def test_servers_of_the_sdk_in_every_style(
+    wire: str, json_response: bool, stateless: bool, bwrap: Sandbox, tmp_path: Path
+) -> None:
+    """The SDK is the one that the locked server `time` was installed with."""
+    (tmp_path / "server.py").write_text(SDK_SERVER)
+    time = locked_server("time", lock=LOCK)
+    spec = replace(
+        time,
+        argv=("/srv/server/venv/bin/python", "-s", "-B", "/srv/sdk/server.py", str(json_response), str(stateless)),
+        mounts=(*time.mounts, Mount(source=tmp_path, target=PurePosixPath("/srv/sdk"))),
+        http=HttpPort(port=8000),
+        wire=wire,  # type: ignore[arg-type]
+        tools_sha256=None,
+    )
+
+    async def work(session: ToolSession) -> None:
+        assert [tool.name for tool in session.tools] == ["note", "ask"]
+        assert [(await call(session, "note", text="a")).content for _ in range(2)] == ["1 notes", "2 notes"]
+        assert (await call(session, "note", text=3)).is_error
+        assert (await call(session, "ask")).is_error
+
+    inside(spec, bwrap, work)
+
+
+# --------------------------------------------------------------------------------------------------- events by pieces
+
+STREAM = b": hello\r\n\r\nid: 7\rretry: 5\r\ndata: one\ndata: two\n\nevent: message\ndata:three\n\ndata: never ended"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_are_the_same_wherever_a_stream_is_cut(size: int) -> None:
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(STREAM), size):
+            yield STREAM[start : start + size]
+
+    assert list(events(pieces(), 1000)) == [
+        {"": "hello"},
+        {"id": "7", "retry": "5", "data": "one\ntwo"},
+        {"event": "message", "data": "three"},
+    ]
+
+
+@pytest.mark.parametrize("stream", [b"data: " + b"a" * 100, b"data: a\n" * 20])
+def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
+    with pytest.raises(Breach, match="of more than 50 bytes"):
+        list(events([stream], 50))
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [("3000", HttpPort(port=3000)), (":80/", HttpPort(port=80, path="/")), ("1/a/b", HttpPort(port=1, path="/a/b"))],
+)
+def test_a_port_is_written_as_in_an_address(text: str, port: HttpPort) -> None:
+    assert parse_port(text) == port
+
+
+@pytest.mark.parametrize("text", ["", "http", "0", "70000", "3000mcp", "3000/a b"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected PORT or PORT/PATH"):
+        parse_port(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"network": True}, "http with network=True"),
+        ({"argv": (), "image": "a:1"}, "http without argv"),
+        ({"http": HttpPort(port=0)}, "expected HttpPort"),
+    ],
+)
+def test_a_port_that_cannot_be_is_refused(change: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        bridged(replace(by_hand(), **change))  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+"""Servers in images: locked by id, run by id, and told apart from what their name stands for now."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shout_image import Shout
+
+from gymcp.errors import ConfigError, GymcpError, IntegrityError, SandboxUnavailable
+from gymcp.mcp_servers.docker_engine import request
+from gymcp.mcp_servers.installs import image
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command
+from gymcp.mcp_servers.installs.install import ensure_present, is_present
+from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
+from gymcp.mcp_servers.lockfile import LockedServer, read_lock
+from gymcp.mcp_servers.sandbox import Sandbox, check_images
+from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.session import open_session
+from gymcp.types import ToolCall
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Sandbox]:
+    """Without spares, which would hold on to the images of tests that are over."""
+    pool = Pool(spares=0)
+    found = Docker(pool=pool)
+    try:
+        found.check()
+        check_images(found, [None])
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    yield found
+    pool.close()
+
+
+@pytest.fixture
+def shout(docker: Sandbox, tmp_path: Path) -> Iterator[Shout]:
+    made = Shout(tmp_path / "shout")
+    yield made
+    made.remove()
+
+
+def _locked(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
+    wanted = parse_command(["docker", "run", "-i", "--rm", shout.build(), *args], name="loud")
+    return lock_server(wanted, docker)
+
+
+def _say(server: LockedServer, sandbox: Sandbox) -> str:
+    async def run() -> str:
+        async with open_session(spec_of(server), sandbox, initial_state=None, seed=0) as session:
+            call = ToolCall(id="call_1", name="shout", arguments={"text": "hi"})
+            return (await session.call(call, {"text": "hi"}, timeout_s=20)).content
+
+    return asyncio.run(run())
+
+
+def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, docker: Sandbox) -> None:
+    server = _locked(shout, docker, "!")
+    assert (server.runtime, server.package, server.version) == ("image", *shout.name.split(":"))
+    assert server.packages[0].files == {"id": shout.id()}
+    assert is_present(server)
+    assert ensure_present(server) == f"image {shout.id()}"
+    assert len(check_server(server, docker)) == 1
+    assert _say(server, docker) == "HI!"
+
+
+def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shout: Shout, docker: Sandbox) -> None:
+    server = _locked(shout, docker)
+    was = shout.id()
+    shout.change("louder", "softer")
+    shout.build()
+    with pytest.raises(IntegrityError, match=f"'{shout.name}' is now {shout.id()}, locked is {was}; .* lock loud"):
+        check_server(server, docker)
+    assert _say(server, docker) == "HI"  # what runs is what was locked
+    request("DELETE", f"/images/{was}", query={"force": 1})
+    with pytest.raises(IntegrityError, match=f"is now {shout.id()}, locked is {was}"):
+        spec_of(server)
+
+
+def test_other_tools_than_the_locked_ones_are_named(shout: Shout, docker: Sandbox) -> None:
+    server = _locked(shout, docker)
+    shout.change("text: str", "text: str, twice: bool")
+    shout.build()
+    merged = replace(server.packages[0], files={"id": shout.id()})  # as if the id alone had been merged
+    with pytest.raises(IntegrityError, match="tool 'shout': parameter 'twice' is new"):
+        check_server(replace(server, packages=(merged,)), docker)
+
+
+def test_an_image_that_is_gone_and_cannot_be_pulled_is_one_line(shout: Shout, docker: Sandbox) -> None:
+    server = _locked(shout, docker)
+    shout.remove()
+    assert not is_present(server)
+    with pytest.raises(ConfigError, match=f"'loud': install: no image '{shout.name}' on .* pulled: ") as caught:
+        ensure_present(server)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_registry_s_digest_is_locked_beside_the_id(shout: Shout, docker: Sandbox) -> None:
+    """Engines with another kind of store give the same image another id."""
+    server = _locked(shout, docker)
+    digest = f"sha256:{'d' * 64}"
+    pulled = replace(server.packages[0], files={"id": f"sha256:{'e' * 64}", "digest": digest})
+    here = {"Id": shout.id(), "RepoDigests": [f"{server.package}@{digest}"]}
+    elsewhere = {"Id": shout.id(), "RepoDigests": [f"{server.package}@sha256:{'f' * 64}"]}
+    assert image.is_locked(replace(server, packages=(pulled,)), here)
+    assert not image.is_locked(replace(server, packages=(pulled,)), elsewhere)
+
+
+def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout: Shout) -> None:
+    wanted = parse_command("docker run -i --rm ./shout/Dockerfile !", base=shout.folder.parent)
+    assert (wanted.name, wanted.dockerfile) == ("shout", shout.folder / "Dockerfile")
+    server = lock_server(wanted, docker)
+    try:
+        assert _say(server, docker) == "HI!"
+        assert len(check_server(server, docker)) == 1
+        shout.change("louder", "softer")
+        with pytest.raises(IntegrityError, match=r"Dockerfile' is now sha256:\w+, locked is sha256:"):
+            check_server(server, docker)
+    finally:
+        request("DELETE", f"/images/{spec_of(server).image}", query={"force": 1})
+
+
+def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM gymcp-base\nRUN echo nearly && exit 3\n")
+    with pytest.raises(
+        ConfigError, match=r"cannot be built: .*returned a non-zero code: 3; its last words: nearly"
+    ) as caught:
+        image.resolve(parse_command("docker run ./Dockerfile", name="broken", base=tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("docker run localhost:1/gymcp-none:1", "server 'nope': resolve: no image 'localhost:1/gymcp-none:1' on this"),
+        ("docker run ./none/Dockerfile", "no Dockerfile at "),
+        ("docker run gymcp-base false", r"server 'nope': start: the server ended \(exit status 1\)"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(line: str, said: str, docker: Sandbox, tmp_path: Path) -> None:
+    with pytest.raises(GymcpError, match=said) as caught:
+        lock_server(parse_command(line, name="nope", base=tmp_path), docker)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, shout: Shout) -> None:
+    made = _gymcp(shout, "new", "loud", "--image", "shout/Dockerfile")
+    assert made.returncode == 0, made.stderr
+    assert "gymcp check loud.py --sandbox docker" in made.stdout
+    entry = read_lock(shout.folder.parent / "servers.lock")["shout"]
+    try:
+        checked = _gymcp(shout, "check", "loud.py", "--sandbox", "docker", "--json")
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        refused = _gymcp(shout, "check", "loud.py")
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert "need --sandbox docker" in refused.stderr
+    finally:
+        request("DELETE", f"/images/{spec_of(entry).image}", query={"force": 1})
+
+
+def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("gymcp")), *words]
+    return subprocess.run(command, cwd=shout.folder.parent, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
+    shout: Shout, docker: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = _locked(shout, docker)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    assert not is_present(server)
+    with pytest.raises(SandboxUnavailable, match=r"no engine answers at /nowhere/docker\.sock"):
+        ensure_present(server)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("docker run -i --rm mcp/time", Wanted(name="time", runtime="image", package="mcp/time", version="latest")),
+        (
+            "docker run -i --rm -e KEY --env=A=b here:5000/x/y:2 --root /w",
+            Wanted(
+                name="y",
+                runtime="image",
+                package="here:5000/x/y",
+                version="2",
+                args=("--root", "/w"),
+                env={"KEY": "${KEY}", "A": "b"},
+            ),
+        ),
+        (
+            f"docker run y@sha256:{'a' * 64}",
+            Wanted(name="y", runtime="image", package="y", version=f"sha256:{'a' * 64}"),
+        ),
+    ],
+)
+def test_a_docker_line_is_understood(line: str, wanted: Wanted) -> None:
+    assert parse_command(line) == wanted
+    again = parse_command(wanted.command(str(wanted.version)), env=wanted.env)
+    assert again == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("docker run -i -v /:/host x", "docker option '-v' is not understood"),
+        ("docker run --network=host x", "docker option '--network=host' is not understood"),
+        ("docker run --privileged x", "docker option '--privileged' is not understood"),
+        ("docker run -e TOKEN=abc x", "env 'TOKEN' looks like a secret"),
+        ("docker exec x", "only 'docker run -i --rm IMAGE' can be locked"),
+        ("docker run -i", "docker run of no image"),
+        ("docker run 'Not an image'", "'Not an image' is not the name of an image"),
+    ],
+)
+def test_what_a_sandbox_would_not_give_is_refused(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_command(line)
+    assert said in str(caught.value)

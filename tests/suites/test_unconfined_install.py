@@ -1,0 +1,46 @@
+"""Upstream's classes run once, when the suite is installed: never without a sandbox unless that is asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gymcp.envs.suites.bfcl import BfclFiles
+
+GYMCP = Path(sys.executable).with_name("gymcp")
+
+
+@pytest.fixture
+def fetched(files: BfclFiles, tmp_path: Path) -> BfclFiles:
+    """The suite in a cache of the test's own, with everything but what is computed by running it."""
+    there = BfclFiles(root=tmp_path / "home" / "suites" / "bfcl" / files.root.name)
+    shutil.copytree(files.root, there.root, ignore=shutil.ignore_patterns("tasks-*.json"))
+    return there
+
+
+def _gymcp(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """On a machine that has no bubblewrap."""
+    (tmp_path / "bin").mkdir()
+    env = {**os.environ, "PATH": str(tmp_path / "bin"), "GYMCP_HOME": str(tmp_path / "home")}
+    return subprocess.run([GYMCP, *words], env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("words", [("suites", "install", "bfcl"), ("eval", "bfcl", "--sandbox", "none")])
+def test_without_bubblewrap_nothing_of_upstream_is_run_or_fetched(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = _gymcp(tmp_path, *words)
+    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
+    assert "upstream's classes run once, for the targets, and not without a sandbox: bwrap: not found" in done.stderr
+    assert "gymcp suites install bfcl --sandbox docker, or --sandbox none" in done.stderr
+    assert not (tmp_path / "home" / "suites").exists()
+
+
+def test_who_asks_for_no_sandbox_gets_the_same_tasks(files: BfclFiles, fetched: BfclFiles, tmp_path: Path) -> None:
+    done = _gymcp(tmp_path, "suites", "install", "bfcl", "--sandbox", "none")
+    assert done.returncode == 0, done.stderr
+    assert "UNCONFINED" in done.stderr
+    assert fetched.tasks.read_bytes() == files.tasks.read_bytes()

@@ -1,0 +1,47 @@
+"""`make nightly` runs everything that is long: what fails is named at the end, and stops no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def nightly(folder: Path, names: str) -> subprocess.CompletedProcess[str]:
+    words = [f"NIGHTLY={names}", f"NIGHTLY_FOLDER={folder}", f"NIGHTLY_PYTHON={sys.executable}"]
+    command = ["make", "--silent", "-o", "setup", "-o", "bwrap", "nightly", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_one_that_fails_is_named_and_keeps_its_old_result(tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text("print('{}')")
+    (tmp_path / "broken.py").write_text("print('half'); raise SystemExit('broken on purpose')")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "broken.json").write_text("old")
+    done = nightly(tmp_path, "broken fine")
+    assert done.returncode != 0
+    assert "nightly: failed: broken\n" in done.stderr
+    assert [line.split(" after")[0] for line in done.stdout.splitlines()] == [
+        "nightly 1/2: broken",
+        "nightly 1/2: broken: FAILED",
+        "nightly 2/2: fine",
+        "nightly 2/2: fine: done",
+    ]
+    results = {path.name: path.read_text() for path in (tmp_path / "results").iterdir()}
+    assert results == {"broken.json": "old", "fine.json": "{}\n"}
+
+
+def test_it_ends_well_where_all_end_well(tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text("print('{}')")
+    done = nightly(tmp_path, "fine")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("nightly: all 1 are done\n")
+
+
+def test_its_list_names_benchmarks_that_are_there() -> None:
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("NIGHTLY :=")]
+    names = line.partition(":=")[2].split()
+    assert "chaos" in names
+    assert [name for name in names if not (ROOT / "benchmarks" / f"{name}.py").is_file()] == []
