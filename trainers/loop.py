@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from gymcp.agents.budgets import Budget
 from gymcp.agents.engine import Engine, EngineOptions, open_engine
@@ -91,6 +92,7 @@ class _Run:
         if saved is not None and saved["recipe"] != _plain(self.recipe):
             raise ConfigError(f"training run {self.folder}: was started with another recipe")
         self.folder.mkdir(parents=True, exist_ok=True)
+        disable_progress_bar()
         async with AsyncExitStack() as stack:
             self.sandbox: Sandbox = await stack.enter_async_context(warmed(get_sandbox(self.recipe.rollout.sandbox)))
             self.store = stack.enter_context(TrajectoryStore.open(self.folder, write=True))

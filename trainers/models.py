@@ -58,7 +58,8 @@ def load_pupil(recipe: ModelRecipe, folder: Path) -> Pupil:
     place = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         dtype = torch.float32 if place == "cpu" else "auto"
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).to(place)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        model = model.to(place)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(f"{who}: cannot be loaded: {error}") from error
     if recipe.lora_rank:
