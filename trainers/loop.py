@@ -220,7 +220,7 @@ class _Run:
 
     async def _iterate(self, pupil: Pupil, learner: Learner, engine: Engine) -> Ending:
         learn = self.recipe.learn
-        if self.iteration == 0:
+        if not self.progress.rows:
             self._note({"iteration": 0, **await self._look(pupil, engine)})
         while self.iteration < learn.iterations:
             row = await self._one(pupil, learner, engine)

@@ -153,6 +153,12 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     recipe = _made(Recipe, table, "")
+    model = recipe.model
+    if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
+        raise ConfigError(
+            f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
+            f" {model.hidden}"
+        )
     if recipe.rollout.episodes < 2:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is {recipe.rollout.episodes}: a group of one has"
