@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gymcp.errors import ConfigError
-from gymcp.types import Json, Message, Tool, ToolCall
+from gymcp.types import Action, Json, Message, Tool, ToolCall
 
 MARK = "Qx7Stand1nQx"
 """Stands for what the assistant said or called. Letters and digits only, so that no template escapes it."""
@@ -81,6 +81,24 @@ class Renderer:
         end = (self._called if calls else self._said).token
         ids = self._encode(end + suffix)
         return ids[1:] if drawn and drawn[-1] in self.end_ids else ids
+
+    def action(self, action: Action, tools: Sequence[Tool]) -> list[int]:
+        """The tokens a model would have to draw for this action, up to the one that ends its turn.
+
+        Raises ConfigError where the chat template writes an answer differently from how it lets one begin.
+        """
+        functions = self._functions(tools)
+        made = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _object(call)}}
+            for call in action.tool_calls
+        ]
+        said: dict[str, Json] = {"role": "assistant", "content": self._safe(action.text)}
+        whole = self._render([_USER, said | ({"tool_calls": made} if made else {})], functions, prompt=False)
+        head = self._render([_USER], functions, prompt=True)
+        ending = self._called if made else self._said
+        if not whole.startswith(head) or not whole.endswith(ending.token + ending.rest):
+            raise ConfigError(f"{self._who}: its chat template writes answers that it does not let begin; {_WHY}")
+        return self._encode(whole[len(head) : len(whole) - len(ending.rest)])
 
     def text(self, drawn: Sequence[int]) -> str:
         """What the tokens say, without the one that ended the turn."""
@@ -191,6 +209,10 @@ def _stand_in(ids: Sequence[str]) -> list[dict[str, Json]]:
         return [_USER, {"role": "assistant", "content": MARK}]
     made = [{"id": id, "type": "function", "function": {"name": MARK, "arguments": {}}} for id in ids]
     return [_USER, {"role": "assistant", "content": "", "tool_calls": made}]
+
+
+def _object(call: ToolCall) -> dict[str, Json]:
+    return {} if isinstance(call.arguments, str) else dict(call.arguments)
 
 
 def _added(tokenizer: Any, *, special: bool) -> set[str]:

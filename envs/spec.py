@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, made
@@ -15,6 +15,14 @@ from gymcp.protocols import Grader, User
 from gymcp.types import EpisodeLimits, Suite, Task
 
 Anchor = Literal["world", "world+observation", "world+history"]
+
+
+class MoreTasks(Protocol):
+    """Makes the tasks of a split, numbered from `first`, `count` for each family and level; the same ones each time."""
+
+    def __call__(
+        self, split: str, *, families: Sequence[str] | None, levels: Sequence[int] | None, count: int, first: int
+    ) -> Iterable[Task]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,8 @@ class EnvSpec:
     """Who answers when the agent speaks."""
     cost: Callable[[str], float] = lambda tool: 0.0
     """Price of one call of a tool, recorded with its result."""
+    more_tasks: MoreTasks | None = None
+    """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
     installed: Callable[[], bool] = lambda: True
     """False while `servers` or `suite` still have something to fetch."""
     prepare: Callable[[Sandbox], object] | None = None

@@ -1,7 +1,7 @@
 """A company's back office: look-ups, conditional actions under a handbook, corrections, refusals. Tasks without end."""
 
 from gymcp.envs import EnvSpec
-from gymcp.envs.suites.backoffice import make_suite
+from gymcp.envs.suites.backoffice import make_suite, make_tasks
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
 from gymcp.evaluators.graders.milestones import with_milestones
 from gymcp.mcp_servers.native import native_server
@@ -14,6 +14,7 @@ ENV = EnvSpec(
     description="A back office over a database: 23 tools, ten families of requests at five levels, tasks without end.",
     servers=lambda: (native_server("backoffice", PROGRAM, modules=(f"{PROGRAM}_data",), start="fork"),),
     suite=make_suite,
+    more_tasks=make_tasks,
     grade=with_milestones(
         all_of(
             {"state": final_state_equals(target_key="state"), "answer": answer_equals(target_key="answer")},

@@ -5,43 +5,49 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal
 
 from gymcp.envs.suites.backoffice.families import FAMILIES, HELD_OUT_FAMILIES, Draft
 from gymcp.envs.suites.backoffice.wordings import wordings
 from gymcp.envs.suites.backoffice.world import Unfit, World, as_calls
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.backoffice_data import POLICIES, TODAY, handbook
 from gymcp.types import GoldTurn, Suite, Task
 
-Split = Literal["train", "seeds", "wordings", "values", "families"]
-SPLITS: tuple[Split, ...] = ("seeds", "wordings", "values", "families")
+SPLITS = ("seeds", "wordings", "values", "families")
 """Test splits: companies, phrases, people and places, or kinds of requests that no training task has."""
 LEVELS = (1, 2, 3, 4, 5)
 HANDBOOK = {1: 0, 2: 0, 3: 3, 4: 5, 5: 8}
 """Rules in the request, by level; those that decide are always among them."""
 ANSWERS = "Reply with the bare value, or done, or refused: and why."
 VERSION = "1"
-_FIRST_SEED = {"train": 0, "seeds": 1_000_000, "wordings": 2_000_000, "values": 3_000_000, "families": 4_000_000}
+_FIRST_SEED = {"train": 0, "seeds": 10**9, "wordings": 2 * 10**9, "values": 3 * 10**9, "families": 4 * 10**9}
+"""Far enough apart that no number of training tasks reaches a company of a test split."""
 _TRIES = 40
 _TASKS_OF_A_WORLD = 10
 
 
 def make_tasks(
-    split: Split,
+    split: str,
     *,
     families: Sequence[str] | None = None,
-    levels: Sequence[int] = LEVELS,
+    levels: Sequence[int] | None = None,
     count: int = 4,
     first: int = 0,
 ) -> Iterator[Task]:
     """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
 
-    ``train`` draws companies, wordings and values that no test split has, in the families for training.
+    Splits are ``train``, ``seeds``, ``wordings``, ``values`` and ``families``; ``train`` draws companies, wordings and
+    values that no test split has, in the families for training. Raises ConfigError for another one.
     """
+    if split not in _FIRST_SEED:
+        raise ConfigError(f"backoffice: no split '{split}'; have {', '.join(_FIRST_SEED)}")
+    known = {**FAMILIES, **HELD_OUT_FAMILIES}
+    if unknown := [name for name in families or () if name not in known]:
+        raise ConfigError(f"backoffice: no family '{unknown[0]}'; have {', '.join(known)}")
     chosen = families or tuple(HELD_OUT_FAMILIES if split == "families" else FAMILIES)
     for number in range(first, first + count):
         for family in chosen:
-            for level in levels:
+            for level in levels or LEVELS:
                 yield _task(split, family, level, number)
 
 
@@ -51,7 +57,7 @@ def make_suite() -> Suite:
     return Suite(name="backoffice", version=VERSION, tasks=tuple(tasks), source="generated")
 
 
-def _task(split: Split, family: str, level: int, number: int) -> Task:
+def _task(split: str, family: str, level: int, number: int) -> Task:
     rng = random.Random(f"{split}-{family}-{level}-{number}")
     make = {**FAMILIES, **HELD_OUT_FAMILIES}[family]
     company = _FIRST_SEED[split] + number // _TASKS_OF_A_WORLD * 1000
@@ -65,9 +71,7 @@ def _task(split: Split, family: str, level: int, number: int) -> Task:
     raise RuntimeError(f"backoffice: no company fits a task of {family}, level {level}")
 
 
-def _finished(
-    split: Split, family: str, level: int, number: int, world: World, draft: Draft, rng: random.Random
-) -> Task:
+def _finished(split: str, family: str, level: int, number: int, world: World, draft: Draft, rng: random.Random) -> Task:
     said = rng.choice(wordings(family, level, held_out=split == "wordings")).format(**draft.slots)
     rules = _rules(draft, HANDBOOK[level], rng)
     book = f"Handbook: {' '.join(handbook(world.tables, rules))}\n" if rules else ""

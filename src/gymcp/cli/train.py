@@ -14,15 +14,30 @@ from gymcp.types import Json
 
 
 def command(
-    dry_run: Annotated[Path, typer.Option("--dry-run", help="A run folder: print the credit of its steps.")],
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe, such as recipes/tiny.toml.")] = None,
+    dry_run: Annotated[
+        Path | None, typer.Option("--dry-run", help="A run folder: print the credit of its steps, train nothing.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="How credit is assigned: see docs/credit.md.")] = "gigpo",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the preset, as key=value; again for more.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="key=value, again for more: of the recipe (learn.iterations=5), or with --dry-run of the preset.",
+        ),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the training run.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on after the last whole iteration.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Print the advantages that a preset gives to the steps of a recorded run, and what its anchors find there."""
-    _part("dry_run").run(dry_run, preset, parsed(settings or []), as_json=as_json)
+    """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
+    options = parsed(settings or [])
+    if dry_run is not None:
+        _part("dry_run").run(dry_run, preset, options, as_json=as_json)
+        return
+    if recipe is None:
+        raise ConfigError("train: name a recipe, such as recipes/tiny.toml, or a run with --dry-run")
+    _part("train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
 
 
 def _part(name: str) -> Any:

@@ -1,0 +1,54 @@
+"""A training run on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gymcp.cli.output import console, print_json
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
+from gymcp.trainers.loop import FINAL, train
+from gymcp.trainers.progress import CURVES, read_metrics
+from gymcp.trainers.recipe import load_recipe
+from gymcp.types import Json
+
+
+def run(
+    recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
+) -> None:
+    """Trains, printing a line an iteration, then where everything lies."""
+    recipe = load_recipe(recipe_path, settings)
+    folder = out or Path("runs") / f"train-{recipe.name}"
+    env = load_env(load_spec(recipe.env))
+    if not as_json:
+        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False)
+    ending = train(recipe, env, folder, resume=resume, tell=(lambda row: None) if as_json else _tell)
+    last = read_metrics(folder)[-1]
+    tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
+    if as_json:
+        print_json({"run": str(folder), "iterations": ending.iterations, "ended": ending.reason, "last": last, **tests})
+        return
+    console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False)
+    console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
+
+
+def _tell(row: Mapping[str, Json]) -> None:
+    if "phase" in row:
+        console.print(
+            f"warm start {row['epoch']}/{row['of']}  loss {row['loss']:.4f}  {row['seconds']:.0f} s", highlight=False
+        )
+        return
+    parts = [f"{row['iteration']:4}"]
+    if "success" in row:
+        parts += [f"practice {100 * row['success']:5.1f} %", f"calls {row['calls']:.1f}"]
+    if "entropy" in row:
+        parts += [f"entropy {row['entropy']:.3f}", f"kl {row['kl']:.4f}", f"{row['seconds']:.1f} s"]
+    if "skipped" in row:
+        parts.append(str(row["skipped"]))
+    parts += [
+        f"{key.split('/')[1]} {100 * value:.1f} %"
+        for key, value in row.items()
+        if key.startswith("test/") and key.endswith("/success")
+    ]
+    console.print("  ".join(parts), highlight=False)

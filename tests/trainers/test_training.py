@@ -1,0 +1,93 @@
+"""The whole loop on a real environment, small: warm start, rollouts in sandboxed servers, credit, update, resume."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from gymcp.envs import load_env, load_spec
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
+from gymcp.store import TrajectoryStore
+from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
+from gymcp.trainers.loop import CHECKPOINT, FINAL, train
+from gymcp.trainers.progress import CURVES, METRICS, read_metrics
+from gymcp.trainers.recipe import Recipe, make_recipe
+
+TABLE: dict[str, Any] = {
+    "env": "backoffice",
+    "name": "small",
+    "model": {"vocabulary": 600, "hidden": 32, "layers": 2, "heads": 2, "context": 640},
+    "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
+    "warm_start": {"tasks": 6, "epochs": 1, "batch": 3},
+    "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "turns": 2, "concurrency": 4, "slots": 4},
+    "learn": {"iterations": 2},
+    "evaluation": {"every": 1, "tasks": 4},
+}
+RECIPE = make_recipe(TABLE)
+
+
+@pytest.fixture(scope="module")
+def env() -> LoadedEnv:
+    return load_env(load_spec("backoffice"))
+
+
+@pytest.fixture(scope="module")
+def finished(env: LoadedEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("training") / "run"
+    ending = train(RECIPE, env, folder, resume=False)
+    assert (ending.iterations, ending.reason) == (2, "finished")
+    return folder
+
+
+def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> None:
+    rows = read_metrics(finished)
+    assert [row["iteration"] for row in rows] == [0, 1, 2]
+    assert {"success", "entropy", "kl", "clipped", "calls", "anchor/singletons", "seconds/rollout"} <= rows[1].keys()
+    assert {"test/seeds/success", "test/seeds/low", "test/seeds/high", "test/seeds/level 1"} <= rows[2].keys()
+    assert (finished / CURVES).read_bytes()[:4] == b"\x89PNG"
+    assert [path.name for path in (finished / CHECKPOINT).iterdir()] == ["2"]
+    assert AutoModelForCausalLM.from_pretrained(finished / FINAL).num_parameters() > 10_000
+    with TrajectoryStore.open(finished) as store:
+        episodes = list(store.iter_trajectories())
+    assert len(episodes) == 8
+    assert all(step.sampled is not None for episode in episodes for step in episode.steps)
+
+
+def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> None:
+    with pytest.raises(ConfigError, match="holds a run; continue it with --resume"):
+        train(RECIPE, env, finished, resume=False)
+    with pytest.raises(ConfigError, match="was started with another recipe"):
+        train(replace(RECIPE, seed=9), env, finished, resume=True)
+
+
+def test_a_run_that_was_cut_goes_on_from_its_last_whole_iteration(env: LoadedEnv, tmp_path: Path) -> None:
+    class Cut(Exception):
+        pass
+
+    def cut(row: Any) -> None:
+        if row.get("iteration") == 1:
+            raise Cut
+
+    with pytest.raises(Cut):
+        train(RECIPE, env, tmp_path / "run", resume=False, tell=cut)
+    with (tmp_path / "run" / METRICS).open("a") as file:
+        file.write('{"iteration": 7')  # what a kill may leave
+    assert train(RECIPE, env, tmp_path / "run", resume=True).iterations == 2
+    assert [row["iteration"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2]
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["iteration"] == 2
+
+
+def test_tasks_are_practised_once_and_never_shown_or_tested(env: LoadedEnv) -> None:
+    many: Recipe = make_recipe({**TABLE, "rollout": {**TABLE["rollout"], "groups": 16}})
+    seen = [task.id for iteration in range(3) for task, _ in practised(env, many, iteration)]
+    shown = {task.id for task in demonstrated_tasks(env, many)}
+    tested = {task.id for task in held_out(env, many, "seeds")}
+    assert len(set(seen)) == len(seen) == 48
+    assert not set(seen) & shown
+    assert not (set(seen) | shown) & tested

@@ -1,0 +1,81 @@
+"""Which tasks an iteration trains on: a function of the recipe and the iteration's number alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
+from gymcp.trainers.recipe import Recipe
+from gymcp.types import Task
+
+_DEMONSTRATED = 500_000
+"""Number of the first task that is shown; those that are practised are numbered from 0."""
+
+
+def practised(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple[Task, int]]:
+    """The tasks of an iteration, counted from 0, each with the number of its first trial.
+
+    Of an environment with a fixed suite tasks come back, with further trials, when all have had their turn.
+    """
+    first = iteration * recipe.rollout.groups
+    return [_at(env, recipe, place) for place in range(first, first + recipe.rollout.groups)]
+
+
+def _at(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, int]:
+    if env.spec.more_tasks is None:
+        tasks = _fixed(env)
+        again, at = divmod(place, len(tasks))
+        return _shuffled(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
+    size = len(_block(env, recipe, 0, recipe.tasks.families))
+    number, at = divmod(place, size)
+    return _shuffled(_block(env, recipe, number, recipe.tasks.families), recipe.seed, number)[at], 0
+
+
+def demonstrated_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
+    """The tasks whose gold is shown in the warm start: others than those that are practised, where there are others."""
+    wanted = recipe.warm_start.tasks
+    if env.spec.more_tasks is None:
+        return _shuffled(_fixed(env), recipe.seed, 0)[:wanted]
+    found: list[Task] = []
+    number = _DEMONSTRATED
+    while len(found) < wanted:
+        found += _block(env, recipe, number, recipe.warm_start.families or recipe.tasks.families)
+        number += 1
+    return found[:wanted]
+
+
+def held_out(env: LoadedEnv, recipe: Recipe, split: str) -> list[Task]:
+    """The tasks of a test split, at most as many as the recipe says, spread over families and levels."""
+    most = recipe.evaluation.tasks
+    if env.spec.more_tasks is None:
+        tasks = [task for task in env.suite.tasks if task.split == split] or list(env.suite.tasks)
+        return _shuffled(tasks, recipe.seed, -1)[:most]
+    levels = recipe.evaluation.levels or recipe.tasks.levels or None
+    found: list[Task] = []
+    number = 0
+    while len(found) < most:
+        found += env.spec.more_tasks(split, families=None, levels=levels, count=1, first=number)
+        number += 1
+    return found[:most]
+
+
+def _block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str]) -> list[Task]:
+    """One task of each kind."""
+    assert env.spec.more_tasks is not None
+    levels = recipe.tasks.levels or None
+    tasks = list(env.spec.more_tasks("train", families=families or None, levels=levels, count=1, first=number))
+    if not tasks:
+        raise ConfigError(f"environment '{env.spec.name}': makes no task for the recipe's families and levels")
+    return tasks
+
+
+def _fixed(env: LoadedEnv) -> list[Task]:
+    return [task for task in env.suite.tasks if task.split == "train"] or list(env.suite.tasks)
+
+
+def _shuffled(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
+    mixed = list(tasks)
+    random.Random(f"{seed}-{number}").shuffle(mixed)
+    return mixed

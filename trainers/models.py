@@ -1,0 +1,86 @@
+"""The model a recipe names, ready to be sampled from and trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from gymcp.agents.local_model import context_of, load_tokenizer
+from gymcp.agents.parsing import choose_format
+from gymcp.agents.rendering import Renderer
+from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.tool_formats import Format
+from gymcp.errors import ConfigError
+from gymcp.trainers.recipe import ModelRecipe
+from gymcp.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pupil:
+    """A model with what it takes to talk to it."""
+
+    model: PreTrainedModel
+    renderer: Renderer
+    read: Format
+    context: int
+    end_ids: tuple[int, ...]
+
+
+def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
+    """The folder of the recipe's model: the given one, or `folder`, in which a tiny one with random weights is made.
+
+    The tokenizer of a tiny one learns its pieces from the corpus.
+    """
+    if recipe.path:
+        return Path(recipe.path)
+    size = TinySize(
+        vocabulary=recipe.vocabulary,
+        hidden=recipe.hidden,
+        layers=recipe.layers,
+        heads=recipe.heads,
+        context=recipe.context,
+        init_std=0.02,
+    )
+    return make_tiny_model(folder, recipe.style, seed=seed, size=size, corpus=corpus)
+
+
+def load_pupil(recipe: ModelRecipe, folder: Path) -> Pupil:
+    """Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued."""
+    who = f"model '{folder}'"
+    context = min(context_of(folder, who), recipe.context)
+    tokenizer, end_ids = load_tokenizer(folder, who)
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        dtype = torch.float32 if place == "cpu" else "auto"
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        model = model.to(place)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"{who}: cannot be loaded: {error}") from error
+    if recipe.lora_rank:
+        adapter = LoraConfig(r=recipe.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = get_peft_model(model, adapter)
+    renderer = Renderer(tokenizer, who, end_ids)
+    return Pupil(
+        model=model,
+        renderer=renderer,
+        read=choose_format(None, tokenizer, who),
+        context=context,
+        end_ids=tuple(sorted(renderer.end_ids)),
+    )
+
+
+def texts_of(records: Iterable[Trajectory]) -> Iterator[str]:
+    """What was said and answered in recorded episodes: what a tokenizer of its own should have pieces for."""
+    for record in records:
+        for step in record.steps:
+            yield from (message.content for message in step.observation.messages)
+            yield step.action.text
+            for call in step.action.tool_calls:
+                arguments = call.arguments if isinstance(call.arguments, str) else call.arguments.values()
+                yield " ".join([call.name, *map(str, arguments)])

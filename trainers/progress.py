@@ -1,0 +1,84 @@
+"""What a training run leaves behind: metrics line by line, TensorBoard files, a picture of the learning curve."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from matplotlib.figure import Figure
+from torch.utils.tensorboard import SummaryWriter
+
+from gymcp.errors import ConfigError
+from gymcp.types import Json
+
+METRICS = "metrics.jsonl"
+CURVES = "curves.png"
+
+
+class Progress:
+    """Open for one process at a time; what was written outlives a kill."""
+
+    def __init__(self, folder: Path, *, until: int | None = None) -> None:
+        """`until`: forgets what was written of later iterations; None: of all."""
+        kept = [] if until is None else [row for row in read_metrics(folder) if row["iteration"] <= until]
+        self._folder = folder
+        self.rows: list[dict[str, Json]] = kept
+        path = folder / METRICS
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        self._file = path.open("a")
+        self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(kept))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._board.close()
+
+    def add(self, row: Mapping[str, Json]) -> None:
+        self.rows.append(dict(row))
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        for name, value in row.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self._board.add_scalar(name, value, row["iteration"])
+        self._board.flush()
+        draw_curves(self.rows, self._folder / CURVES)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Json]]:
+    """Whole lines only: the last may have been cut by a kill. Raises ConfigError where there are none."""
+    try:
+        lines = (folder / METRICS).read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        raise ConfigError(f"training run {folder}: there is no {METRICS}") from None
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:
+    """Success while practising and on held-out tasks with its interval, reward, entropy and divergence."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    success, state = figure.subplots(1, 2)
+    at = [row["iteration"] for row in rows if "success" in row]
+    success.plot(at, [row["success"] for row in rows if "success" in row], color="0.6", lw=1, label="practice")
+    for name in sorted({key for row in rows for key in row if key.startswith("test/") and key.endswith("/success")}):
+        shown = [row for row in rows if name in row]
+        split = name.split("/")[1]
+        x, y = [row["iteration"] for row in shown], [row[name] for row in shown]
+        line = success.plot(x, y, marker="o", ms=3, label=split)
+        low, high = ([row[f"test/{split}/{end}"] for row in shown] for end in ("low", "high"))
+        success.fill_between(x, low, high, alpha=0.15, color=line[0].get_color())
+    success.set(xlabel="iteration", ylabel="success", ylim=(-0.02, 1.02), title="success (95 % intervals)")
+    success.legend(fontsize=7)
+    state.plot(at, [row["entropy"] for row in rows if "success" in row], label="entropy (nats)")
+    state.plot(at, [row["kl"] for row in rows if "success" in row], label="kl of the update")
+    state.set(xlabel="iteration", title="policy")
+    state.legend(fontsize=7)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,211 @@
+"""What a training run consists of, read from a TOML file and checked before anything starts."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.objective import Loss
+from gymcp.trainers.presets import Preset, make_preset
+from gymcp.types import Json
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecipe:
+    path: str = ""
+    """Folder of a transformers model; empty: a tiny one is made, with random weights."""
+    style: Literal["qwen", "llama", "compact"] = "compact"
+    vocabulary: int = 1024
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    context: int = 1024
+    """Tokens. Of a given model: at most this many of its own."""
+    lora_rank: int = 0
+    """0: all weights are trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecipe:
+    levels: tuple[int, ...] = ()
+    """Of environments that make tasks without end; empty: all levels."""
+    families: tuple[str, ...] = ()
+    """Empty: all that may be trained on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStartRecipe:
+    """Supervised learning from the oracle's episodes, before anything is sampled."""
+
+    tasks: int = 0
+    """How many episodes are shown; 0: no warm start."""
+    epochs: int = 4
+    batch: int = 32
+    learning_rate: float = 1e-3
+    families: tuple[str, ...] = ()
+    """Empty: those of the tasks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRecipe:
+    groups: int = 16
+    """Tasks an iteration."""
+    episodes: int = 8
+    """Of each task: the group that is compared."""
+    temperature: float = 1.0
+    max_tokens: int = 64
+    """Of one answer."""
+    turns: int = 12
+    """Answers of one episode."""
+    concurrency: int = 64
+    slots: int = 64
+    """Samples that the engine draws at a time."""
+    sandbox: str = "bwrap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnRecipe:
+    iterations: int = 20
+    updates: int = 1
+    """Of the optimiser, an iteration: its batch is cut into so many parts, by groups."""
+    learning_rate: float = 1e-4
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    micro_batch_tokens: int = 8192
+    kl: float = 0.0
+    """Weight of the divergence from the policy as it was after the warm start."""
+    least_entropy: float = 0.001
+    """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
+    patience: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecipe:
+    every: int = 10
+    """Iterations; 0: only at the end."""
+    splits: tuple[str, ...] = ("seeds",)
+    levels: tuple[int, ...] = ()
+    """Empty: those of the tasks."""
+    tasks: int = 64
+    """Of each split, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    env: str
+    name: str = "run"
+    seed: int = 0
+    deterministic: bool = False
+    """The same metrics to the last digit on the same machine, at the cost of speed."""
+    model: ModelRecipe = field(default_factory=ModelRecipe)
+    tasks: TaskRecipe = field(default_factory=TaskRecipe)
+    warm_start: WarmStartRecipe = field(default_factory=WarmStartRecipe)
+    rollout: RolloutRecipe = field(default_factory=RolloutRecipe)
+    credit: Mapping[str, Json] = field(default_factory=lambda: {"preset": "gigpo"})
+    """The preset's name and its options."""
+    loss: Mapping[str, Json] = field(default_factory=dict)
+    """What differs from the preset's own loss."""
+    learn: LearnRecipe = field(default_factory=LearnRecipe)
+    evaluation: EvaluationRecipe = field(default_factory=EvaluationRecipe)
+
+    @property
+    def preset(self) -> Preset:
+        """Raises ConfigError for an unknown preset or option, and for what no recipe can bring."""
+        options = dict(self.credit)
+        name = str(options.pop("preset", "gigpo"))
+        preset = make_preset(name, **options)
+        if missing := sorted(preset.needs):
+            raise ConfigError(
+                f"recipe '{self.name}': preset '{name}' needs {', '.join(missing)}, which training does"
+                " not compute; choose another"
+            )
+        return replace(preset, loss=_made(Loss, {**asdict(preset.loss), **self.loss}, "loss", keep=True))
+
+
+def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
+    """The recipe of a file, with ``section.key`` settings laid over it. Raises ConfigError, naming what is wrong."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"recipe '{path}': not found") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"recipe '{path}': {error}") from error
+    for key, value in settings:
+        *sections, last = key.split(".")
+        into = table
+        for section in sections:
+            into = into.setdefault(section, {})
+            if not isinstance(into, dict):
+                raise ConfigError(f"recipe '{path}': '{section}' is no section")
+        into[last] = value
+    return make_recipe({"name": path.stem, **table})
+
+
+def make_recipe(table: Mapping[str, Json]) -> Recipe:
+    """Raises ConfigError for an unknown key, a value of another type, or one that is out of range."""
+    if not isinstance(table.get("env"), str):
+        raise ConfigError('recipe: it must name its environment: env = "backoffice"')
+    recipe = _made(Recipe, table, "")
+    model = recipe.model
+    if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
+        raise ConfigError(
+            f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
+            f" {model.hidden}"
+        )
+    if recipe.rollout.episodes < 2:
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.episodes is {recipe.rollout.episodes}: a group of one has"
+            " nothing to be compared with; take 2 or more"
+        )
+    for name in ("groups", "max_tokens", "turns", "concurrency", "slots"):
+        if getattr(recipe.rollout, name) < 1:
+            raise ConfigError(f"recipe '{recipe.name}': rollout.{name} must be 1 or more")
+    if recipe.rollout.temperature <= 0:
+        raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
+    recipe.preset  # noqa: B018 - says what is wrong with it before anything starts
+    return recipe
+
+
+def _made(cls: type[T], table: Mapping[str, Json], where: str, *, keep: bool = False) -> T:
+    """The record of a table; sections become records, lists tuples. `keep`: values are taken as they are."""
+    hints, known = get_type_hints(cls), {each.name for each in fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{where}.{key}" if where else key
+        if key not in known:
+            raise ConfigError(f"recipe: no key '{name}'; have {', '.join(sorted(known))}")
+        hint = hints[key]
+        if is_dataclass(hint) and isinstance(value, Mapping):
+            values[key] = _made(hint, value, name)  # type: ignore[arg-type]
+            continue
+        taken = tuple(value) if isinstance(value, list) else value
+        if not keep:
+            _check(name, taken, hint)
+        values[key] = float(taken) if hint is float and isinstance(taken, int) else taken
+    return cls(**values)
+
+
+def _check(name: str, value: object, hint: Any) -> None:
+    if getattr(hint, "__origin__", None) is Literal:
+        if value not in hint.__args__:
+            raise ConfigError(f"recipe: {name} is {value!r}; have {', '.join(map(repr, hint.__args__))}")
+        return
+    expected = {float: (int, float), tuple: (tuple,)}.get(getattr(hint, "__origin__", hint), (hint,))
+    if hint in (int, float, str, bool) or getattr(hint, "__origin__", None) is tuple:
+        wrong_bool = isinstance(value, bool) and hint is not bool
+        if wrong_bool or not isinstance(value, tuple(expected)):
+            raise ConfigError(f"recipe: {name} is {value!r}; it must be {_named(hint)}")
+        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            raise ConfigError(f"recipe: {name} is {value!r}; it must not be negative")
+
+
+def _named(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(hint, "a list")
