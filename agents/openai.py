@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from gymcp.agents.connections import Connections, open_connections
 from gymcp.agents.prices import Price
 from gymcp.agents.rendering import function
 from gymcp.agents.strict_json import Malformed, load_object
@@ -55,9 +56,9 @@ class Endpoint:
 class OpenAIPolicy:
     """A `ChatPolicy`. Made by `open_endpoint`."""
 
-    def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient) -> None:
+    def __init__(self, endpoint: Endpoint, connections: Connections) -> None:
         self._endpoint = endpoint
-        self._client = client
+        self._connections = connections
         self._who = f"model '{endpoint.model}' at {endpoint.url}"
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
@@ -94,7 +95,10 @@ class OpenAIPolicy:
         )
 
     async def _post(self, content: bytes) -> _Response:
-        async with self._client.stream("POST", "chat/completions", content=content) as response:
+        async with (
+            self._connections.client() as client,
+            client.stream("POST", "chat/completions", content=content) as response,
+        ):
             parts, size = [], 0
             async for part in response.aiter_bytes():
                 parts.append(part)
@@ -176,13 +180,9 @@ async def open_endpoint(endpoint: Endpoint) -> AsyncIterator[OpenAIPolicy]:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
-    async with httpx.AsyncClient(
-        base_url=endpoint.url.rstrip("/") + "/",
-        headers=headers,
-        timeout=httpx.Timeout(endpoint.timeout_s),
-        limits=httpx.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency),
-    ) as client:
-        yield OpenAIPolicy(endpoint, client)
+    url = endpoint.url.rstrip("/") + "/"
+    async with open_connections(url, headers, httpx.Timeout(endpoint.timeout_s)) as connections:
+        yield OpenAIPolicy(endpoint, connections)
 
 
 def request_body(model: str, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> dict[str, Json]:
