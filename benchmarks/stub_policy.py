@@ -1,8 +1,8 @@
 """A model without a model: an OpenAI chat endpoint on loopback that thinks for a fixed time and calls one tool.
 
-It answers a conversation in which it has spoken fewer than TURNS - 1 times with a call of the last tool on offer, and then
-with a last word, so an episode has TURNS turns, whoever plays it. One process, standard library only, little CPU: what
-is measured is who asks. Prints its port, and ends when its standard input does.
+It calls the last tool on offer, turn after turn, and in the last one says that it is done, so an episode has as many
+turns whoever plays it. One process, standard library only, little CPU: what is measured is who asks. Prints its port,
+and ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(head.encode() + body)
 
 
-async def serve(turns: int, latency_s: float) -> None:
+async def serve(turns: int, latency_s: float, port: int) -> None:
     """Until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(turns, latency_s), "127.0.0.1", 0, backlog=1024)
+    server = await loop.create_server(lambda: Connection(turns, latency_s), "127.0.0.1", port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     server.close()
@@ -81,5 +81,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--latency", type=float, default=0.05, help="seconds")
+    parser.add_argument("--port", type=int, default=0, help="0: any")
     args = parser.parse_args()
-    asyncio.run(serve(args.turns, args.latency))
+    asyncio.run(serve(args.turns, args.latency, args.port))

@@ -84,7 +84,7 @@ def test_a_hung_episode_ends_by_itself_while_the_others_are_played() -> None:
             await asyncio.Event().wait()
         return Action(text="done")
 
-    ended = play(decide, 8, Schedule(concurrency=2, episode_timeout_s=8.0, max_attempts=1))
+    ended = play(decide, 8, Schedule(concurrency=2, episode_timeout_s=6.0, max_attempts=1))
     assert [(done.job.trial, done.trajectory.outcome) for done in ended][-1] == (0, Outcome.TIMEOUT)
     assert {done.trajectory.outcome for done in ended[:-1]} == {Outcome.SCORED}
     hung = ended[-1].trajectory.usage
