@@ -2,7 +2,7 @@
 
 It calls the last tool on offer, turn after turn, and in the last one says that it is done, so an episode has as many
 turns whoever plays it. One process, standard library only, little CPU: what is measured is who asks. Prints its port,
-and ends when its standard input does.
+and, when its standard input ends, how many requests it has answered and in how many seconds from first to last.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ import asyncio
 import json
 import re
 import sys
+import time
 
 SAID = re.compile(rb'"role":\s*"assistant"')
 HEAD_ENDS = b"\r\n\r\n"
 LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 
+class Answered:
+    """What all connections together have answered."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.first = self.last = 0.0
+
+
 class Connection(asyncio.Protocol):
     """One connection, kept alive; requests on it come one after another."""
 
-    def __init__(self, turns: int, latency_s: float) -> None:
+    def __init__(self, turns: int, latency_s: float, answered: Answered) -> None:
+        self._answered = answered
         self._turns = turns
         self._latency_s = latency_s
         self._received = b""
@@ -38,8 +48,9 @@ class Connection(asyncio.Protocol):
         if not found or len(rest) < size:
             return
         self._received = rest[size:]
-        answered = self._answer(rest[:size])
-        asyncio.get_running_loop().call_later(self._latency_s, self._send, answered)
+        self._answered.first = self._answered.first or time.perf_counter()
+        answer = self._answer(rest[:size])
+        asyncio.get_running_loop().call_later(self._latency_s, self._send, answer)
 
     def _answer(self, body: bytes) -> bytes:
         spoken = len(SAID.findall(body))
@@ -63,6 +74,8 @@ class Connection(asyncio.Protocol):
         ).encode()
 
     def _send(self, body: bytes) -> None:
+        self._answered.requests += 1
+        self._answered.last = time.perf_counter()
         if not self._transport.is_closing():
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             self._transport.write(head.encode() + body)
@@ -70,11 +83,12 @@ class Connection(asyncio.Protocol):
 
 async def serve(turns: int, latency_s: float, port: int) -> None:
     """Until standard input ends."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(turns, latency_s), "127.0.0.1", port, backlog=1024)
+    loop, answered = asyncio.get_running_loop(), Answered()
+    server = await loop.create_server(lambda: Connection(turns, latency_s, answered), "127.0.0.1", port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     server.close()
+    print(json.dumps({"requests": answered.requests, "seconds": answered.last - answered.first}), flush=True)
 
 
 if __name__ == "__main__":
