@@ -3,7 +3,7 @@
 The policy is a process on loopback that speaks the chat endpoint (`stub_policy.py`); it counts the turns and takes the
 time from its first request to its last answer, whoever plays. Here every episode has a native server of its own, forked
 behind its wall, whose state is recorded after every turn; in the peers it has a function (`rollout_peers.py`).
-Then 2,000 episodes at the same concurrency, after which no process and no descriptor may be left, and, one episode at a
+Then 2,000 episodes, 256 at a time, after which no process and no descriptor may be left, and, one episode at a
 time, where the harness's CPU time goes. Exit code 1 where an episode was not scored 1.0, or something is left.
 """
 
@@ -92,9 +92,10 @@ class Gated:
 
 def main() -> None:
     parser = options(__doc__, "64 episodes at once, and 256 in the long run")
+    parser.add_argument("--episodes", type=int, default=2000, help="in the long run")
     parser.add_argument("--without-peers", action="store_true")
     args = parser.parse_args()
-    at_once, many = (64, 256) if args.quick else (256, 2000)
+    at_once, many = (64, 256) if args.quick else (256, args.episodes)
     results, wrong = _steady(at_once)
     own = results[0]
     for peer in () if args.without_peers else PEERS:
