@@ -16,8 +16,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
+from gymcp.agents.connections import BROKEN, Connections, Response, Unreadable, open_connections
 from gymcp.agents.prices import Price
 from gymcp.agents.rendering import function
 from gymcp.agents.strict_json import Malformed, load_object
@@ -55,9 +54,9 @@ class Endpoint:
 class OpenAIPolicy:
     """A `ChatPolicy`. Made by `open_endpoint`."""
 
-    def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient) -> None:
+    def __init__(self, endpoint: Endpoint, connections: Connections) -> None:
         self._endpoint = endpoint
-        self._client = client
+        self._connections = connections
         self._who = f"model '{endpoint.model}' at {endpoint.url}"
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
@@ -79,30 +78,19 @@ class OpenAIPolicy:
                 await self._turn()
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._post(content)
-                except (TimeoutError, httpx.TransportError) as error:
+                        response = await self._connections.post(content, most_bytes=MAX_ANSWER_BYTES)
+                except (TimeoutError, *BROKEN) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
-                except httpx.HTTPError as error:
-                    raise PolicyInfraError(f"{self._who}: the answer cannot be read: {error}") from error
+                except Unreadable as error:
+                    raise PolicyInfraError(f"{self._who}: {error}") from error
             if response.status != 429 and response.status < 500:
                 return self._checked(response)
             last = f"status {response.status}: {_first_line(response.body)}"
-            self._make_wait(response.retry_after, last)
+            self._make_wait(_retry_after(response.headers.get("retry-after")), last)
         raise PolicyInfraError(
             f"{self._who}: no answer in {self._endpoint.retries.attempts} attempts; the last: {last}"
         )
-
-    async def _post(self, content: bytes) -> _Response:
-        async with self._client.stream("POST", "chat/completions", content=content) as response:
-            parts, size = [], 0
-            async for part in response.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > MAX_ANSWER_BYTES:
-                    raise PolicyInfraError(f"{self._who}: the answer is longer than {MAX_ANSWER_BYTES} bytes")
-            wait = _retry_after(response.headers.get("retry-after"))
-            return _Response(status=response.status_code, body=b"".join(parts), retry_after=wait)
 
     async def _turn(self) -> None:
         """Waits until a request may start; every waiter takes a later moment than the one before."""
@@ -126,7 +114,7 @@ class OpenAIPolicy:
         whole = min(retries.longest_pause_s, retries.first_pause_s * 2.0 ** (attempt - 1))
         return whole * self._jitter.uniform(0.5, 1.0)
 
-    def _checked(self, response: _Response) -> Mapping[str, Any]:
+    def _checked(self, response: Response) -> Mapping[str, Any]:
         """The object that the endpoint answered with. Raises PolicyRefused, PromptTooLong, PolicyInfraError."""
         text = response.body.decode(errors="replace")
         if response.status in (401, 403):
@@ -163,26 +151,15 @@ class OpenAIPolicy:
         return Decision(action=Action(text=text.strip(), tool_calls=calls), spent=spent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Response:
-    status: int
-    body: bytes
-    retry_after: float | None
-
-
 @contextlib.asynccontextmanager
 async def open_endpoint(endpoint: Endpoint) -> AsyncIterator[OpenAIPolicy]:
     """A policy whose connections are closed on the way out. Nothing is asked yet."""
     headers = {"content-type": "application/json", "accept": "application/json"}
     if endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
-    async with httpx.AsyncClient(
-        base_url=endpoint.url.rstrip("/") + "/",
-        headers=headers,
-        timeout=httpx.Timeout(endpoint.timeout_s),
-        limits=httpx.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency),
-    ) as client:
-        yield OpenAIPolicy(endpoint, client)
+    url = endpoint.url.rstrip("/") + "/chat/completions"
+    async with open_connections(url, headers) as connections:
+        yield OpenAIPolicy(endpoint, connections)
 
 
 def request_body(model: str, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> dict[str, Json]:

@@ -23,6 +23,12 @@ class Job:
     task: Task
     trial: int
     seed: int
+    policy_version: str = ""
+    """Of who plays: trials of a task by one version are one group."""
+
+    def group(self, env: str) -> str:
+        """The name of the job's group."""
+        return "/".join(part for part in (env, self.task.id, self.policy_version) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +63,20 @@ async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, jo
         progress.failed = (Outcome.POLICY_INFRA, str(error))
     except Exception as error:  # the boundary: one defect must not take hundreds of episodes with it
         progress.failed = (Outcome.ENV_INFRA, f"the harness raised {type(error).__name__}: {error}")
+    wall_s = time.perf_counter() - started
     trajectory = progress.trajectory(env, job)
     identity = replace(
         trajectory,
         id=trajectory.id or uuid.uuid4().hex,
-        group=f"{env.spec.name}/{job.task.id}",
+        group=job.group(env.spec.name),
         trial=job.trial,
-        usage=replace(trajectory.usage, started_at=started_at, wall_s=time.perf_counter() - started),
+        usage=replace(
+            trajectory.usage,
+            started_at=started_at,
+            wall_s=wall_s,
+            agent_s=progress.agent_s,
+            reset_s=trajectory.usage.reset_s if progress.episode else wall_s,
+        ),
     )
     return Rollout(job=job, trajectory=identity, states=progress.episode.states if progress.episode else {})
 
@@ -74,6 +87,7 @@ class _Progress:
     def __init__(self) -> None:
         self.episode: Episode | None = None
         self.failed: tuple[Outcome, str] | None = None
+        self.agent_s = 0.0
 
     def trajectory(self, env: LoadedEnv, job: Job) -> Trajectory:
         if self.episode and self.episode.graded:
@@ -96,9 +110,12 @@ async def _play(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job:
                 raise
             except Exception as error:
                 raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error
+            finally:
+                agent_s = time.perf_counter() - asked
+                progress.agent_s += agent_s
             if isinstance(decided, GiveUp):
                 await episode.give_up(decided)
                 return
-            transition = await episode.step(decided, agent_s=time.perf_counter() - asked)
+            transition = await episode.step(decided, agent_s=agent_s)
             if transition.terminated or transition.truncated:
                 return

@@ -92,11 +92,15 @@ def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
 
 
 def jobs_of(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
-    """One job for each trial of each task, with a seed of its own that depends on nothing but the plan's."""
+    """One job for each trial of each task, with a seed of its own that depends on nothing but the plan's.
+
+    Two policies meet the same seeds; their groups differ.
+    """
+    policy = str(plan.settings.get("policy", ""))
     for trial in range(plan.trials):
         for task in tasks:
             drawn = hashlib.sha256(f"{plan.seed}/{task.id}/{trial}".encode()).digest()
-            yield Job(task=task, trial=trial, seed=int.from_bytes(drawn[:4], "big") >> 1)
+            yield Job(task=task, trial=trial, seed=int.from_bytes(drawn[:4], "big") >> 1, policy_version=policy)
 
 
 def run_plan(

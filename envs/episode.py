@@ -68,6 +68,8 @@ class Episode:
         self._turn_steps = 0
         self._agent_s = 0.0
         self._tool_s = 0.0
+        self._cut_short_s = 0.0
+        """Of calls that have no result, because the server or the episode ended in them."""
         self._history = ""
         self._bill = Bill()
         self._graded: Trajectory | None = None
@@ -203,7 +205,12 @@ class Episode:
         arguments = check_arguments(call.arguments, self._limits.argument_bytes)
         if isinstance(arguments, str):
             return refuse(f"tool '{call.name}': {arguments}")
-        result = await self._toolbox.call(call, arguments, timeout_s=self._limits.call_timeout_s)
+        asked = time.perf_counter()
+        try:
+            result = await self._toolbox.call(call, arguments, timeout_s=self._limits.call_timeout_s)
+        except BaseException:  # noted and passed on
+            self._cut_short_s += time.perf_counter() - asked
+            raise
         return replace(result, cost=self._spec.cost(call.name))
 
     def _state_key(self) -> str:
@@ -292,7 +299,7 @@ class Episode:
                 wall_s=self._reset_s + time.perf_counter() - self._started,
                 reset_s=self._reset_s,
                 agent_s=self._agent_s,
-                tool_s=sum(result.seconds for result in results),
+                tool_s=self._cut_short_s + math.fsum(result.seconds for result in results),
                 tools=by_tool(self._steps),
                 models={name: dict(entry) for name, entry in self._bill.models.items()},
             ),

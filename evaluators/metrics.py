@@ -50,6 +50,20 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Where the seconds of all attempts went, lost ones too, and who waited for whom."""
+
+    seconds: Mapping[str, float]
+    """Of ``policy``, ``tool``, ``reset``, ``grading`` and ``harness``, summed over episodes that ran side by side."""
+    share: Mapping[str, float]
+    """The same, of all of them. What is not the policy's, an episode's policy has waited; likewise its tools."""
+    policy_requests: float | None
+    """Mean number of decisions under way while anything ran; None where nothing did."""
+    tool_calls: float | None
+    """The same of tool calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     overall: Rate
     mean_score: float | None
@@ -63,6 +77,7 @@ class Summary:
     """Seconds in which at least one episode was running; pauses between resumed sessions do not count."""
     episode_s: float
     """Summed over episodes, which may have run side by side."""
+    times: Times
     breakdown: Mapping[str, Rate]
     """By tag: first tags first, as they are the most important, in the order of first appearance."""
     components: Mapping[str, float]
@@ -91,6 +106,7 @@ def summarise(rows: Iterable[EpisodeRow]) -> Summary:
             (row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in counted if row.usage.wall_s
         ),
         episode_s=math.fsum(row.usage.wall_s for row in counted),
+        times=_times(attempts),
         breakdown=_breakdown(counted),
         components=_components(scored),
         spent=_spending(attempts),
@@ -105,6 +121,25 @@ def _spending(rows: Sequence[EpisodeRow]) -> Spending:
         cost=math.fsum(row.usage.cost for row in rows),
         tools=_summed(row.usage.tools for row in rows),
         models=_summed(row.usage.models for row in rows),
+    )
+
+
+def _times(rows: Sequence[EpisodeRow]) -> Times:
+    used = [row.usage for row in rows]
+    seconds = {
+        "policy": math.fsum(usage.agent_s for usage in used),
+        "tool": math.fsum(usage.tool_s for usage in used),
+        "reset": math.fsum(usage.reset_s for usage in used),
+        "grading": math.fsum(usage.grading_s for usage in used),
+        "harness": math.fsum(usage.harness_s for usage in used),
+    }
+    total = math.fsum(seconds.values())
+    ran_s = _covered((usage.started_at, usage.started_at + usage.wall_s) for usage in used if usage.wall_s)
+    return Times(
+        seconds=seconds,
+        share={name: part / total if total else 0.0 for name, part in seconds.items()},
+        policy_requests=seconds["policy"] / ran_s if ran_s else None,
+        tool_calls=seconds["tool"] / ran_s if ran_s else None,
     )
 
 

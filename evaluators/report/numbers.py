@@ -43,11 +43,21 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[s
         "cost": round(summary.spent.cost, 6),
         "tools": {name: _rounded(figures) for name, figures in summary.spent.tools.items()},
         "models": {name: _rounded(figures) for name, figures in summary.spent.models.items()},
+        "seconds": _rounded(summary.times.seconds),
+        "utilisation": {
+            **_rounded({f"{name}_share": value for name, value in summary.times.share.items()}),
+            "policy_requests": _two_digits(summary.times.policy_requests),
+            "tool_calls": _two_digits(summary.times.tool_calls),
+        },
     }
 
 
 def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in figures.items()}
+
+
+def _two_digits(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
 
 
 def _lost(rows: list[EpisodeRow]) -> dict[str, str]:

@@ -282,14 +282,21 @@ class Usage:
     started_at: float = 0.0
     """Unix time."""
     wall_s: float = 0.0
+    """All seconds of the episode, which the next four and `harness_s` split."""
     reset_s: float = 0.0
     agent_s: float = 0.0
+    """Waiting for the agent's decisions, those that never came included."""
     tool_s: float = 0.0
     grading_s: float = 0.0
     tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By tool: ``calls``, ``errors``, ``seconds``, ``cost``."""
     models: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By model: ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
+
+    @property
+    def harness_s(self) -> float:
+        """What neither agent nor tools nor grader took: digests, states, the end of the servers."""
+        return max(0.0, self.wall_s - self.reset_s - self.agent_s - self.tool_s - self.grading_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +318,7 @@ class Trajectory:
     env: str
     task: str
     group: str = ""
-    """Episodes of one task from one policy version."""
+    """Episodes of one task from one policy version: what advantages are compared in."""
     seed: int = 0
     trial: int = 0
     parent: str | None = None

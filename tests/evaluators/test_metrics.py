@@ -124,3 +124,18 @@ def test_what_lost_attempts_cost_is_counted_too() -> None:
         tools={"pay": {name: 2 * value for name, value in use.items()}},
         models={"m": {name: 2 * value for name, value in model.items()}},
     )
+
+
+def test_time_is_split_and_says_how_busy_policy_and_tools_were() -> None:
+    usage = Usage(started_at=100.0, wall_s=10.0, reset_s=1.0, agent_s=5.0, tool_s=2.0, grading_s=0.5)
+    lost = Usage(started_at=105.0, wall_s=10.0, agent_s=10.0)
+    times = summarise([row("a", 1.0, usage=usage), row("b", None, outcome=Outcome.POLICY_INFRA, usage=lost)]).times
+    assert times.seconds == {"policy": 15.0, "tool": 2.0, "reset": 1.0, "grading": 0.5, "harness": 1.5}
+    assert times.share == {"policy": 0.75, "tool": 0.1, "reset": 0.05, "grading": 0.025, "harness": 0.075}
+    assert (times.policy_requests, times.tool_calls) == (1.0, 2.0 / 15.0)
+
+
+def test_what_has_not_run_used_no_time() -> None:
+    times = summarise([]).times
+    assert set(times.share.values()) == {0.0}
+    assert (times.policy_requests, times.tool_calls) == (None, None)

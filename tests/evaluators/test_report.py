@@ -102,6 +102,16 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
         "cost": 0.0,
         "tools": {},
         "models": {},
+        "seconds": {"policy": 0.0, "tool": 0.0, "reset": 0.0, "grading": 0.0, "harness": 1.0},
+        "utilisation": {
+            "policy_share": 0.0,
+            "tool_share": 0.0,
+            "reset_share": 0.0,
+            "grading_share": 0.0,
+            "harness_share": 1.0,
+            "policy_requests": 0.0,
+            "tool_calls": 0.0,
+        },
     }
     written = write_report(tmp_path)
     assert written == json.loads((tmp_path / "summary.json").read_text()) == expected

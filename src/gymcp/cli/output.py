@@ -38,11 +38,23 @@ def print_summary(summary: Mapping[str, Json]) -> None:
     if summary.get("models"):
         tokens = f"{summary['prompt_tokens']:,} tokens read, {summary['completion_tokens']:,} written"
         console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)
+    if any(summary.get("seconds", {}).values()):
+        console.print(time_line(summary), highlight=False)
     for name, reason in summary.get("lost", {}).items():
         console.print(in_one_line(f"first {name}: {reason}"), highlight=False, markup=False, soft_wrap=True)
     for name, value in summary.get("components", {}).items():
         console.print(f"{name}: {value:.3f}")
     console.print(f"run: {summary['run']}   report: {summary['run']}/report.html", soft_wrap=True)
+
+
+def time_line(summary: Mapping[str, Json]) -> str:
+    """Where the episodes' time went, and how busy policy and tools were."""
+    used = summary["utilisation"]
+    shares = ", ".join(f"{name} {100 * used[f'{name}_share']:.0f} %" for name in summary["seconds"])
+    line = f"time: {shares}"
+    if used["policy_requests"] is not None:
+        line += f" · under way on average: {used['policy_requests']:g} decisions, {used['tool_calls']:g} tool calls"
+    return line
 
 
 def in_one_line(text: str) -> str:

@@ -1,0 +1,42 @@
+"""The world of `rollouts.py`: a native server that counts, forked for every episode."""
+
+from __future__ import annotations
+
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native import native_server
+from gymcp.types import Suite, Task
+
+TURNS = 10
+PROMPT = "Count."
+
+
+class Counter:
+    """Adds up."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+    def add(self, number: int) -> str:
+        """Add a number to the total."""
+        self.total += number
+        return str(self.total)
+
+
+ENV = EnvSpec(
+    name="counter",
+    servers=(native_server("counter", Counter),),
+    suite=Suite(
+        name="counter",
+        version="1",
+        tasks=(
+            Task(
+                id="count",
+                prompts=(PROMPT,),
+                initial_state={"total": 0},
+                target={"total": sum(range(TURNS - 1))},
+            ),
+        ),
+    ),
+    grade=final_state_equals(),
+)

@@ -1,0 +1,274 @@
+"""How many turns a second a policy gets to play: 256 episodes of 10 turns at once, against a policy that thinks 50 ms.
+
+The policy is a process on loopback that speaks the chat endpoint (`stub_policy.py`); it counts the turns and takes the
+time from its first request to its last answer, whoever plays. Here every episode has a native server of its own, forked
+behind its wall, whose state is recorded after every turn; in the peers it has a function (`rollout_peers.py`).
+Then 2,000 episodes, 256 at a time, after which no process and no descriptor may be left, and, one episode at a
+time, where the harness's CPU time goes. Exit code 1 where an episode was not scored 1.0, or something is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from counter import ENV, TURNS
+from report_table import Result, against, options, show
+from rollout_peers import PEERS, install, play
+
+from gymcp.agents.openai import Endpoint, OpenAIPolicy, open_endpoint
+from gymcp.agents.react import ChatModel, ReactSettings, react
+from gymcp.agents.rollout import Rollout
+from gymcp.agents.runs import Plan, jobs_of
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.envs.episode import Episode
+from gymcp.envs.spec import load_env
+from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.world import World
+from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.protocols import Agent
+from gymcp.store import TrajectoryStore
+from gymcp.types import Action, Decision, GiveUp, Observation, Task, Trajectory
+
+LATENCY_S = 0.05
+STUB = Path(__file__).with_name("stub_policy.py")
+PEER_TIMEOUT_S = 1200.0
+T = TypeVar("T")
+
+
+class Served:
+    """What the policy says of itself, once it has ended."""
+
+    url = ""
+    requests = 0
+    seconds = 0.0
+
+    @property
+    def rate(self) -> float:
+        return self.requests / self.seconds
+
+
+class Gate:
+    """Opens when all episodes have a server: what follows is the steady state."""
+
+    def __init__(self, episodes: int) -> None:
+        self._missing = episodes
+        self._open = asyncio.Event()
+        self.cpu_s = 0.0
+        """Of this process, when it opened."""
+
+    async def passed(self) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self.cpu_s = time.process_time()
+            self._open.set()
+        await self._open.wait()
+
+
+class Gated:
+    """An agent that asks its model nothing before the gate is open."""
+
+    def __init__(self, inner: Agent, gate: Gate) -> None:
+        self._inner = inner
+        self._gate: Gate | None = gate
+
+    async def act(self, observation: Observation) -> Action | Decision | GiveUp:
+        if self._gate is not None:
+            await self._gate.passed()
+            self._gate = None
+        return await self._inner.act(observation)
+
+
+def main() -> None:
+    parser = options(__doc__, "64 episodes at once, and 256 in the long run")
+    parser.add_argument("--episodes", type=int, default=2000, help="in the long run")
+    parser.add_argument("--without-peers", action="store_true")
+    args = parser.parse_args()
+    at_once, many = (64, 256) if args.quick else (256, args.episodes)
+    results, wrong = _steady(at_once)
+    own = results[0]
+    for peer in () if args.without_peers else PEERS:
+        python = install(peer)
+        with policy(LATENCY_S) as served:
+            play(peer, python, served.url, at_once, PEER_TIMEOUT_S)
+        theirs = Result(metric=f"{peer.name}, a function as tool, no server", value=served.rate, unit="turns/s")
+        results += [theirs, against(f"gymcp against {peer.name}", own.value, "turns/s", theirs)]
+    found, left = _long(many, at_once)
+    results += [*found, *_breakdown(10 if args.quick else 40)]
+    wrong += left
+    for line in wrong:
+        print(line, file=sys.stderr)
+    show("rollouts", results, as_json=args.json)
+    sys.exit(bool(wrong))
+
+
+@contextlib.contextmanager
+def policy(latency_s: float) -> Iterator[Served]:
+    """A policy process; what it has served is known after the context."""
+    command = [sys.executable, str(STUB), "--turns", str(TURNS), "--latency", str(latency_s)]
+    served = Served()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        served.url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        try:
+            yield served
+            counted = json.loads(process.communicate(timeout=30)[0])
+            served.requests, served.seconds = counted["requests"], counted["seconds"]
+        finally:
+            process.kill()
+
+
+def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:
+    """Through scheduler and store, as `gymcp eval` does it."""
+    ended: list[Trajectory] = []
+    env = load_env(ENV)
+
+    async def run(store: TrajectoryStore) -> None:
+        def keep(done: Rollout, last: bool) -> None:
+            store.append(done.trajectory, done.states)
+            ended.append(done.trajectory)
+
+        endpoint = Endpoint(url=url, model="stub", concurrency=concurrency)
+        async with open_endpoint(endpoint) as client:
+            agents = react(ChatModel(name="stub", policy=client), ReactSettings())
+
+            def make(task: Task, seed: int) -> Agent:
+                return Gated(agents(task, seed), gate) if gate else agents(task, seed)
+
+            jobs = jobs_of(Plan(agent="react", trials=episodes), env.suite.tasks)
+            await run_jobs(env, get_sandbox("bwrap"), make, jobs, Schedule(concurrency=concurrency), keep)
+
+    with tempfile.TemporaryDirectory() as folder, TrajectoryStore.open(Path(folder), write=True) as store:
+        asyncio.run(run(store))
+    return ended
+
+
+def _steady(episodes: int) -> tuple[list[Result], list[str]]:
+    gate = Gate(episodes)
+    with policy(LATENCY_S) as served:
+        started = time.perf_counter()
+        ended = _rollouts(served.url, episodes, episodes, gate)
+        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - gate.cpu_s
+    return [
+        Result(metric=f"gymcp, {episodes} episodes at once, servers up", value=served.rate, unit="turns/s"),
+        Result(metric="harness CPU, ends of episodes included", value=1e3 * cpu_s / served.requests, unit="ms/turn"),
+        Result(metric="start of all servers", value=max(t.usage.reset_s for t in ended), unit="s"),
+        Result(metric="all of it, starts and ends included", value=served.requests / wall_s, unit="turns/s"),
+    ], _unlike(ended, episodes)
+
+
+def _long(episodes: int, concurrency: int) -> tuple[list[Result], list[str]]:
+    with policy(LATENCY_S) as served:
+        _rollouts(served.url, 2, 2)  # what is made once and kept
+        before = _standing()
+        started = time.perf_counter()
+        ended = _rollouts(served.url, episodes, concurrency)
+        seconds = time.perf_counter() - started
+        after = _standing()
+    grown = {name: after[name] - before[name] for name in before}
+    wrong = [f"{number} {name} are left" for name, number in grown.items() if number > 0]
+    shown = f"{episodes} episodes at {concurrency}"
+    return [
+        Result(metric=f"{shown}, servers started as they come", value=episodes * TURNS / seconds, unit="turns/s"),
+        *(Result(metric=f"{shown}: left", value=max(0, number), unit=name) for name, number in grown.items()),
+    ], wrong + _unlike(ended, episodes)
+
+
+def _unlike(ended: list[Trajectory], episodes: int) -> list[str]:
+    """What is not as it must be, in words."""
+    bad = [t for t in ended if t.score != 1.0 or len(t.steps) != TURNS]
+    wrong = [f"{t.outcome} with {t.score} after {len(t.steps)} turns: {t.reason}" for t in bad[:5]]
+    return wrong if len(ended) - len(bad) == episodes else [*wrong, f"{len(ended) - len(bad)} of {episodes} are right"]
+
+
+def _standing() -> dict[str, int]:
+    return {
+        "processes": len(tagged(OWNER_VARIABLE, owner())),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
+class Clock:
+    """CPU time of this process by part; where one episode runs at a time, nobody else's is in it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Adds to the part what passes meanwhile."""
+        began = time.process_time()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
+
+    def timed(self, name: str, method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        """The method with its time taken."""
+
+        @functools.wraps(method)
+        async def run(*args: Any, **kwargs: Any) -> T:
+            with self.part(name):
+                return await method(*args, **kwargs)
+
+        return run
+
+
+CLOCKED = (
+    ("policy client", OpenAIPolicy, "_ask"),
+    ("chat", OpenAIPolicy, "chat"),
+    ("tool call", Toolbox, "call"),
+    ("digest and state", World, "update"),
+    ("last check of the state", World, "confirm"),
+    ("step", Episode, "step"),
+)
+
+
+def _breakdown(episodes: int) -> list[Result]:
+    """CPU time of a turn, by part, one episode at a time and a policy that answers at once."""
+    clock = Clock()
+    with contextlib.ExitStack() as stack:
+        for name, owner_class, method in CLOCKED:
+            plain = getattr(owner_class, method)
+            setattr(owner_class, method, clock.timed(name, plain))
+            stack.callback(setattr, owner_class, method, plain)
+        append = TrajectoryStore.append
+
+        def timed_append(store: TrajectoryStore, *args: Any, **kwargs: Any) -> int:
+            with clock.part("store"):
+                return append(store, *args, **kwargs)
+
+        stack.callback(setattr, TrajectoryStore, "append", append)
+        setattr(TrajectoryStore, "append", timed_append)  # noqa: B010
+        with policy(0.0) as served:
+            began = time.process_time()
+            _rollouts(served.url, episodes, 1)
+            whole = time.process_time() - began
+    spent = clock.seconds
+    state = spent["digest and state"] + spent["last check of the state"]
+    parts = {
+        "policy client": spent["policy client"],
+        "request written, answer parsed": spent["chat"] - spent["policy client"],
+        "tool call": spent["tool call"],
+        "digest and state": state,
+        "rest of a step, grading": spent["step"] - spent["tool call"] - state,
+        "record stored": spent["store"],
+    }
+    parts["start and end of the episode"] = whole - sum(parts.values())
+    turns = episodes * TURNS
+    return [Result(metric=f"CPU: {name}", value=1e3 * part / turns, unit="ms/turn") for name, part in parts.items()]
+
+
+if __name__ == "__main__":
+    main()

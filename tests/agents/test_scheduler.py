@@ -1,0 +1,143 @@
+"""Who waits for whom when many episodes run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gymcp.agents.rollout import Job, Rollout, rollout
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import load_env
+from gymcp.errors import PolicyInfraError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import Agent, AgentFactory
+from gymcp.types import Action, Observation, Outcome, Task, Trajectory
+
+BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
+TASK = BANK.suite.tasks[0]
+
+Deciding = Callable[[Observation], Awaitable[Action]]
+
+
+class Doing:
+    """An agent of one function."""
+
+    def __init__(self, decide: Deciding) -> None:
+        self._decide = decide
+
+    async def act(self, observation: Observation) -> Action:
+        return await self._decide(observation)
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(task=TASK, trial=trial, seed=trial) for trial in range(count)]
+
+
+def play(decide: Callable[[int, Observation], Awaitable[Action]], count: int, schedule: Schedule) -> list[Rollout]:
+    """The trials in the order in which they ended; an agent knows its trial by the seed."""
+    ended: list[Rollout] = []
+
+    def make(task: Task, seed: int) -> Agent:
+        return Doing(lambda observation: decide(seed, observation))
+
+    def note(done: Rollout, last: bool) -> None:
+        ended.append(done)
+
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await run_jobs(BANK, get_sandbox("bwrap"), make, jobs(count), schedule, note)
+
+    asyncio.run(run())
+    return ended
+
+
+def play_once(make: AgentFactory) -> Trajectory:
+    return asyncio.run(rollout(BANK, get_sandbox("bwrap"), make, jobs(1)[0], timeout_s=60)).trajectory
+
+
+def test_a_slow_episode_holds_no_other() -> None:
+    others_ended = asyncio.Event()
+    acted = 0
+
+    async def decide(trial: int, observation: Observation) -> Action:
+        nonlocal acted
+        if trial == 0:
+            await others_ended.wait()
+        else:
+            acted += 1
+            if acted == 7:
+                others_ended.set()
+        return Action(text="done")
+
+    ended = play(decide, 8, Schedule(concurrency=2))
+    assert acted == 7
+    assert len(ended) == 8
+    assert {done.trajectory.outcome for done in ended} == {Outcome.SCORED}
+
+
+def test_a_hung_episode_ends_by_itself_while_the_others_are_played() -> None:
+    async def decide(trial: int, observation: Observation) -> Action:
+        if trial == 0:
+            await asyncio.Event().wait()
+        return Action(text="done")
+
+    ended = play(decide, 8, Schedule(concurrency=2, episode_timeout_s=6.0, max_attempts=1))
+    assert [(done.job.trial, done.trajectory.outcome) for done in ended][-1] == (0, Outcome.TIMEOUT)
+    assert {done.trajectory.outcome for done in ended[:-1]} == {Outcome.SCORED}
+    hung = ended[-1].trajectory.usage
+    assert hung.agent_s > 0.5 * hung.wall_s
+
+
+def test_without_free_memory_episodes_run_one_after_another() -> None:
+    under_way, most = 0, 0
+
+    async def decide(trial: int, observation: Observation) -> Action:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return Action(text="done")
+
+    async def sleepy(trial: int, observation: Observation) -> Action:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        if under_way < 4:
+            await asyncio.wait_for(all_there.wait(), 30)
+        else:
+            all_there.set()
+        under_way -= 1
+        return Action(text="done")
+
+    assert len(play(decide, 4, Schedule(concurrency=4, least_free_mb=1e12))) == 4
+    assert most == 1
+    all_there = asyncio.Event()
+    assert len(play(sleepy, 4, Schedule(concurrency=4, least_free_mb=0.0))) == 4
+    assert most == 4
+
+
+def test_the_seconds_of_an_episode_are_split() -> None:
+    usage = play_once(SCRIPTED["oracle"]).usage
+    parts = (usage.reset_s, usage.agent_s, usage.tool_s, usage.grading_s, usage.harness_s)
+    assert all(part > 0 for part in parts)
+    assert abs(sum(parts) - usage.wall_s) < 1e-6
+
+
+def test_a_decision_that_never_came_has_taken_its_time() -> None:
+    async def decide(observation: Observation) -> Action:
+        await asyncio.to_thread(sum, range(1_000_000))
+        raise PolicyInfraError("the model is gone")
+
+    ended = play_once(lambda task, seed: Doing(decide))
+    assert ended.outcome is Outcome.POLICY_INFRA
+    assert ended.usage.agent_s > 0
+
+
+def test_one_policy_version_is_one_group() -> None:
+    names = {Job(task=TASK, trial=n, seed=n, policy_version="v2").group("bank") for n in range(3)}
+    assert names == {f"bank/{TASK.id}/v2"}
+    assert Job(task=TASK, trial=0, seed=0).group("bank") == f"bank/{TASK.id}"
