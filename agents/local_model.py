@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def load_tokenizer(folder: Path, who: str) -> tuple[Any, list[int]]:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the boundary to whatever a tokenizer's files may hold
         raise ConfigError(f"{who}: its tokenizer cannot be loaded: {type(error).__name__}: {error}") from error
+    tokenizer.model_max_length = sys.maxsize  # prompts are measured against the model's context, in our own words
     return tokenizer, _end_ids(folder)
 
 

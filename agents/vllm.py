@@ -159,7 +159,9 @@ class VllmPolicy:
             return self._part(drawn, logprobs, spans, choice["finish_reason"])
 
     async def _complete(self, ids: list[int], sampling: Sampling) -> _Part:
-        body = {"model": self.served.name, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(sampling)
+        body = {"model": self.served.name, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(
+            sampling
+        )
         answer = await self._post(COMPLETIONS, body)
         with _understood(COMPLETIONS, answer):
             choice = answer["choices"][0]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from engine_models import error_of
 from peft import LoraConfig, get_peft_model
@@ -83,13 +84,22 @@ def test_an_adapter_is_loaded(served: str, tied: Folders, tmp_path: Path) -> Non
     assert error_of(sampled, {sampled.versions[0][0]: wrapped.eval()}) < 1e-4
 
 
+async def running(client: httpx.AsyncClient) -> float:
+    """How many requests the server draws tokens for."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
 def test_new_weights_in_mid_request(served: str, tied: Folders) -> None:
     """The spans tell which token came from which weights, and each logprob is theirs, although embeddings are tied."""
 
     async def play(policy: VllmPolicy) -> list[Sampled]:
         rule = Sampling(max_tokens=400, temperature=1.0)
-        asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 34)]
-        await policy.sample([5, 5], Sampling(max_tokens=8))
+        asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 42)]
+        async with httpx.AsyncClient(base_url=parse_policy(served).url, trust_env=False) as client:
+            while await running(client) < 4:
+                assert not all(task.done() for task in asked)
+        await policy.sample([5, 5], Sampling(max_tokens=2))
         await policy.load_weights(tied["1"], "new")
         samples = await asyncio.gather(*asked)
         await policy.load_weights(tied["0"], "0")
