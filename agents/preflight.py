@@ -52,8 +52,8 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
     except PromptTooLong as error:
         longest = settings.sampling.max_tokens
         raise ConfigError(
-            f"model '{model.name}': the first prompt, with {longest} tokens for an answer (--max-tokens), is longer than"
-            f" its context: {error}"
+            f"model '{model.name}': the first prompt, with {longest} tokens for an answer (--max-tokens),"
+            f" is longer than its context: {error}"
         ) from error
     except PolicyRefused as error:
         hint = "; if it cannot call tools itself: --tool-calls text" if "tool" in str(error).lower() else ""

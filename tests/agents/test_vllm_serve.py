@@ -1,4 +1,4 @@
-"""``gymcp serve`` and what it is for: evaluations from the command line, its chat endpoint, and an end without rests."""
+"""``gymcp serve`` and what it is for: evaluations from the command line, a chat endpoint, and an end without rests."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def teach(folder: Path, prompt: list[int], answer: str, out: Path) -> Path:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(200):
         logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, len(prompt) :])
+        loss: Any = torch.nn.functional.cross_entropy(logits, ids[0, len(prompt) :])
         if loss < 0.02:
             break
         optimizer.zero_grad()
@@ -133,7 +133,7 @@ def teach(folder: Path, prompt: list[int], answer: str, out: Path) -> Path:
 
 
 def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
-    """The chat endpoint's own parser reads what a model taught here writes; its weights are changed without a restart."""
+    """The endpoint's own parser reads what a model taught here writes; the weights change without a restart."""
     spec = parse_policy(served)
     messages = [Message(role="user", content="Pay bob 42.")]
     answer = 'Now.\n<tool_call>\n{"name": "pay", "arguments": {"to": "bob", "amount": 42}}\n</tool_call><|im_end|>'

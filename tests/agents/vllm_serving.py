@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import socket
@@ -28,7 +27,7 @@ class Serving:
 
     def line(self, start: str) -> str:
         """The next line that begins so, without it."""
-        seen = []
+        seen: list[str] = []
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
             line = self.lines.get(timeout=WAIT_S)
@@ -92,7 +91,7 @@ def _read(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
 
 
 def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _environment(pid: int) -> bytes:
