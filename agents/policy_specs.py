@@ -102,6 +102,8 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
         folder = _local_folder(spec, stack)
         # says what is missing before weights are loaded
         model = _token_model(spec, options, None, folder, _part("local_model", spec).context_of(folder, spec.who))
+        if options.device in (None, "cpu"):
+            stack.enter_context(_part("local_model", spec).threads_beside_servers(folder))
         engine = _part("engine", spec).open_engine(folder, slots=options.slots, device=options.device)
         yield replace(model, policy=await stack.enter_async_context(engine))
 
