@@ -88,7 +88,6 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
     with ExitStack() as stack:
         folder = stack.enter_context(untied(plan.model))
         log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-        say(f"starting vLLM on {url}")
         process = subprocess.Popen(
             [
                 *(str(python), "-c", _LAUNCH, str(os.getpid())),
@@ -101,6 +100,7 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
             start_new_session=True,
         )
         try:
+            say(f"starting vLLM on {url}")
             server = VllmServer(url=url, model=name, process=process)
             deadline = time.monotonic() + plan.start_timeout_s
             try:
