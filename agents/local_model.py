@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from gymcp.errors import ConfigError
 
+SMALL_BYTES = 200_000_000
+"""Threads that meet at every layer of a small model wait for the cores that servers have."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
 
 
@@ -37,7 +44,21 @@ def load_tokenizer(folder: Path, who: str) -> tuple[Any, list[int]]:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the boundary to whatever a tokenizer's files may hold
         raise ConfigError(f"{who}: its tokenizer cannot be loaded: {type(error).__name__}: {error}") from error
+    tokenizer.model_max_length = sys.maxsize  # prompts are measured against the model's context, in our own words
     return tokenizer, _end_ids(folder)
+
+
+@contextmanager
+def threads_beside_servers(folder: Path) -> Iterator[None]:
+    """One CPU thread for a small model, as long as the context lasts: `OMP_NUM_THREADS`, where it is set, decides."""
+    before = torch.get_num_threads()
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if "OMP_NUM_THREADS" not in os.environ and size < SMALL_BYTES:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _end_ids(folder: Path) -> list[int]:

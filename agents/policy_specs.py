@@ -17,9 +17,11 @@ from gymcp.agents.prices import Price
 from gymcp.agents.react import ChatModel, Model, TokenModel
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.templated import Templated
-from gymcp.errors import ConfigError
+from gymcp.agents.vllm import open_vllm
+from gymcp.errors import ConfigError, PolicyInfraError
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+_PROBE = 'Zoë paid 42 €:\n{"name": "pay_back", "arguments": {"amount": 5.25}}'
 Kind = Literal["tiny", "local", "vllm", "openai"]
 
 
@@ -57,6 +59,8 @@ class ModelOptions:
     requests_per_minute: float | None = None
     concurrency: int = 256
     timeout_s: float = 120.0
+    tokenizer: Path | None = None
+    """Folder of the tokenizer of a model that vLLM serves; None: where the server has its model."""
     prices: Mapping[str, Price] = field(default_factory=dict)
 
 
@@ -69,11 +73,19 @@ def parse_policy(text: str) -> PolicySpec:
         return PolicySpec(text=text, kind="local", model=rest)
     if kind in ("vllm", "openai") and rest:
         url, _, model = rest.partition("#")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc or not model:
-            raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT/v1#MODEL")
+        if not (_is_address(url) and model):
+            path = "/v1" if kind == "openai" else ""
+            raise ConfigError(f"policy '{text}': needs an address and a model: {kind}:http://HOST:PORT{path}#MODEL")
         return PolicySpec(text=text, kind="vllm" if kind == "vllm" else "openai", model=model, url=url.rstrip("/"))
     raise ConfigError(f"no policy '{text}'; write {FORMS}")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half a bracket, a port that is none
+        return False
 
 
 @contextlib.asynccontextmanager
@@ -85,12 +97,13 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
             yield ChatModel(name=spec.name, policy=Templated(policy) if options.calls_as_text else policy)
             return
         if spec.kind == "vllm":
-            served = await stack.enter_async_context(_part("vllm", spec).open_vllm(spec.url, spec.model))
-            yield _token_model(spec, options, served, Path(served.tokenizer_folder), served.context)
+            yield await _served_model(spec, options, stack)
             return
         folder = _local_folder(spec, stack)
         # says what is missing before weights are loaded
         model = _token_model(spec, options, None, folder, _part("local_model", spec).context_of(folder, spec.who))
+        if options.device in (None, "cpu"):
+            stack.enter_context(_part("local_model", spec).threads_beside_servers(folder))
         engine = _part("engine", spec).open_engine(folder, slots=options.slots, device=options.device)
         yield replace(model, policy=await stack.enter_async_context(engine))
 
@@ -105,6 +118,25 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
         requests_per_minute=options.requests_per_minute,
         concurrency=options.concurrency,
     )
+
+
+async def _served_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
+    """With a tokenizer that is the server's own: another's tokens would be other words to it."""
+    policy = await stack.enter_async_context(open_vllm(spec.url, spec.model, key=options.key))
+    folder = options.tokenizer or policy.served.folder
+    if folder is None:
+        raise ConfigError(
+            f"{spec.who}: its model lies in '{policy.served.root}', which is no folder of this machine: name one that"
+            " holds the same tokenizer with --tokenizer"
+        )
+    model = _token_model(spec, options, policy, folder, policy.max_context)
+    try:
+        theirs = await policy.tokenize(_PROBE)
+    except PolicyInfraError as error:
+        raise ConfigError(f"{spec.who}: the server does not say how it makes tokens: {error}") from error
+    if model.renderer.tokenizer.encode(_PROBE, add_special_tokens=False) != theirs:
+        raise ConfigError(f"{spec.who}: {folder} holds another tokenizer than the server's; name its own: --tokenizer")
+    return model
 
 
 def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: Path, context: int) -> TokenModel:

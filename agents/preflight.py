@@ -47,9 +47,14 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
             prompt = model.renderer.start(first, tools, settings.system)
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
-            await model.policy.chat([*system, *first], tools, replace(settings.sampling, max_tokens=16, seed=0))
+            # at full length: an endpoint refuses answers that could not fit, too
+            await model.policy.chat([*system, *first], tools, replace(settings.sampling, seed=0))
     except PromptTooLong as error:
-        raise ConfigError(f"{model.name}: the first prompt is longer than its context: {error}") from error
+        longest = settings.sampling.max_tokens
+        raise ConfigError(
+            f"model '{model.name}': the first prompt, with {longest} tokens for an answer (--max-tokens),"
+            f" is longer than its context: {error}"
+        ) from error
     except PolicyRefused as error:
         hint = "; if it cannot call tools itself: --tool-calls text" if "tool" in str(error).lower() else ""
         raise ConfigError(f"{error}{hint}") from error

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 
+from gymcp.agents.vllm_folder import CAN_BE_UNTIED, has_tied_embeddings, untied
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Json, Sampled, Sampling
 
@@ -34,6 +34,18 @@ class VllmSettings:
     it, of the distribution before: fit for evaluating, not for training."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What a server says of a model."""
+
+    name: str
+    folder: Path | None
+    """Where it is loaded from, of an adapter its base; None where that is no folder of this machine."""
+    root: str
+    """The same in the server's words."""
+    context: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """What one request has brought: all of a sample, or as much as an update of the weights has let it."""
@@ -47,9 +59,9 @@ class _Part:
 class VllmPolicy:
     """A `Policy`. Made by `open_vllm`."""
 
-    def __init__(self, client: httpx.AsyncClient, model: str, max_context: int, settings: VllmSettings) -> None:
-        self.model = model
-        self.max_context = max_context
+    def __init__(self, client: httpx.AsyncClient, served: ServedModel, settings: VllmSettings) -> None:
+        self.served = served
+        self.max_context = served.context
         self.version = "0"
         """Of the weights, as far as this policy has set it; what the server says of a token goes before it."""
         self.spans = True
@@ -64,7 +76,10 @@ class VllmPolicy:
         logprob is what a plain forward pass of its own version gives.
         """
         if (sampling.top_p < 1.0 or sampling.top_k) and not self._settings.allow_restricted:
-            raise ConfigError("vllm: top_p and top_k change the logprobs it reports; see VllmSettings.allow_restricted")
+            raise ConfigError(
+                "vllm: top-p and top-k change the logprobs it reports: leave them out, or evaluate without tokens"
+                " through openai:URL/v1#MODEL (in Python: VllmSettings.allow_restricted)"
+            )
         prompt = tuple(prompt_ids)
         most = min(sampling.max_tokens, self.max_context - len(prompt))
         ids: list[int] = []
@@ -92,23 +107,38 @@ class VllmPolicy:
     async def load_weights(self, folder: Path, version: str) -> None:
         """The weights become those in `folder`, without a restart. Requests under way go on under the new ones.
 
-        Raises ConfigError for tied embeddings: vLLM reloads the input's and keeps the old ones at the output.
+        Where their embeddings are tied, the server gets them as two tensors: see `gymcp.agents.vllm_folder`. Raises
+        ConfigError where it would keep the old ones at the output, because it serves them as one.
         """
-        if _has_tied_embeddings(folder):
+        with ExitStack() as stack:
+            source = await asyncio.to_thread(stack.enter_context, untied(folder))
+            self._check_reloads(source)
+            await self._post("/pause", params={"mode": "abort"})
+            try:
+                arguments = {"weights_path": _absolute(source)}
+                await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
+                await self._post("/reset_prefix_cache")
+                if self.spans:
+                    await self._post("/update_weight_version", {"new_version": version})
+                self.version = version
+            finally:
+                await self._post("/resume")
+
+    def _check_reloads(self, source: Path) -> None:
+        own = self.served.folder
+        if has_tied_embeddings(source) or (own is not None and has_tied_embeddings(own)):
             raise ConfigError(
-                f"vllm: {folder}: input and output embeddings are tied, and vLLM reloads only the input's; save the "
-                "model with tie_word_embeddings=False and an lm_head of its own, and serve that"
+                f"vllm: {self.served.root}: input and output embeddings are tied, and vLLM reloads only the input's;"
+                f" gymcp serve unties those of {', '.join(CAN_BE_UNTIED)} in safetensors; save any other with"
+                " tie_word_embeddings=False and an lm_head of its own, and serve that"
             )
-        await self._post("/pause", params={"mode": "abort"})
-        try:
-            arguments = {"weights_path": _absolute(folder)}
-            await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
-            await self._post("/reset_prefix_cache")
-            if self.spans:
-                await self._post("/update_weight_version", {"new_version": version})
-            self.version = version
-        finally:
-            await self._post("/resume")
+
+    async def tokenize(self, text: str) -> list[int]:
+        """The tokens of `text` as the server's own tokenizer has them, without a beginning of its own."""
+        body = {"model": self.served.name, "prompt": text, "add_special_tokens": False}
+        answer = await self._post("/tokenize", body)
+        with _understood("/tokenize", answer):
+            return [int(token) for token in answer["tokens"]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
         """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
@@ -118,7 +148,7 @@ class VllmPolicy:
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
         answer = await self._post(
             GENERATE,
-            {"model": self.model, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
+            {"model": self.served.name, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
         )
         with _understood(GENERATE, answer):
             choice = answer["choices"][0]
@@ -129,7 +159,9 @@ class VllmPolicy:
             return self._part(drawn, logprobs, spans, choice["finish_reason"])
 
     async def _complete(self, ids: list[int], sampling: Sampling) -> _Part:
-        body = {"model": self.model, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(sampling)
+        body = {"model": self.served.name, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(
+            sampling
+        )
         answer = await self._post(COMPLETIONS, body)
         with _understood(COMPLETIONS, answer):
             choice = answer["choices"][0]
@@ -173,41 +205,50 @@ class VllmPolicy:
 
 
 @asynccontextmanager
-async def open_vllm(url: str, model: str, settings: VllmSettings | None = None) -> AsyncIterator[VllmPolicy]:
-    """The policy `vllm:URL#MODEL`, once a first request has been answered.
+async def open_vllm(
+    url: str, model: str, settings: VllmSettings | None = None, *, key: str | None = None
+) -> AsyncIterator[VllmPolicy]:
+    """The policy `vllm:URL#MODEL`, once a first request has been answered. `key`: what `vllm serve --api-key` asks for.
 
     Raises ConfigError where nobody answers there or no such model is served.
     """
     settings = settings or VllmSettings()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     timeout = httpx.Timeout(settings.timeout_s, connect=10.0, pool=None)
-    async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as client:
-        context = await _context_of(client, url, model)
-        policy = VllmPolicy(client, model, context, settings)
-        probe = await client.post(GENERATE, json={"token_ids": []})
-        policy.spans = probe.status_code != httpx.codes.NOT_FOUND
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    root = url.rstrip("/").removesuffix("/v1")
+    async with httpx.AsyncClient(
+        base_url=root, headers=headers, timeout=timeout, limits=limits, trust_env=False
+    ) as client:
+        policy = VllmPolicy(client, await _ask_for(client, url, model), settings)
         try:
+            probe = await client.post(GENERATE, json={"token_ids": []})
+            policy.spans = probe.status_code != httpx.codes.NOT_FOUND
             await policy.sample([1], Sampling(max_tokens=1))
-        except PolicyInfraError as error:
-            raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
+        except (httpx.HTTPError, PolicyInfraError) as error:
+            raise ConfigError(f"vllm: {url}: the first request failed: {error or type(error).__name__}") from error
         yield policy
 
 
-async def _context_of(client: httpx.AsyncClient, url: str, model: str) -> int:
+async def _ask_for(client: httpx.AsyncClient, url: str, model: str) -> ServedModel:
     try:
         answer = await client.get("/v1/models", timeout=30.0)
-        answer.raise_for_status()
+        if answer.status_code in (401, 403):
+            raise ConfigError(f"vllm: {url} refuses the key (status {answer.status_code}); name it with --key-env")
+        if answer.status_code != httpx.codes.OK:
+            raise ValueError(f"status {answer.status_code}")
         served = {str(entry["id"]): entry for entry in answer.json()["data"]}
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        if model not in served:
+            raise ConfigError(f"vllm: {url} has no model {model!r}; it has {', '.join(served)}")
+        base = served.get(served[model].get("parent"), served[model])
+        where = str(base.get("root") or "")
+        context = int(served[model].get("max_model_len") or base["max_model_len"])
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError, AttributeError) as error:
         why = f"does not answer as vLLM does ({type(error).__name__}: {error})"
         raise ConfigError(f"vllm: {url} {why}; start one with: gymcp serve MODEL") from error
-    if model not in served:
-        raise ConfigError(f"vllm: {url} has no model {model!r}; it has {', '.join(served)}")
-    entry = served[model]
-    length = entry.get("max_model_len") or next(
-        (e["max_model_len"] for e in served.values() if e.get("max_model_len")), 0
-    )
-    return int(length)
+    folder = Path(where)
+    is_here = folder.is_absolute() and (folder / "config.json").is_file()
+    return ServedModel(name=model, folder=folder if is_here else None, root=where, context=context)
 
 
 @contextmanager
@@ -218,14 +259,6 @@ def _understood(path: str, answer: Json) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"answered something else: {str(answer)[:200]} ({type(error).__name__}: {error})"
         raise PolicyInfraError(f"vllm: {path}: {what}") from error
-
-
-def _has_tied_embeddings(folder: Path) -> bool:
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        return bool(config.get("tie_word_embeddings", True))
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"vllm: no model in {folder}: its config.json cannot be read: {error}") from error
 
 
 def _absolute(folder: Path) -> str:

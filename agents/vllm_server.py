@@ -9,20 +9,26 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from gymcp.agents.vllm_folder import untied
 from gymcp.agents.vllm_install import CPU, GPU, Say, ensure_vllm
 from gymcp.errors import ConfigError, UsageError
+from gymcp.mcp_servers.leftovers import owned_environment
 
 POLL_S = 0.5
 STOP_TIMEOUT_S = 20.0
 """How long the server has for ending by itself."""
-_LAUNCH = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
-"""Asks the kernel to end the server with SIGTERM if gymcp is killed: PR_SET_PDEATHSIG outlives execv."""
+_LAUNCH = """import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])"""
+"""Asks the kernel to end the server with SIGTERM if gymcp is killed: PR_SET_PDEATHSIG outlives execv. Where gymcp was
+killed before it could ask, nothing is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,25 +80,27 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
         raise ConfigError(f"vllm: no model in {plan.model}: it has no config.json")
     if not (plan.model / "tokenizer.json").is_file():
         raise ConfigError(f"vllm: no tokenizer in {plan.model}: it has no tokenizer.json")
-    python = ensure_vllm(CPU if plan.cpu else GPU, say)
-    name = plan.name or plan.model.resolve().name
     port = plan.port or _free_port()
     _check_port(port)
+    python = ensure_vllm(CPU if plan.cpu else GPU, say)
+    name = plan.name or plan.model.resolve().name
     url = f"http://127.0.0.1:{port}"
-    say(f"starting vLLM on {url}")
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
+    with ExitStack() as stack:
+        folder = stack.enter_context(untied(plan.model))
+        log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = subprocess.Popen(
             [
-                *(str(python), "-c", _LAUNCH),
-                *(str(python), "-m", "vllm.entrypoints.cli.main", "serve", *_arguments(plan, name, port)),
+                *(str(python), "-c", _LAUNCH, str(os.getpid())),
+                *(str(python), "-m", "vllm.entrypoints.cli.main", "serve", *_arguments(plan, folder, name, port)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_environment(plan)},
+            env={**owned_environment(), **_environment(plan)},
             start_new_session=True,
         )
         try:
+            say(f"starting vLLM on {url}")
             server = VllmServer(url=url, model=name, process=process)
             deadline = time.monotonic() + plan.start_timeout_s
             try:
@@ -120,9 +128,9 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(STOP_TIMEOUT_S)
 
 
-def _arguments(plan: VllmPlan, name: str, port: int) -> list[str]:
+def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
     dtype = plan.dtype or ("float32" if plan.cpu else "auto")
-    argv = [str(plan.model), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
+    argv = [str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--dtype", dtype, "--max-num-seqs", str(plan.max_requests)]
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_parser]

@@ -1,23 +1,28 @@
-"""Tokens per second of the embedded engine, against transformers' continuous batching on the same model.
+"""Tokens per second of the embedded engine, against transformers' continuous batching and vLLM on the same model.
 
 A random Qwen3 of 1.3 M parameters (4 layers of 128, 4096 tokens) in float32; 64 requests at once on 64 slots, 256
 tokens in and 64 out. The rounds of all contenders are interleaved, and the median of each is taken: they meet the same
-machine.
+machine. vLLM, on the CPU and over HTTP, takes part where it is installed (``gymcp serve MODEL --cpu`` does that); the
+time it waits for the others it does not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import platform
 import random
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +32,11 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from gymcp.agents.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.tiny_model import make_tiny_tokenizer
+from gymcp.agents.vllm import open_vllm
+from gymcp.agents.vllm_install import CPU, vllm_python
+from gymcp.agents.vllm_server import VllmPlan, VllmServer, running_vllm
+from gymcp.protocols import Policy
 from gymcp.types import Sampling
 
 VOCABULARY, SLOTS, PROMPT, SAMPLED, TURNS, OBSERVATION = 4096, 64, 256, 64, 4, 32
@@ -78,7 +88,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     logging.disable(logging.WARNING)
-    results = asyncio.run(measure(rounds=1 if args.quick else 3))
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # vLLM's
+    model = tiny_qwen()
+    with served(model) as server:
+        results = asyncio.run(measure(model, server, rounds=1 if args.quick else 3))
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, torch {torch.__version__}"
     if args.json:
         print(json.dumps({"name": "engine", "machine": machine, "results": [asdict(result) for result in results]}))
@@ -114,28 +127,49 @@ def random_prompts(seed: int, count: int = SLOTS, length: int = PROMPT) -> list[
     return [[rng.randrange(VOCABULARY) for _ in range(length)] for _ in range(count)]
 
 
-async def measure(*, rounds: int) -> list[Result]:
-    model = tiny_qwen()
+@contextlib.contextmanager
+def served(model: Any) -> Iterator[VllmServer | None]:
+    """The model in vLLM; None where that is not installed."""
+    if vllm_python(CPU) is None:
+        print("vLLM is not installed, and takes no part", file=sys.stderr)
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        make_tiny_tokenizer("qwen").save_pretrained(folder)
+        plan = VllmPlan(model=Path(folder), name="tiny", max_requests=SLOTS)
+        with running_vllm(plan, lambda line: print(line, file=sys.stderr)) as server:
+            yield server
+
+
+async def measure(model: Any, server: VllmServer | None, *, rounds: int) -> list[Result]:
+    vllm: list[Rate] = []
     continuous: list[Rate] = []
     ours: list[Rate] = []
     kept: list[Rate] = []
     recomputed: list[Rate] = []
-    async with open_engine(model, slots=SLOTS, options=EngineOptions(seed=0)) as engine:
-        await all_at_once(engine, random_prompts(0))  # warm
+    async with contextlib.AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(open_engine(model, slots=SLOTS, options=EngineOptions(seed=0)))
+        other = await stack.enter_async_context(open_vllm(server.url, server.model)) if server else None
+        for policy in (engine, other) if other else (engine,):
+            await all_at_once(policy, random_prompts(0))  # warm
         for at in range(rounds):
             continuous.append(transformers_rate(model, random_prompts(2 * at + 1)))
             ours.append(await all_at_once(engine, random_prompts(2 * at + 2)))
+            vllm += [await all_at_once(other, random_prompts(2 * at + 2))] if other else []
             kept.append(await episodes(engine, at, keep=True))
             recomputed.append(await episodes(engine, at, keep=False))
     return [
         *compared("embedded engine", ours, "transformers continuous batching", continuous),
+        # vLLM computes in processes of its own, whose CPU time is not this one's
+        *(compared("embedded engine", ours, "vLLM on the CPU", vllm)[:2] if vllm else []),
         *compared("episodes, keys and values kept", kept, "episodes, everything recomputed", recomputed),
     ]
 
 
-async def all_at_once(engine: Engine, prompts: Sequence[Sequence[int]]) -> Rate:
+async def all_at_once(policy: Policy, prompts: Sequence[Sequence[int]]) -> Rate:
     watch = Watch()
-    samples = await asyncio.gather(*(engine.sample(prompt, Sampling(max_tokens=SAMPLED)) for prompt in prompts))
+    samples = await asyncio.gather(*(policy.sample(prompt, Sampling(max_tokens=SAMPLED)) for prompt in prompts))
     return watch.rate(sum(len(sampled.ids) for sampled in samples))
 
 

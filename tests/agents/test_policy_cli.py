@@ -90,7 +90,10 @@ def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> N
             Reply(status=400, body=b"this model does not support tools"),
             "does not support tools; if it cannot call tools itself: --tool-calls text",
         ),
-        (Reply(status=400, body=b"maximum context length is 8 tokens"), "the first prompt is longer than its context"),
+        (
+            Reply(status=400, body=b"maximum context length is 8 tokens"),
+            r"the first prompt, with 512 tokens for an answer \(--max-tokens\), is longer than",
+        ),
         (Reply(body=b"<html>"), "the policy does not answer: .*not JSON"),
     ],
 )

@@ -20,7 +20,7 @@ from gymcp.agents.budgets import Budget
 from gymcp.agents.context import DROPPED
 from gymcp.agents.openai import Endpoint, Retries, open_endpoint
 from gymcp.agents.prices import Price
-from gymcp.agents.react import ChatModel, Model, ReactSettings, TokenModel, react
+from gymcp.agents.react import KEPT, LEAST_ANSWER, ChatModel, Model, ReactSettings, TokenModel, react
 from gymcp.agents.rollout import Job, rollout
 from gymcp.agents.tiny_model import STYLES, Style, TinySize, make_tiny_model
 from gymcp.envs.catalog import load_spec
@@ -235,15 +235,22 @@ def library(pages: int) -> LoadedEnv:
 
 
 def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
-    model, _ = speaking(small(tmp_path, 512), *["<|c|>page"] * 12, "Done.")
-    found = play(model, ReactSettings(overflow="drop", sampling=Sampling(max_tokens=32)), library(12))
+    model, _ = speaking(small(tmp_path, 1024), *["<|c|>page"] * 16, "Done.")
+    found = play(model, ReactSettings(overflow="drop", sampling=Sampling(max_tokens=32)), library(16))
     assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
-    assert "old tool results were dropped" in found.reason
     prompts = [step.sampled for step in found.steps if step.sampled]
+    texts = [model.renderer.text(prompt.prompt_ids) for prompt in prompts]
+    seen = [[page for page in range(1, 17) if f"page {page}:" in text] for text in texts]
+    dropped = [text.count(DROPPED) for text in texts]
+    assert seen == [list(range(gone + 1, answers + 1)) for answers, gone in enumerate(dropped)], "the oldest went first"
+    assert all(seen[1:]), "the newest is always there"
+    assert found.reason.endswith(f"{dropped[-1]} old tool results were dropped")
     grows = [b.prompt_ids[: len(a.prompt_ids + a.ids)] == a.prompt_ids + a.ids for a, b in pairwise(prompts)]
-    assert 1 <= grows.count(False) < len(grows) - 2
-    assert all(len(p.prompt_ids) + 32 <= 512 for p in prompts)
-    assert prompts[-1].prompt_ids[: len(prompts[0].prompt_ids)] == prompts[0].prompt_ids
+    assert grows == [before == after for before, after in pairwise(dropped)], "it only grows where nothing is dropped"
+    assert 1 <= grows.count(False) < len(grows) / 2, "several are dropped at a time"
+    for grew, prompt in zip(grows, prompts[1:], strict=True):
+        assert len(prompt.prompt_ids) <= (1024 - LEAST_ANSWER) * (1 if grew else KEPT)
+    assert all(prompt.prompt_ids[: len(first)] == first for first in [prompts[0].prompt_ids] for prompt in prompts)
 
 
 def test_a_budget_of_nothing_is_refused() -> None:

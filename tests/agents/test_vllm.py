@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-import torch
 from engine_models import error_of
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from gymcp.agents.tiny_model import make_tiny_model
+from gymcp.agents.policy_specs import parse_policy
 from gymcp.agents.vllm import VllmPolicy, open_vllm
-from gymcp.agents.vllm_install import CPU, vllm_python
-from gymcp.agents.vllm_server import VllmPlan, VllmServer, running_vllm
 from gymcp.errors import ConfigError
 from gymcp.types import Sampled, Sampling
 
@@ -28,48 +25,28 @@ Folders = dict[str, Path]
 pytestmark = pytest.mark.xdist_group("vllm")
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    """Two sets of weights for one tokenizer, with an output layer of their own: tied ones cannot be reloaded."""
-    made = tmp_path_factory.mktemp("models")
-    folders = {version: make_tiny_model(made / f"tiny-{version}", seed=int(version)) for version in ("0", "1")}
-    for folder in folders.values():
-        model = load(folder)
-        model.config.tie_word_embeddings = False
-        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().flip(0).contiguous())
-        model.save_pretrained(folder)
-    return folders
-
-
-@pytest.fixture(scope="module")
-def server(folders: Folders) -> Iterator[VllmServer]:
-    if vllm_python(CPU) is None and os.environ.get("GYMCP_REQUIRE_ALL") != "1":
-        pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
-    with running_vllm(VllmPlan(model=folders["0"], name="tiny", lora_rank=8), print) as running:
-        yield running
-
-
 def load(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-def on(server: VllmServer, play: Callable[[VllmPolicy], Awaitable[Any]], model: str = "tiny") -> Any:
+def on(served: str, play: Callable[[VllmPolicy], Awaitable[Any]], model: str = "") -> Any:
     async def opened() -> Any:
-        async with asyncio.timeout(WAIT_S), open_vllm(server.url, model) as policy:
+        spec = parse_policy(served)
+        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, model or spec.model) as policy:
             return await play(policy)
 
     return asyncio.run(opened())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_logprobs_are_those_of_a_plain_forward(server: VllmServer, folders: Folders, temperature: float) -> None:
+def test_logprobs_are_those_of_a_plain_forward(served: str, tied: Folders, temperature: float) -> None:
     async def play(policy: VllmPolicy) -> list[Sampled]:
         assert policy.spans
         rule = Sampling(max_tokens=24, temperature=temperature)
         return await asyncio.gather(*(policy.sample([7, at, 9], rule) for at in range(20, 28)))
 
-    model = load(folders["0"])
-    samples = on(server, play)
+    model = load(tied["0"])
+    samples = on(served, play)
     worst = 0.0
     for sampled in samples:
         name = sampled.versions[0][0]
@@ -77,22 +54,22 @@ def test_logprobs_are_those_of_a_plain_forward(server: VllmServer, folders: Fold
     assert worst < 1e-4
 
 
-def test_completions_give_the_same(server: VllmServer) -> None:
+def test_completions_give_the_same(served: str) -> None:
     async def play(policy: VllmPolicy) -> tuple[Sampled, Sampled]:
         rule = Sampling(max_tokens=16, seed=3)
         first = await policy.sample([7, 8, 9], rule)
         policy.spans = False
         return first, await policy.sample([7, 8, 9], rule)
 
-    first, second = on(server, play)
+    first, second = on(served, play)
     assert first.ids == second.ids
     assert first.logprobs == pytest.approx(second.logprobs, abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
-def test_an_adapter_is_loaded(server: VllmServer, folders: Folders, tmp_path: Path) -> None:
+def test_an_adapter_is_loaded(served: str, tied: Folders, tmp_path: Path) -> None:
     wrapped: Any = get_peft_model(
-        load(folders["0"]), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+        load(tied["0"]), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     )
     wrapped.save_pretrained(tmp_path / "adapter")
 
@@ -102,34 +79,43 @@ def test_an_adapter_is_loaded(server: VllmServer, folders: Folders, tmp_path: Pa
     async def sample(policy: VllmPolicy) -> Sampled:
         return await policy.sample([7, 8, 9], Sampling(max_tokens=16))
 
-    on(server, play)
-    sampled = on(server, sample, "better")
+    on(served, play)
+    sampled = on(served, sample, "better")
     assert error_of(sampled, {sampled.versions[0][0]: wrapped.eval()}) < 1e-4
 
 
-def test_new_weights_in_mid_request(server: VllmServer, folders: Folders) -> None:
-    """The spans tell which token came from which weights, and each logprob is theirs."""
+async def running(client: httpx.AsyncClient) -> float:
+    """How many requests the server draws tokens for."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
+def test_new_weights_in_mid_request(served: str, tied: Folders) -> None:
+    """The spans tell which token came from which weights, and each logprob is theirs, although embeddings are tied."""
 
     async def play(policy: VllmPolicy) -> list[Sampled]:
         rule = Sampling(max_tokens=400, temperature=1.0)
-        asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 34)]
-        await policy.sample([5, 5], Sampling(max_tokens=8))
-        await policy.load_weights(folders["1"], "new")
+        asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 42)]
+        async with httpx.AsyncClient(base_url=parse_policy(served).url, trust_env=False) as client:
+            while await running(client) < 4:
+                assert not all(task.done() for task in asked)
+        await policy.sample([5, 5], Sampling(max_tokens=2))
+        await policy.load_weights(tied["1"], "new")
         samples = await asyncio.gather(*asked)
-        await policy.load_weights(folders["0"], "0")
+        await policy.load_weights(tied["0"], "0")
         return samples
 
-    old, new = load(folders["0"]), load(folders["1"])
-    samples = on(server, play)
+    old, new = load(tied["0"]), load(tied["1"])
+    samples = on(served, play)
     for sampled in samples:
         models = {name: new if name == "new" else old for name, _, _ in sampled.versions}
         assert error_of(sampled, models) < 1e-4
     assert any(len(sampled.versions) == 2 for sampled in samples)
 
 
-def test_an_unknown_model_is_one_clear_error(server: VllmServer) -> None:
+def test_an_unknown_model_is_one_clear_error(served: str) -> None:
     async def play(policy: VllmPolicy) -> None:
         raise AssertionError("it opened")
 
-    with pytest.raises(ConfigError, match="has no model 'large'; it has tiny"):
-        on(server, play, "large")
+    with pytest.raises(ConfigError, match="has no model 'large'; it has tiny-0"):
+        on(served, play, "large")

@@ -140,6 +140,8 @@ def test_top_p_is_refused_where_logprobs_are_to_be_exact() -> None:
     [
         ([(200, {"data": [{"id": "other"}]})], "has no model 'tiny'; it has other"),
         ([(404, b"nothing here")], "does not answer as vLLM does"),
+        ([(401, b"")], r"refuses the key \(status 401\); name it with --key-env"),
+        ([(200, {"data": [{"id": "tiny"}]})], "does not answer as vLLM does"),
         ([(200, b"<html>")], "does not answer as vLLM does"),
         ([(200, MODELS), (400, {}), (400, b"no logprobs here")], "the first request failed.*no logprobs here"),
     ],
@@ -162,9 +164,9 @@ def test_an_endpoint_that_is_down_is_one_clear_error() -> None:
         asyncio.run(play())
 
 
-def test_tied_embeddings_are_not_reloaded(tmp_path: Path) -> None:
+def test_tied_embeddings_that_cannot_be_untied_are_not_reloaded(tmp_path: Path) -> None:
     """vLLM 0.32.0 keeps the old output layer: the logprobs would belong to no version."""
-    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true, "architectures": ["Gemma3ForCausalLM"]}')
 
     async def play() -> None:
         async with policy_on(Script(OPENING)) as policy:

@@ -93,6 +93,10 @@ def command(
         str | None,
         typer.Option(help=f"{', '.join(FORMATS)} or transformers; default: by template.", rich_help_panel=REACT_PANEL),
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Of a vLLM elsewhere: folder of its model's tokenizer.", rich_help_panel=REACT_PANEL),
+    ] = None,
     key_env: Annotated[
         str, typer.Option(help="Variable that holds an endpoint's key.", rich_help_panel=REACT_PANEL)
     ] = "OPENAI_API_KEY",
@@ -133,6 +137,7 @@ def command(
             overflow=overflow,
             tool_calls=tool_calls,
             tool_format=tool_format,
+            tokenizer=tokenizer,
             system=system,
             prices=prices,
             key_env=key_env,

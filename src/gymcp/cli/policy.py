@@ -56,6 +56,7 @@ def plan_policy(
     overflow: str,
     tool_calls: str,
     tool_format: str | None,
+    tokenizer: Path | None,
     system: Path | None,
     prices: Path | None,
     key_env: str,
@@ -72,6 +73,8 @@ def plan_policy(
     _one_of("--tool-calls", tool_calls, ("native", "text"))
     if tool_calls == "text" and spec.kind != "openai":
         raise ConfigError("--tool-calls text: only for openai: policies; others are spoken to in their chat template")
+    if tokenizer is not None and spec.kind != "vllm":
+        raise ConfigError("--tokenizer: only for vllm: policies; a local model brings its own, an endpoint needs none")
     check_sampling(sampling)
     for name, value in (("--request-timeout", timeout_s), ("--requests-per-minute", requests_per_minute)):
         if value is not None and not (math.isfinite(value) and value > 0):
@@ -83,6 +86,7 @@ def plan_policy(
             slots=slots,
             device=device,
             tool_format=tool_format,
+            tokenizer=tokenizer,
             calls_as_text=tool_calls == "text",
             key=os.environ.get(key_env),
             requests_per_minute=requests_per_minute,

@@ -21,7 +21,10 @@ def command(
     max_context: Annotated[int, typer.Option(min=0, help="Tokens of prompt and answer; 0: the model's own.")] = 0,
     lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to load; 0: none.")] = 0,
 ) -> None:
-    """Serve a model with vLLM until Ctrl-C; prints what --policy takes."""
+    """Serve a model with vLLM until Ctrl-C; prints what --policy takes.
+
+    Exit code: 0 when it was ended after it had come up, 130 when interrupted before, 2 when vLLM fails or cannot start.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
 
     def say(text: str) -> None:
@@ -30,7 +33,11 @@ def command(
     plan = VllmPlan(model=model, cpu=cpu or not has_gpu(), port=port, max_context=max_context, lora_rank=lora_rank)
     with running_vllm(plan, say) as server:
         say(f"--policy {server.spec}")
-        code = server.process.wait()  # until Ctrl-C or SIGTERM
+        try:
+            code = server.process.wait()
+        except KeyboardInterrupt:  # Ctrl-C or SIGTERM: how serving is meant to end
+            say("stopping")
+            return
     raise UsageError(f"vllm: the server ended by itself with code {code}")
 
 

@@ -1,0 +1,185 @@
+"""``gymcp serve`` and what it is for: evaluations from the command line, a chat endpoint, and an end without rests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from engine_models import error_of
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from vllm_serving import GYMCP, nothing_is_left, serving
+
+from gymcp.agents.openai import Endpoint, open_endpoint
+from gymcp.agents.policy_specs import parse_policy
+from gymcp.agents.rendering import function
+from gymcp.agents.tiny_model import make_tiny_model
+from gymcp.agents.vllm import open_vllm
+from gymcp.errors import PolicyRefused, PromptTooLong
+from gymcp.store import TrajectoryStore
+from gymcp.types import Decision, Message, Sampling, Tool
+
+BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+WAIT_S = 300.0
+PAY = Tool(
+    name="pay",
+    description="Pays.",
+    input_schema={
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "amount": {"type": "integer"}},
+        "required": ["to", "amount"],
+    },
+)
+
+pytestmark = pytest.mark.xdist_group("vllm")
+
+
+def evaluate(policy: str, *options: object) -> subprocess.CompletedProcess[str]:
+    command = [GYMCP, "eval", BANK, "--agent", "react", "--policy", policy, *options]
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+
+def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
+    options = ("--max-tokens", 24, "--max-turns", 3, "--temperature", 0.9, "--out", tmp_path / "run", "--json")
+    done = evaluate(served, *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["episodes"], found["scored"]) == (3, 3)
+    model = AutoModelForCausalLM.from_pretrained(tied["0"]).eval()
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        rows = [step.sampled for trajectory in store.iter_trajectories() for step in trajectory.steps]
+    drawn = [sampled for sampled in rows if sampled is not None]
+    assert len(drawn) == len(rows) > 0
+    assert sum(len(sampled.ids) for sampled in drawn) == found["completion_tokens"]
+    assert max(error_of(sampled, {sampled.versions[0][0]: model}, 0.9) for sampled in drawn) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "why"),
+    [
+        ("{url}#large", (), "has no model 'large'; it has tiny-0"),
+        ("{spec}", ("--top-p", 0.9), "leave them out, or evaluate without tokens through openai:URL/v1#MODEL"),
+        ("{spec}", ("--tokenizer", "nowhere"), "nowhere has no tokenizer"),
+        ("{spec}", ("--tokenizer", "{other}"), "holds another tokenizer than the server's"),
+        ("openai:{at}/v1#large", (), "status 404"),
+        ("openai:{at}/v1#tiny-0", ("--max-tokens", 4000), "with 4000 tokens for an answer (--max-tokens), is longer"),
+    ],
+)
+def test_what_is_wrong_with_a_served_policy_is_one_error(
+    policy: str, options: tuple[str, ...], why: str, served: str, tmp_path: Path
+) -> None:
+    spec = parse_policy(served)
+    words = {"url": f"vllm:{spec.url}", "at": spec.url, "spec": served, "other": make_tiny_model(tmp_path, "llama")}
+    done = evaluate(policy.format(**words), *(str(option).format(**words) for option in options))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_served_model_answers_as_a_chat_endpoint(served: str, tmp_path: Path) -> None:
+    spec = parse_policy(served)
+    policy = f"openai:{spec.url}/v1#{spec.model}"
+    done = evaluate(policy, "--max-tokens", 24, "--max-turns", 3, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["episodes"], found["scored"]) == (3, 3)
+    assert 0 < found["completion_tokens"] <= 3 * 3 * 24
+    assert found["models"][spec.model]["requests"] >= 3
+
+
+def ask(url: str, model: str, messages: list[Message], **sampling: Any) -> Decision:
+    async def main() -> Decision:
+        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=f"{url}/v1", model=model)) as policy:
+            return await policy.chat(messages, [PAY], Sampling(max_tokens=64, temperature=0.0, **sampling))
+
+    return asyncio.run(main())
+
+
+def prompt_of(url: str, model: str, messages: list[Message]) -> list[int]:
+    """What the server makes of the messages, with its own template."""
+    said = [{"role": message.role, "content": message.content} for message in messages]
+    body = {"model": model, "messages": said, "tools": [function(PAY)], "add_generation_prompt": True}
+    answer = httpx.post(f"{url}/tokenize", json=body, timeout=WAIT_S, trust_env=False).raise_for_status()
+    tokens: list[int] = answer.json()["tokens"]
+    return tokens
+
+
+def teach(folder: Path, prompt: list[int], answer: str, out: Path) -> Path:
+    """The model, taught to give this answer to this prompt."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    drawn = tokenizer.encode(answer, add_special_tokens=False)
+    ids = torch.tensor([[*prompt, *drawn]])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(200):
+        logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1]
+        loss: Any = torch.nn.functional.cross_entropy(logits, ids[0, len(prompt) :])
+        if loss < 0.02:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.02
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
+    """The endpoint's own parser reads what a model taught here writes; the weights change without a restart."""
+    spec = parse_policy(served)
+    messages = [Message(role="user", content="Pay bob 42.")]
+    answer = 'Now.\n<tool_call>\n{"name": "pay", "arguments": {"to": "bob", "amount": 42}}\n</tool_call><|im_end|>'
+
+    async def load(folder: Path, version: str) -> None:
+        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, spec.model) as policy:
+            await policy.load_weights(folder, version)
+
+    prompt = prompt_of(spec.url, spec.model, messages)
+    asyncio.run(load(teach(tied["0"], prompt, answer, tmp_path), "taught"))
+    try:
+        decided = ask(spec.url, spec.model, messages)
+        again = ask(spec.url, spec.model, messages, stop=("Now.",))
+    finally:
+        asyncio.run(load(tied["0"], "0"))
+    (call,) = decided.action.tool_calls
+    assert (call.name, call.arguments, call.problem) == ("pay", {"to": "bob", "amount": 42}, "")
+    assert decided.action.text == "Now."
+    assert decided.spent is not None
+    assert decided.spent.prompt_tokens == len(prompt)
+    assert again.action.tool_calls == ()
+
+
+def test_a_prompt_that_is_too_long_and_a_model_that_is_not_there_are_told_apart(served: str) -> None:
+    spec = parse_policy(served)
+    with pytest.raises(PromptTooLong, match="maximum context length"):
+        ask(spec.url, spec.model, [Message(role="user", content="pay " * 3000)])
+    with pytest.raises(PolicyRefused, match="status 404"):
+        ask(spec.url, "large", [Message(role="user", content="Pay.")])
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_server_that_is_ended_while_it_starts_leaves_nothing(
+    signum: int, code: int, vllm_is_installed: None, tied: dict[str, Path]
+) -> None:
+    with serving(tied["0"]) as running:
+        url = running.line("starting vLLM on ")
+        assert running.processes()
+        assert running.ended(signum) == code
+        assert nothing_is_left(running, url)
+
+
+def test_a_port_in_use_is_one_error(vllm_is_installed: None, tied: dict[str, Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [GYMCP, "serve", tied["0"], "--cpu", "--port", taken.getsockname()[1]]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cannot be used: Address already in use; choose another with --port" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,101 @@
+"""``gymcp serve`` as a user starts it: a process of its own, its lines, and what must be left of it: nothing."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+GYMCP = Path(sys.executable).with_name("gymcp")
+WAIT_S = 900.0
+STOP_S = 90.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    process: subprocess.Popen[str]
+    lines: queue.Queue[str]
+
+    def line(self, start: str) -> str:
+        """The next line that begins so, without it."""
+        seen: list[str] = []
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            line = self.lines.get(timeout=WAIT_S)
+            if line.startswith(start):
+                return line.removeprefix(start).strip()
+            if not line:
+                raise AssertionError(f"gymcp serve ended: {' '.join(seen)}")
+            seen.append(line)
+        raise AssertionError(f"gymcp serve said no '{start}': {' '.join(seen)}")
+
+    def processes(self) -> list[int]:
+        """Everything gymcp serve has started, and all that they have: they bear it as their owner."""
+        mark = f"GYMCP_OWNER={self.process.pid}-".encode()
+        return [pid for pid in _pids() if mark in _environment(pid)]
+
+    def ended(self, signum: int) -> int:
+        """Its exit code, once it has been sent the signal."""
+        self.process.send_signal(signum)
+        return self.process.wait(STOP_S)
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[Serving]:
+    process = subprocess.Popen(
+        [str(GYMCP), "serve", str(folder), "--cpu", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines: queue.Queue[str] = queue.Queue()
+    assert process.stdout is not None
+    reader = threading.Thread(target=_read, args=(process, lines))
+    reader.start()
+    started = Serving(process=process, lines=lines)
+    try:
+        yield started
+    finally:
+        if process.poll() is None:
+            started.ended(signal.SIGTERM)
+        reader.join(STOP_S)
+        process.stdout.close()
+
+
+def nothing_is_left(started: Serving, url: str) -> bool:
+    """Within a bound: what the kernel ends for a killed gymcp takes a moment."""
+    parts = urlsplit(url)
+    deadline = time.monotonic() + STOP_S
+    while time.monotonic() < deadline:
+        with socket.socket() as port:
+            if not started.processes() and port.connect_ex((parts.hostname, parts.port)):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put("")
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
