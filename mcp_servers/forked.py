@@ -24,6 +24,8 @@ UNKNOWN_STATUS = -1
 FIRST_PROCESSES = 1
 """Process 1 of a cell belongs to the sandbox."""
 _END_TIMEOUT_S = 10.0
+_STATUS_TIMEOUT_S = 4.0
+"""For the spawner to tell it: less than a session waits for an end."""
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
@@ -127,7 +129,7 @@ class ForkedProcess:
         await asyncio.shield(self._first.gone)
         self._on_end(self._first.gone)  # where it had ended before, its callback may be yet to come
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_STATUS_TIMEOUT_S):
                 self.returncode = await asyncio.shield(self._status)
         return UNKNOWN_STATUS if self.returncode is None else self.returncode
 

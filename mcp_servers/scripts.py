@@ -67,21 +67,22 @@ async def rehearsed_imports(process: SandboxProcess) -> list[str]:
                 found = said.get("imports", found)
     except (TimeoutError, OSError, ValueError):
         return []
-    return list(_few(found if isinstance(found, list) else []))
+    names = found if isinstance(found, list) else []
+    return list(_few([name for name in names if isinstance(name, str)]))
 
 
 def _object(line: bytes) -> dict[str, object]:
     try:
         found = json.loads(line)
-    except ValueError:  # it may print what it likes: this is a rehearsal
+    except (ValueError, RecursionError):  # it may print what it likes: this is a rehearsal
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _few(names: list[object]) -> Iterator[str]:
+def _few(names: list[str]) -> Iterator[str]:
     """As many as one message can carry."""
     left = _MOST_NAMES_BYTES
-    for name in map(str, names):
+    for name in names:
         left -= len(json.dumps(name)) + 2
         if left < 0:
             return

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 STATE_KEY = "gymcp/stateKey"
 """In the `_meta` of a call's result: the digest of the declared state after the call."""
 PING_TIMEOUT_S = 5.0
+END_TIMEOUT_S = 5.0
+"""For a server that hung up: what ended it is known with its end, which on a busy machine takes its time."""
 OWN_SHARE = 0.9
 """Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
@@ -312,7 +314,7 @@ class ToolSession:
         if self._violation.text:
             return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(END_TIMEOUT_S):
                 await self._process.wait()
         if doing == "handshake" and self._process.returncode is not None:
             doing = "start"

@@ -21,6 +21,7 @@ from gymcp.types import Json
 WORLD = PurePosixPath("/world")
 """Where the helper sees the workspace, read-only."""
 _SLACK_S = 10.0
+_END_TIMEOUT_S = 5.0
 _PROGRAMS = "gymcp.mcp_servers.programs"
 _PARTS = ("tree", "git", "sqlite")
 
@@ -81,7 +82,7 @@ class Digester:
 
     async def _last_words(self) -> str:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(_END_TIMEOUT_S):
                 await self._process.wait()
         return self._process.limit_hit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
 

@@ -33,6 +33,7 @@ from gymcp.errors import GymcpError
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec
+from gymcp.mcp_servers.warm import WarmSandbox
 from gymcp.types import Json, ToolCall
 
 SET_ID = PurePosixPath("/srv/set-id")
@@ -199,7 +200,7 @@ async def play_lists(play: Play) -> dict[str, Said]:
             if play.control:
                 return ["control", await naive_list(name, address, asked)]
             try:
-                async with play.session(play.path.rogue(ROGUE_LIST=name, ROGUE_ADDRESS=address)) as session:
+                async with play.session(play.path.rogue(env={"ROGUE_LIST": name, "ROGUE_ADDRESS": address})) as session:
                     (tool,) = session.tools
                     about = " ".join(
                         filter(None, [tool.description, *(str(p.get("description", "")) for p in _properties(tool))])
@@ -301,10 +302,9 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         play = Play(path, sandbox, given, set_id)
         done = asyncio.Event()
         honest = asyncio.create_task(honest_episode(play, done))
-        spec = path.rogue()
         found: dict[str, Said] = {}
         try:
-            async with play.session(replace(spec, argv=(*spec.argv, token))) as other:
+            async with play.session(path.rogue(token)) as other:
                 await said_by(other, "settle", token=token)
                 given["other_pid"] = other.process.pid
                 found |= await play_inside(play)
@@ -314,7 +314,14 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
         finally:
             done.set()
             answers = await honest
-        return {"attempts": found, "honest_answers": answers}
+        return {"attempts": found, "honest_answers": answers, **_forked_from(sandbox)}
+
+
+def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
+    """How many templates there were, and which programs were started although they could have been forked."""
+    if not isinstance(sandbox, WarmSandbox):
+        return {"templates": 0, "refused": []}
+    return {"templates": len(sandbox.templates), "refused": list(sandbox.refused.values())}
 
 
 def main() -> None:

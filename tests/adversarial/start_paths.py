@@ -7,14 +7,16 @@ also runs as a script (``python3 /srv/program/server_main.py``), as servers of o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from rogue import MODULES
 
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native import PROGRAM, native_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
 
@@ -22,7 +24,8 @@ from gymcp.mcp_servers.warm import warmed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
-    start: Literal["exec", "fork"] = "exec"
+    start: Literal["exec", "fork", "zygote"] = "exec"
+    """How one starts: by itself, forked as a program of gymcp's own, or as a script of others."""
     spares: int = 0
     has_worlds: bool = True
     """False where a server whose state is in files is started as on another path."""
@@ -32,14 +35,27 @@ class StartPath:
         async with warmed(get_sandbox(self.sandbox)) as sandbox:
             yield sandbox
 
-    def rogue(self, *, mounts: tuple[Mount, ...] = (), limits: Limits | None = None, **env: str) -> ServerSpec:
-        spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=self.start)
+    def rogue(
+        self,
+        *arguments: str,
+        mounts: tuple[Mount, ...] = (),
+        limits: Limits | None = None,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> ServerSpec:
+        start: Literal["exec", "fork"] = "fork" if self.start == "fork" else "exec"
+        spec = native_server("rogue", "rogue", modules=MODULES, mounts=mounts, limits=limits, start=start)
+        if self.start == "zygote":
+            argv = ("python3", "-s", "-B", str(PROGRAM / "server_main.py"), *arguments)
+            spec = replace(spec, argv=argv, fork=forkable_script(argv))
+        else:
+            spec = replace(spec, argv=(*spec.argv, *arguments))
         return replace(spec, state="opaque", wire="legacy", spares=self.spares, env={**spec.env, **env})
 
 
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap"),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
+    "zygote": StartPath(sandbox="bwrap", start="zygote"),
     "pool": StartPath(sandbox="bwrap", spares=1, has_worlds=False),
     "docker": StartPath(sandbox="docker"),
 }

@@ -63,6 +63,14 @@ def test_attempt_is_reported(name: str, path: str, user: str, played: Played) ->
 
 
 @everywhere
+def test_servers_start_as_the_path_says(path: str, user: str, played: Played) -> None:
+    """Else an attempt would be made on another path than it is reported of."""
+    found = played(path, user)
+    assert found["refused"] == []
+    assert (found["templates"] > 0) is (START_PATHS[path].start != "exec")
+
+
+@everywhere
 def test_other_episodes_go_on(path: str, user: str, played: Played) -> None:
     assert played(path, user)["honest_answers"] >= 10
 

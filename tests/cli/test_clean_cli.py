@@ -10,7 +10,7 @@ import pytest
 from cli_runner import BANK, gymcp
 
 from gymcp.mcp_servers.installs.install import folder_of
-from gymcp.mcp_servers.lockfile import locked
+from gymcp.mcp_servers.lockfile import LockedServer, locked, write_lock
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 DEAD = "1-1"
@@ -74,3 +74,15 @@ def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path)
     lock.unlink()
     assert str(kept) in gymcp("clean", "--servers").stdout
     assert not kept.exists()
+
+
+def test_images_and_servers_elsewhere_have_no_folder_to_keep(home: Path, tmp_path: Path) -> None:
+    image = LockedServer(name="boxed", runtime="image", package="box", version="1", command=("docker", "run", "box:1"))
+    remote = LockedServer(name="far", runtime="remote", package="far", version="1", command=("https://far.test/mcp",))
+    lock, clock = tmp_path / "servers.lock", locked(LOCK, "time")
+    write_lock(lock, {server.name: server for server in (image, remote, clock)})
+    kept, old = make(folder_of(clock)), make(home / "servers" / "boxed-0123456789abcdef")
+    done = gymcp("clean", "--servers", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "servers that none of 2 locks names: 1; 2 MB removed" in done.stdout
+    assert [folder.is_dir() for folder in (kept, old)] == [True, False]

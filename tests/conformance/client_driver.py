@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import os
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 from gymcp.errors import ProtocolError
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import ToolCall
 
-BRIDGE = Path(__file__).with_name("http_to_pipes.py")
 TIMEOUT_S = 100.0
+LOG = logging.getLogger("httpx2")
 
 
-@contextlib.asynccontextmanager
-async def session_with(url: str) -> AsyncIterator[ToolSession]:
-    """The harness's session speaks over pipes, so HTTP is the bridge's, which is the SDK's."""
-    spec = ServerSpec(name="conformance", argv=(sys.executable, str(BRIDGE), url))
-    async with open_session(spec, get_sandbox("none"), initial_state=None, seed=0) as session:
-        yield session
+class Listening(logging.Handler):
+    """Set once the stream is open on which a server speaks unasked, as the HTTP client's own log tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and "GET" in record.args:
+            self.begun.set()
 
 
 async def main(url: str) -> None:
     """Lists the tools and calls each one; all arguments of the suite's tools are numbers."""
+    spec = ServerSpec(name="conformance", url=url, state="stateless")
+    opened = open_session(spec, get_sandbox("none"), initial_state=None, seed=0)
+    listening = Listening()
+    LOG.setLevel(logging.INFO)
+    LOG.addHandler(listening)
     try:
-        async with asyncio.timeout(TIMEOUT_S), session_with(url) as session:
+        async with asyncio.timeout(TIMEOUT_S), opened as session:
+            if os.environ["MCP_CONFORMANCE_SCENARIO"] == "sse-retry":
+                await (
+                    listening.begun.wait()
+                )  # the suite takes any stream opened after the call for the one it waits for
             for tool in session.tools:
                 arguments = dict.fromkeys(tool.input_schema.get("properties", {}), 1)
                 call = ToolCall(id="call_1", name=tool.name, arguments=arguments)

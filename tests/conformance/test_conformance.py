@@ -35,11 +35,12 @@ DEFAULTS = ("general", "string-default", "integer-default", "number-default", "e
 CLIENT = {
     "initialize": set[str](),
     "tools_call": set[str](),
+    "sse-retry": set[str](),
     # the harness declines to answer in a user's place; "general" is that it did answer, and said no
     "elicitation-sep1034-client-defaults": {f"client-elicitation-sep1034-{check}" for check in DEFAULTS},
 }
-"""Scenario -> the checks that the session does not pass. Not run: ``sse-retry`` and ``auth/*``, which are about an HTTP
-client; the session has none of its own."""
+"""Scenario -> the checks that the session does not pass. Not run: ``auth/*``, which are about OAuth, and the harness
+speaks to nobody in a user's name but with the headers it was given."""
 
 WITHHELD = {
     "tools-call-image": "what an agent is given is text; an image is named",
