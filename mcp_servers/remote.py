@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 import mcp_types
 from mcp.client.streamable_http import streamable_http_client
@@ -160,11 +161,17 @@ async def remote_transport(spec: ServerSpec, violation: Violation) -> AsyncItera
     url, headers = filled_url(spec)
     guard = Guard(spec.limits.line_bytes, violation)
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=IDLE_TIMEOUT_S)
-    async with (
-        httpx2.AsyncClient(transport=guard, headers=headers, timeout=timeout, trust_env=False) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=spec.limits.line_bytes) as streams,
-    ):
-        yield streams
+    try:
+        async with (
+            httpx2.AsyncClient(transport=guard, headers=headers, timeout=timeout, trust_env=False) as client,
+            streamable_http_client(url, http_client=client, max_sse_event_size=spec.limits.line_bytes) as streams,
+        ):
+            yield streams
+    except (
+        BaseExceptionGroup
+    ) as failed:  # an answer that came late, while the session was closing, has nobody to take it
+        if failed.split((anyio.BrokenResourceError, anyio.ClosedResourceError))[1] is not None:
+            raise
 
 
 @functools.cache

@@ -128,7 +128,8 @@ def _tell_imports(before: set[str]) -> None:
 @contextlib.contextmanager
 def _checked() -> Iterator[None]:
     """Raises SystemExit where what is done leaves something behind that all children would share."""
-    before, printed = _open_files(), os.memfd_create("printed")
+    before = _open_files()
+    printed = os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC)  # memory without a file is not always allowed
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(printed, 1)
