@@ -167,9 +167,8 @@ async def remote_transport(spec: ServerSpec, violation: Violation) -> AsyncItera
             streamable_http_client(url, http_client=client, max_sse_event_size=spec.limits.line_bytes) as streams,
         ):
             yield streams
-    except (
-        BaseExceptionGroup
-    ) as failed:  # an answer that came late, while the session was closing, has nobody to take it
+    except BaseExceptionGroup as failed:
+        # An answer that comes while the session is closing has nobody to take it.
         if failed.split((anyio.BrokenResourceError, anyio.ClosedResourceError))[1] is not None:
             raise
 
