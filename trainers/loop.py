@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class _Run:
     def __init__(self, recipe: Recipe, env: LoadedEnv, folder: Path, tell: Tell) -> None:
         self.recipe, self.env, self.folder, self.tell = recipe, env, folder, tell
         self.preset = recipe.preset
-        self.loss = replace(self.preset.loss, kl=recipe.learn.kl or self.preset.loss.kl)
+        self.loss = self.preset.loss
         self.trackers = Trackers()
         self.iteration = 0
         self._lost = 0

@@ -79,8 +79,6 @@ class LearnRecipe:
     warmup_steps: int = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     micro_batch_tokens: int = 8192
-    kl: float = 0.0
-    """Weight of the divergence from the policy as it was after the warm start."""
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
     patience: int = 5
@@ -126,7 +124,13 @@ class Recipe:
                 f"recipe '{self.name}': preset '{name}' needs {', '.join(missing)}, which training does"
                 " not compute; choose another"
             )
-        return replace(preset, loss=_made(Loss, {**asdict(preset.loss), **self.loss}, "loss", keep=True))
+        chosen = replace(preset, loss=_made(Loss, {**asdict(preset.loss), **self.loss}, "loss", keep=True))
+        if chosen.loss.kl:
+            raise ConfigError(
+                f"recipe '{self.name}': its loss asks for a divergence from a reference policy (kl = {chosen.loss.kl}),"
+                " and training keeps none; set loss.kl = 0"
+            )
+        return chosen
 
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:

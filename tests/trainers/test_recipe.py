@@ -41,6 +41,8 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"rollout": {"temperature": 0}}, "must be above 0"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
+        ({"loss": {"kl": 0.1}}, "training keeps none; set loss.kl = 0"),
+        ({"credit": {"preset": "flow_grpo"}}, "training keeps none; set loss.kl = 0"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),
     ],
 )

@@ -130,12 +130,13 @@ def refund(world: World, rng: random.Random, level: int) -> Draft:
     rules = ("refund_days", "refund_limit")
     if level == 4:
         order = world.pick(rng, world.orders, paid)
-        slots, start = {"order": order["id"]}, ()
+        slots: dict[str, object] = {"order": order["id"]}
+        start: tuple[Call, ...] = ()
     else:
         who = world.pick(rng, world.customers, lambda row: any(map(paid, world.orders_of(row))))
         order = max(filter(paid, world.orders_of(who)), key=lambda row: (row["day"], row["id"]))
         slots = {"name": who["name"]}
-        start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))  # type: ignore[assignment]
+        start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))
     if TODAY - order["day"] > days:
         return _judged(slots, rules, order, False, f"day {order['day']}", start)
     if order["total"] > limit:
@@ -356,7 +357,8 @@ def parcel(world: World, rng: random.Random, level: int) -> Draft:
     lost = rng.random() < 0.5
     if level == 3:
         order = world.pick(rng, sent, lambda row: (_shipment(world, row)["status"] == "lost") == lost)
-        who, start = world.customer_of(order), ()
+        who = world.customer_of(order)
+        start: tuple[Call, ...] = ()
         slots: dict[str, object] = {"order": order["id"]}
     else:
 
@@ -365,7 +367,7 @@ def parcel(world: World, rng: random.Random, level: int) -> Draft:
 
         who = world.pick(rng, world.customers, waits)
         order = _sent(world, who)[0]
-        start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))  # type: ignore[assignment]
+        start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))
         slots = {"name": who["name"]}
     shipment = _shipment(world, order)
     look = (*start, ("get_shipment", {"order": order["id"]}))

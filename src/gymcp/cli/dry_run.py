@@ -18,6 +18,7 @@ from gymcp.trainers.batch import Floats, StepBatch, batch_of
 from gymcp.trainers.credit import Credit, assign_credit
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.presets import Preset, make_preset
+from gymcp.trainers.shapers import MatchedCalls
 from gymcp.types import Json, Task, Trajectory
 
 SHOWN = 20
@@ -43,7 +44,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, as_json: bool
 def _batch(folder: Path, preset: Preset) -> StepBatch:
     run = open_run(folder)
     tasks: Mapping[str, Task] = {}
-    if any(type(shaper).__name__ == "MatchedCalls" for shaper in preset.shapers):
+    if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
         env = load_env(load_spec(str(run.config.get("source", ""))))
         tasks = {task.id: task for task in env.suite.tasks}
     with TrajectoryStore.open(folder) as store:
