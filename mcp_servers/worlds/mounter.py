@@ -1,9 +1,9 @@
 """Run as a script: holds a user and mount namespace, and mounts overlays in it on request until standard input ends.
 
-Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or ``["tree", merged, "rw"]``;
-each message out, on a packet socket in place of standard output, is ``ok`` or what went wrong. With the answer to
-``tree`` comes a descriptor of the mount, read-only where it says ``ro`` instead, for another namespace to attach with
-``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
+Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or
+``["tree", merged, "rw" or "ro"]``; each message out, on a packet socket in place of standard output, is ``ok`` or what
+went wrong. With the answer to ``tree`` comes a descriptor of the mount, writable or not, for another namespace to
+attach with ``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
 """
 
 from __future__ import annotations
