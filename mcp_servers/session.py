@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -29,14 +28,13 @@ from gymcp.errors import (
 )
 from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.plain_text import plain_schema, plain_text
+from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
 from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
-from gymcp.mcp_servers.tool_checks import fault_of_tools
-from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tool_lists import ToolList, known_list, list_as_told
 from gymcp.mcp_servers.transport import Violation, pipe_transport
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.seeds import seed_folder
@@ -54,12 +52,9 @@ END_TIMEOUT_S = 5.0
 OWN_SHARE = 0.9
 """Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
-MAX_KNOWN_LISTS = 1_000
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
 
-_known_tools: OrderedDict[tuple[str, ...], tuple[Tool, ...]] = OrderedDict()
-"""By program and `toolsKey`: a server that lies about it only gets another list of its own."""
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
@@ -133,20 +128,14 @@ class ToolSession:
                 raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
             self._known_key, tools_key = answer.stateKey, answer.toolsKey
         async with self._boundary("list", self.spec.start_timeout_s):
-            self.tools = await (self._list_tools() if tools_key is None else self._known(tools_key))
+            listed = known_list(self.spec, tools_key) if tools_key is not None else None
+            listed = listed or await self._list_tools(tools_key)
+        self.tools = listed.tools
         wanted = self.spec.tools_sha256
-        if wanted is not None and hash_of_tools(hash_tools(self.tools)) != wanted:
+        if wanted is not None and listed.sha256 != wanted:
             raise IntegrityError(
                 self._say("list", "its tools are not the locked ones; for what has changed run: gymcp servers check")
             )
-
-    async def _known(self, tools_key: str) -> tuple[Tool, ...]:
-        key = (*self.spec.argv, *(str(mount.source) for mount in self.spec.mounts), tools_key)
-        if key not in _known_tools:
-            _known_tools[key] = await self._list_tools()
-            if len(_known_tools) > MAX_KNOWN_LISTS:
-                _known_tools.popitem(last=False)
-        return _known_tools[key]
 
     @property
     def process(self) -> SandboxProcess:
@@ -167,20 +156,21 @@ class ToolSession:
             except EnvInfraError as error:
                 raise CannotFork(str(error)) from error
 
-    async def _list_tools(self) -> tuple[Tool, ...]:
-        tools: list[Tool] = []
+    async def _list_tools(self, tools_key: str | None) -> ToolList:
+        tools: list[mcp_types.Tool] = []
         cursor: str | None = None
         while True:
             page = await self._client.list_tools(cursor=cursor)
-            tools += [_tool(tool) for tool in page.tools]
+            tools += page.tools
             cursor = page.next_cursor
             if cursor is None:
                 break
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(f"server '{self.spec.name}': lists more than {MAX_TOOLS} tools")
-        if fault := fault_of_tools(tuple(tools)):
-            raise ProtocolError(self._say("list", fault))
-        return tuple(tools)
+        try:
+            return list_as_told(self.spec, tools_key, tools)
+        except ValueError as fault:
+            raise ProtocolError(self._say("list", str(fault))) from None
 
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
@@ -415,16 +405,6 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-def _tool(tool: mcp_types.Tool) -> Tool:
-    annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
-    return Tool(
-        name=tool.name,
-        description=plain_text(tool.description or ""),
-        input_schema=plain_schema(tool.input_schema),
-        annotations=annotations,
-    )
 
 
 def _text(content: list[Any]) -> str:

@@ -48,6 +48,7 @@ NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 _FILTER, _AMBIENT_CLEAR_ALL, _CAPABILITY_V3 = 2, 4, 0x20080522
+_READ_SEARCH = 1 << 2
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
 
@@ -75,6 +76,8 @@ class _Settings:
         """The program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
         self.user = os.getuid()
         self.disk_bytes = int(order["disk_bytes"])
+        self.kept = _READ_SEARCH if order["reads_all"] else 0
+        """The capabilities of a server, over nothing but the files that its own user's namespace maps."""
         self.program: Any = None
 
 
@@ -203,7 +206,7 @@ def _live(fds: list[int], settings: _Settings, order: dict[str, Any]) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     standard = [wire, orders, 2, null, null] if settings.is_script else [null, 2, 2, wire, orders]
     _arrange([*standard, held, life])
-    _drop_rights()
+    _drop_rights(settings.kept)
     _install(settings.filter)
     server = os.fork()
     if server == 0:
@@ -348,12 +351,12 @@ def _arrange(wanted: list[int]) -> None:
                 _close(int(name))
 
 
-def _drop_rights() -> None:
+def _drop_rights(kept: int = 0) -> None:
     last = 0
     while _libc.prctl(_PR_CAPBSET_DROP, last, 0, 0, 0) == 0:
         last += 1
     _check(_libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0))
-    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_V3, 0), (ctypes.c_uint32 * 6)()
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_V3, 0), (ctypes.c_uint32 * 6)(kept, kept)
     _check(_libc.capset(header, sets))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))

@@ -187,7 +187,7 @@ class Template:
         `tree`: the mount that is to be its /workspace.
         """
         try:
-            cell = self._cell(launch.limits, launch.written or launch.workspace)
+            cell = self._cell(launch.limits, None if launch.read_only else launch.written or launch.workspace)
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
@@ -315,6 +315,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         "path": list(launch.fork.path),
         "module": launch.fork.module,
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
+        "reads_all": launch.reads_all,
         "filter": _filter(sandbox, alone=not is_script),
     }
     if is_script:

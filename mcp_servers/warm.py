@@ -129,18 +129,15 @@ class WarmSandbox:
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
         template = await self.template(launch)
         async with AsyncExitStack() as stack:
-            if template is None:
+            tree = _tree(launch) if template is not None and launch.workspace is not None else None
+            if template is None or (tree is None and launch.workspace is not None):
                 process = await stack.enter_async_context(self._start(launch))
-            elif launch.workspace is None:
-                process = await stack.enter_async_context(template.start(launch))
             else:
-                namespace = overlay_namespace()
-                assert namespace is not None
-                tree = namespace.tree(launch.workspace)
                 try:
                     process = await stack.enter_async_context(template.start(launch, tree=tree))
                 finally:
-                    os.close(tree)
+                    if tree is not None:
+                        os.close(tree)
             yield process
 
     async def template(self, launch: Launch) -> Template | None:
@@ -172,9 +169,19 @@ def free_memory_mb() -> float:
 
 
 def _is_mounted(launch: Launch) -> bool:
-    """Whether the workspace is a mount that can be handed to a cell; native servers make their own."""
-    assert launch.fork is not None
-    return bool(launch.fork.script and launch.entry)
+    """Whether the workspace is a mount that can be handed to a cell: `entry` leads to where it is one."""
+    return bool(launch.entry)
+
+
+def _tree(launch: Launch) -> int | None:
+    """The mount of the workspace, to be closed; None where the kernel is too old to hand it on as it is wanted."""
+    namespace = overlay_namespace()
+    if namespace is None or launch.workspace is None:
+        return None
+    try:
+        return namespace.tree(launch.workspace, read_only=launch.read_only)
+    except EnvInfraError:
+        return None
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
-"""Reads a world from its files: run in a wall of its own, with the workspace read-only.
+"""Reads a world from its files: run or forked in a wall of its own, with the workspace, where it starts, read-only.
 
-It follows no link and waits on no file. Arguments: the folder, and a JSON object with ``kind``, ``path``, ``masks`` and
-``limits``. Wire: one JSON object per line. ``{"op": "key"}`` -> ``{"key": hex}``; ``{"op": "state", "since": key}`` ->
+It follows no link and waits on no file. Wire: one JSON object per line, first ``kind``, ``path``, ``masks`` and
+``limits``, which has no answer. ``{"op": "key"}`` -> ``{"key": hex}``; ``{"op": "state", "since": key}`` ->
 ``{"key", "about", "files", "removed", "since"}`` with the files that differ from those of a key it was asked for
 lately, or all and a null `since` where it does not remember; files is null where the world is no tree. Else
 ``{"error": words}``.
@@ -12,12 +12,13 @@ memory map writes without the kernel changing a time is seen once the pages are 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import sys
 from hashlib import sha256
 from typing import Any
 
+from gymcp.mcp_servers import runtime
 from gymcp.mcp_servers.programs.digest_tree import FOLDER, Changed, Entries, Refused, Tree, World, opened
 
 Json = Any
@@ -118,11 +119,18 @@ def reader_of(kind: str, tree: Tree) -> Any:
     return Files(tree)
 
 
+def preload() -> None:
+    """Where it is forked for every world, all readers are imported once."""
+    for part in ("git", "sqlite"):
+        importlib.import_module(f"gymcp.mcp_servers.programs.digest_{part}")
+
+
 def main() -> None:
-    folder, options = sys.argv[1], json.loads(sys.argv[2])
+    reader, writer = runtime.claim_wire()
+    options = json.loads(reader.readline(runtime.MAX_LINE))
     tree = Tree(options["limits"], options["masks"])
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     teller = Teller(tree, reader_of(options["kind"], tree), root, options["path"])
-    for line in sys.stdin.buffer:
-        sys.stdout.write(dumps(teller.answer(json.loads(line))) + "\n")
-        sys.stdout.flush()
+    while line := reader.readline(runtime.MAX_LINE):
+        writer.write(dumps(teller.answer(json.loads(line))).encode() + b"\n")
+        writer.flush()

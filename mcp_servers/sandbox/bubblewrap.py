@@ -105,7 +105,7 @@ class Bubblewrap:
             env={},
             cwd=Path("/"),
             limits=launch.limits,
-            workspace=launch.written or launch.workspace,
+            workspace=None if launch.read_only else launch.written or launch.workspace,
             use_cgroup=self._use_cgroup,
             spare_processes=_OWN_PROCESSES,
             fds=(info_write, program, document, *launch.fds),
@@ -122,7 +122,7 @@ class Bubblewrap:
         if launch.workspace is None:
             arguments += ["--size", size, "--perms", "0755", "--tmpfs", str(WORKSPACE)]
         else:
-            arguments += _bind(Mount(source=launch.workspace, target=WORKSPACE, writable=True))
+            arguments += _bind(Mount(source=launch.workspace, target=WORKSPACE, writable=not launch.read_only))
         for mount in launch.mounts:
             arguments += _bind(mount)
         for name, value in {**ENVIRONMENT, **launch.env}.items():

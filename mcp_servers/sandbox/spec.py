@@ -67,6 +67,8 @@ class Launch:
     mounts: tuple[Mount, ...] = ()
     workspace: Path | None = None
     """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
+    read_only: bool = False
+    """The workspace is not writable."""
     network: bool = False
     loopback: bool = False
     """May open internet sockets, which reach nothing but a loopback of its own: other processes of the same launch."""

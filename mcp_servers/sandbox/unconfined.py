@@ -63,7 +63,7 @@ class Unconfined:
             env={name: _on_host(value, places) for name, value in env.items()},
             cwd=workspace,
             limits=launch.limits,
-            workspace=workspace,
+            workspace=None if launch.read_only else workspace,
             use_cgroup=self._use_cgroup,
             spare_processes=0,
         )

@@ -1,4 +1,7 @@
-"""The digest of a workspace, computed by a helper in a wall of its own that can read the workspace and nothing else."""
+"""The digest of a workspace, computed by a helper in a wall of its own that can read the workspace and nothing else.
+
+One helper serves one episode. A warm sandbox forks it from one that has imported what it needs and seen no world.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,14 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from pathlib import PurePosixPath
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, Sandbox, SandboxProcess
+from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.worlds.workspace import Workspace
 from gymcp.types import Json
 
-WORLD = PurePosixPath("/world")
-"""Where the helper sees the workspace, read-only."""
 _SLACK_S = 10.0
 _END_TIMEOUT_S = 5.0
 _PROGRAMS = "gymcp.mcp_servers.programs"
@@ -123,19 +123,23 @@ async def open_digester(
     """The helper for one workspace, until the context is left. Raises EnvInfraError where it does not start."""
     program = _program()
     launch = Launch(
-        argv=(*program.argv, str(WORLD), json.dumps(asdict(source))),
+        argv=program.argv,
         env=program.env,
-        mounts=(*program.mounts, Mount(source=workspace.folder, target=WORLD)),
+        mounts=program.mounts,
         limits=Limits(
             memory_mb=source.limits.bytes // 2_000_000 + 512,
             processes=8,
             cpu_s=3600.0,
             disk_mb=source.limits.bytes // 1_000_000 + 16,
         ),
+        workspace=workspace.folder,
+        read_only=True,
         entry=workspace.entry,
         reads_all=True,
+        fork=program.fork,
     )
     async with sandbox.start(launch) as process:
+        process.stdin.write(json.dumps(asdict(source)).encode() + b"\n")
         yield Digester(server, source, process)
 
 
@@ -146,4 +150,5 @@ def digest_program() -> str:
 
 @functools.cache
 def _program() -> ServerSpec:
-    return native_server("digest", f"{_PROGRAMS}.digest", modules=[f"{_PROGRAMS}.digest_{part}" for part in _PARTS])
+    modules = [f"{_PROGRAMS}.digest_{part}" for part in _PARTS]
+    return native_server("digest", f"{_PROGRAMS}.digest", modules=modules, start="fork")

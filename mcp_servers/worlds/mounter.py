@@ -1,9 +1,9 @@
 """Run as a script: holds a user and mount namespace, and mounts overlays in it on request until standard input ends.
 
-Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or ``["tree", merged]``;
-each message out, on a packet socket in place of standard output, is ``ok`` or what went wrong. With the answer to
-``tree`` comes a descriptor of the mount, for another namespace to attach with ``move_mount``. All mounts end with the
-process. No privilege is needed where user namespaces are allowed.
+Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or
+``["tree", merged, "rw" or "ro"]``; each message out, on a packet socket in place of standard output, is ``ok`` or what
+went wrong. With the answer to ``tree`` comes a descriptor of the mount, writable or not, for another namespace to
+attach with ``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import ctypes
 import json
 import os
 import socket
+import struct
 import sys
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
 _MS_REC, _MS_PRIVATE, _MS_NODEV, _MS_NOSUID = 0x4000, 0x40000, 0x4, 0x2
 _MNT_DETACH = 2
 _SYS_OPEN_TREE, _AT_FDCWD, _TREE_CLONE_CLOEXEC = 428, -100, 0o2000001
+_SYS_MOUNT_SETATTR, _AT_EMPTY_PATH = 442, 0x1000
+_READ_ONLY = struct.pack("QQQQ", 1, 0, 0, 0)
+"""A ``struct mount_attr``: what is set, what is cleared, propagation, a user namespace."""
 
 
 def main() -> None:
@@ -44,8 +48,13 @@ def main() -> None:
                 path = os.fsencode(request[1])
                 tree = libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, path, ctypes.c_uint(_TREE_CLONE_CLOEXEC))
                 check(tree)
-                say("ok", (tree,))
-                os.close(tree)
+                try:
+                    if request[2] == "ro":
+                        size = ctypes.c_size_t(len(_READ_ONLY))
+                        check(libc.syscall(_SYS_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, _READ_ONLY, size))
+                    say("ok", (tree,))
+                finally:
+                    os.close(tree)
                 return
             else:
                 check(libc.umount2(os.fsencode(request[1]), _MNT_DETACH))

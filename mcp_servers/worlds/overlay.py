@@ -67,9 +67,12 @@ class OverlayNamespace:
     def unmount(self, merged: Path) -> None:
         self._ask(["unmount", str(merged)])
 
-    def tree(self, merged: Path) -> int:
-        """A descriptor of the mount, which another namespace can attach anywhere; the caller closes it."""
-        (fd,) = self._ask(["tree", str(merged)])
+    def tree(self, merged: Path, *, read_only: bool = False) -> int:
+        """A descriptor of the mount, which another namespace can attach anywhere; the caller closes it.
+
+        Raises EnvInfraError; for `read_only` before Linux 5.12.
+        """
+        (fd,) = self._ask(["tree", str(merged), "ro" if read_only else "rw"])
         return fd
 
     def close(self) -> None:

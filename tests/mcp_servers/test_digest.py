@@ -8,13 +8,15 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -22,22 +24,50 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import DigestLimits, FileState
+from gymcp.mcp_servers.warm import warmed
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
+from gymcp.mcp_servers.worlds.overlay import overlay_namespace, why_no_overlay
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
 from gymcp.mcp_servers.worlds.workspace import Workspace
 from gymcp.types import Json
 
 pytestmark = pytest.mark.usefixtures("bwrap")
 
+WAY = ""
+READ_ALL = 1 << 2
+"""CAP_DAC_READ_SEARCH: in a namespace of its own, so over its user's files alone."""
 Work = Callable[[Digester], Coroutine[None, None, None]]
+
+
+@pytest.fixture(params=["forked", "started"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How helpers come into being."""
+    if request.param == "forked" and overlay_namespace() is None:
+        pytest.skip(f"no helper is forked without overlays: {why_no_overlay()}")
+    monkeypatch.setattr(sys.modules[__name__], "WAY", request.param)
+    return str(request.param)
+
+
+@contextlib.asynccontextmanager
+async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncIterator[list[Digester]]:
+    """As many helpers, of the same world."""
+    namespace = overlay_namespace()
+    entry = namespace.entry if namespace is not None and WAY == "forked" else ()
+    workspace = Workspace(folder=folder, written=folder, seed=folder, entry=entry)
+    async with contextlib.AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(warmed(Bubblewrap()))
+        opened = [open_digester("desk", source, workspace, sandbox) for _ in range(count)]
+        found = [await stack.enter_async_context(each) for each in opened]
+        assert {isinstance(each._process, ForkedProcess) for each in found} == {WAY == "forked"}
+        yield found
 
 
 def digesting(folder: Path, work: Work, source: FileState | None = None) -> None:
     async def main() -> None:
-        workspace = Workspace(folder=folder, written=folder, seed=folder)
-        async with open_digester("desk", source or FileState(), workspace, Bubblewrap()) as digester:
+        async with helpers(folder, source or FileState()) as (digester,):
             await work(digester)
 
     asyncio.run(main())
@@ -225,13 +255,15 @@ def test_a_sparse_file_of_a_terabyte_is_too_large(tmp_path: Path) -> None:
     assert "too large: more than 512000000 bytes" in refusal(tmp_path)
 
 
-def test_too_many_entries_are_too_large(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["forked"], indirect=True)
+def test_too_many_entries_are_too_large(tmp_path: Path, way: str) -> None:
     for number in range(100_001):
         os.symlink("x", tmp_path / str(number))  # noqa: PTH211 - a Path each would take most of the time
     assert "too large: more than 100000 entries" in refusal(tmp_path)
 
 
-def test_a_hundred_thousand_entries_are_digested(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["forked"], indirect=True)
+def test_a_hundred_thousand_entries_are_digested(tmp_path: Path, way: str) -> None:
     for number in range(100_000):
         os.symlink("x", tmp_path / str(number))  # noqa: PTH211
     _, state = digest_of(tmp_path, limits=DigestLimits(seconds=60))
@@ -333,6 +365,51 @@ def test_a_helper_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
             await digester.key()
 
     digesting(tmp_path, work)
+
+
+def helper_of(digester: Digester) -> Path:
+    """In /proc, of the process behind process 1 of its cell."""
+    first = digester._process.pid
+    (helper,) = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    return Path("/proc", helper)
+
+
+def rights_of(helper: Path) -> dict[str, int]:
+    said = dict(line.split(":\t", 1) for line in (helper / "status").read_text().splitlines())
+    names = ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+    return {name: int(said[name], 16) for name in names}
+
+
+@pytest.mark.parametrize("way", ["forked"], indirect=True)
+def test_a_forked_helper_may_read_its_world_and_change_nothing(tmp_path: Path, way: str) -> None:
+    async def work(digester: Digester) -> None:
+        await digester.key()
+        helper = helper_of(digester)
+        none = {"CapInh": 0, "CapBnd": 0, "CapAmb": 0}
+        assert rights_of(helper) == {"CapEff": READ_ALL, "CapPrm": READ_ALL, **none, "NoNewPrivs": 1, "Seccomp": 2}
+        seen = helper / "root" / "workspace"
+        assert seen.samefile(tmp_path)
+        assert os.statvfs(seen).f_flag & os.ST_RDONLY
+
+    digesting(tmp_path, work)
+
+
+@pytest.mark.parametrize("way", ["forked"], indirect=True)
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_helper_that_ends_or_hangs_harms_no_other(tmp_path: Path, way: str, fault: signal.Signals) -> None:
+    (tmp_path / "file").write_text("1")
+
+    async def main() -> None:
+        async with helpers(tmp_path, FileState(), count=3) as (before, bad, after):
+            assert len({each._process.pid for each in (before, bad, after)}) == 3
+            key = await bad.key()
+            os.kill(int(helper_of(bad).name), fault)
+            bad._timeout_s = 1.0
+            with pytest.raises(EnvInfraError, match="server 'desk': its state has no digest: "):
+                await bad.key()
+            assert await before.key() == await after.key() == key
+
+    asyncio.run(main())
 
 
 # -------------------------------------------------------------------------------------------------------------- sqlite

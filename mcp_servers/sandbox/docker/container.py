@@ -68,7 +68,7 @@ def description(launch: Launch, *, init: bool) -> dict[str, Any]:
     if launch.workspace is None:
         folders[str(WORKSPACE)] = f"size={size},mode=0755,uid={NOBODY},gid={NOBODY},nosuid,nodev,exec"
     else:
-        binds.append(_binding(Mount(source=launch.workspace, target=WORKSPACE, writable=True)))
+        binds.append(_binding(Mount(source=launch.workspace, target=WORKSPACE, writable=not launch.read_only)))
     inherited = {} if launch.image is None else {"PATH", "LANG"}  # an image knows better where its programs are
     env = {name: value for name, value in ENVIRONMENT.items() if name not in inherited} | dict(launch.env)
     own_command = {} if not launch.argv else {"Entrypoint": [launch.argv[0]], "Cmd": list(launch.argv[1:])}
@@ -94,6 +94,7 @@ def description(launch: Launch, *, init: bool) -> dict[str, Any]:
             "NetworkMode": "bridge" if launch.network else "none",
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
+            "CapAdd": ["DAC_READ_SEARCH"] if launch.reads_all else [],
             "SecurityOpt": ["no-new-privileges", *_filter()],
             "IpcMode": "private",
             "CgroupnsMode": "private",
@@ -129,7 +130,12 @@ def _filter() -> list[str]:
 
 
 def _user(launch: Launch) -> str:
-    """Nobody; where a harness that is not root has a workspace, which it cannot give to nobody, its own user."""
+    """Nobody; where a harness that is not root has a workspace, which it cannot give to nobody, its own user.
+
+    What is to read all is root, since an engine gives capabilities to nobody else, with that one alone.
+    """
+    if launch.reads_all:
+        return "0:0"
     if launch.workspace is None or os.getuid() == 0:
         return f"{NOBODY}:{NOBODY}"
     return f"{os.getuid()}:{os.getgid()}"
@@ -176,7 +182,7 @@ def start(launch: Launch, *, init: bool) -> Container:
 
     Raises SandboxUnavailable without its image; ConfigError and EnvInfraError for a launch that cannot be.
     """
-    if launch.workspace is not None and launch.workspace.exists():
+    if launch.workspace is not None and not launch.read_only and launch.workspace.exists():
         hand_over(launch.workspace)
     try:
         made: str = request("POST", "/containers/create", content=description(launch, init=init))["Id"]

@@ -146,7 +146,7 @@ class ContainerProcess:
 
     @property
     def workspace(self) -> Path | None:
-        return self.launch.workspace
+        return None if self.launch.read_only else self.launch.workspace
 
     @property
     def returncode(self) -> int | None:
