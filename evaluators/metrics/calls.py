@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gymcp.evaluators.graders.difference import first_difference
+from gymcp.evaluators.graders.matching import answered_calls, arguments_of, nearest_pairs, same_call
 from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
 
@@ -45,7 +45,7 @@ class CallFigures:
 
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
     """The figures of one episode; those beside gold where `task` is given and has gold calls."""
-    calls = list(_calls(trajectory))
+    calls = list(answered_calls(trajectory))
     wanted = [call for turn in task.gold for call in turn.calls] if task is not None else []
     return CallFigures(
         made=len(calls),
@@ -56,78 +56,26 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
     )
 
 
-def _calls(trajectory: Trajectory) -> Iterator[tuple[Step, ToolCall, ToolResult]]:
-    """Calls that were answered, in order."""
-    for step in trajectory.steps:
-        for call, result in zip(step.action.tool_calls, step.results, strict=False):
-            yield step, call, result
-
-
 def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int) -> GoldFigures:
+    pairs = nearest_pairs(made, wanted)
     shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
     return GoldFigures(
         wanted=len(wanted),
         turns=turns,
         selection=2 * shared / (len(made) + len(wanted)),
-        parameters=_parameters(made, wanted),
+        parameters=sum(share for _, share in pairs.values()) / len(pairs) if pairs else None,
         first_error=_first_error(made, wanted),
     )
-
-
-def _parameters(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> float | None:
-    """Each gold call with the made call of its tool that is nearest to it, the nearest pairs first."""
-    nearness = sorted(
-        (
-            (-_alike(arguments_of(one), arguments_of(gold)), g, m)
-            for g, gold in enumerate(wanted)
-            for m, one in enumerate(made)
-            if one.name == gold.name
-        ),
-    )
-    used: set[tuple[str, int]] = set()
-    shares = []
-    for share, g, m in nearness:
-        if ("gold", g) not in used and ("made", m) not in used:
-            used |= {("gold", g), ("made", m)}
-            shares.append(-share)
-    return sum(shares) / len(shares) if shares else None
-
-
-def _alike(arguments: Mapping[str, Json] | None, wanted: Mapping[str, Json] | None) -> float:
-    """Of all argument names in either, the share whose values are equal; 1 where neither has any."""
-    if arguments is None or wanted is None:
-        return 0.0
-    names = {*arguments, *wanted}
-    same = sum(
-        name in arguments and name in wanted and first_difference(arguments[name], wanted[name]) is None
-        for name in names
-    )
-    return same / len(names) if names else 1.0
 
 
 def _first_error(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> int | None:
     left = list(wanted)
     for number, call in enumerate(made, start=1):
-        index = next((n for n, gold in enumerate(left) if _same(call, gold)), None)
+        index = next((n for n, gold in enumerate(left) if same_call(call, gold)), None)
         if index is None:
             return number
         del left[index]
     return len(made) + 1 if left else None
-
-
-def _same(call: ToolCall, gold: ToolCall) -> bool:
-    return call.name == gold.name and _alike(arguments_of(call), arguments_of(gold)) == 1.0
-
-
-def arguments_of(call: ToolCall) -> Mapping[str, Json] | None:
-    """The call's arguments, read from its text where they are one; None where that is no JSON object."""
-    if isinstance(call.arguments, str):
-        try:
-            arguments = json.loads(call.arguments)
-        except (ValueError, RecursionError):
-            return None
-        return arguments if isinstance(arguments, dict) else None
-    return call.arguments
 
 
 def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
