@@ -60,7 +60,7 @@ def wilson_by_task(scores: Scores) -> Interval | None:
     p = math.fsum(score for of_task in of_tasks for score in of_task) / episodes
     variance = _variance_by_task(of_tasks, p)
     if variance < 1e-12 or not 0 < p < 1:
-        return _wilson(p, tasks, Z95, f"Wilson, {tasks} tasks that are alike")
+        return wilson(p * tasks, tasks)
     effect = max(1.0, variance * episodes / (p * (1 - p)))
     method = f"Wilson by task, {tasks} tasks, {episodes} episodes, design effect {effect:.2f}"
     return _wilson(p, episodes / effect, t_quantile(tasks - 1), method)
