@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from gymcp.types import Outcome, Trajectory, Usage
+from gymcp.types import Json, Outcome, Trajectory, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,24 @@ class Grade:
     """UTC, ISO 8601."""
     grader: str
     """Name and version of what graded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCredit:
+    """What a preset gave to each of the [T] steps of a trajectory. Of one preset the newest is kept."""
+
+    trajectory: str
+    preset: str
+    options: Mapping[str, Json] = field(default_factory=dict)
+    """Of the preset, where they are not its defaults."""
+    rewards: tuple[float, ...]
+    """[T]: what was credited: the score on the last step, unless a shaper made another column of it."""
+    returns: tuple[float, ...]
+    """[T]: the discounted sum of `rewards` from each step on."""
+    advantages: tuple[float, ...]
+    """[T]: the weighted sum of the preset's terms."""
+    assigned_at: str = ""
+    """UTC, ISO 8601; the store fills it in."""
 
 
 def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:

@@ -7,7 +7,7 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,9 +15,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
-from gymcp.store.codec import StepRow, decode_steps, dumps, encode_steps, pack, text, unpack, unpack_tools, untext
+from gymcp.store.codec import (
+    StepRow,
+    decode_steps,
+    dumps,
+    encode_steps,
+    pack,
+    pack_floats,
+    text,
+    unpack,
+    unpack_floats,
+    unpack_tools,
+    untext,
+)
 from gymcp.store.database import connect, one_line, require, transaction
-from gymcp.store.rows import EpisodeRow, Grade
+from gymcp.store.rows import EpisodeRow, Grade, StepCredit
 from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
 
 _PAGE = 100
@@ -206,6 +218,50 @@ class TrajectoryStore:
                 reason=untext(row[3]),
                 graded_at=row[4],
                 grader=untext(row[5]),
+            )
+            for row in rows
+        )
+
+    def add_credits(self, credits: Iterable[StepCredit]) -> None:
+        """Records what a preset gave to the steps of trajectories, in place of what the same preset gave before.
+
+        All or nothing. Raises StoreError where a trajectory is missing or has another number of steps.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with self._transaction() as db:
+            for credit in credits:
+                row = db.execute(
+                    "SELECT seq, steps FROM trajectories WHERE id = ?", (text(credit.trajectory),)
+                ).fetchone()
+                lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}
+                if row is None or lengths != {row[1]}:
+                    why = "is not there" if row is None else f"has {row[1]} steps, not {sorted(lengths)}"
+                    raise StoreError(f"{self._where}: credit for trajectory {credit.trajectory!r}, which {why}")
+                columns = (pack_floats(each) for each in (credit.rewards, credit.returns, credit.advantages))
+                db.execute(
+                    "INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (row[0], text(credit.preset), text(dumps(credit.options)), now, *columns),
+                )
+
+    def credits(self, id: str) -> tuple[StepCredit, ...]:
+        """What presets gave to the steps of a trajectory, newest first; empty where none was recorded."""
+        with self._reading() as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'credits'").fetchone():
+                return ()  # written before there were credits
+            rows = db.execute(
+                "SELECT c.preset, c.options, c.assigned_at, c.rewards, c.returns, c.advantages FROM credits c"
+                " JOIN trajectories t ON t.seq = c.trajectory WHERE t.id = ? ORDER BY c.assigned_at DESC, c.preset",
+                (text(id),),
+            ).fetchall()
+        return tuple(
+            StepCredit(
+                trajectory=id,
+                preset=untext(row[0]),
+                options=json.loads(untext(row[1])),
+                assigned_at=row[2],
+                rewards=unpack_floats(row[3]),
+                returns=unpack_floats(row[4]),
+                advantages=unpack_floats(row[5]),
             )
             for row in rows
         )
