@@ -136,8 +136,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Connection:
-    """The database of a run folder, created where `write` and there is none. Raises StoreError."""
+def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool = False) -> sqlite3.Connection:
+    """The database of a run folder, created where `write` and there is none. Raises StoreError.
+
+    `damaged`: to read what is left of a file that has lost its end; what is missing then raises when it is read.
+    """
     where = f"run folder {folder}"
     file = folder / FILE_NAME
     if not folder.is_dir():
@@ -149,6 +152,8 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Conn
             _create(file, busy_timeout_s)
         connection = _open(file, "mode=rw" if write else "mode=ro", busy_timeout_s)
         try:
+            if damaged:
+                connection.execute("PRAGMA writable_schema = ON")  # sqlite else opens no file shorter than it says
             if not write:
                 connection = _readable(connection, file, busy_timeout_s)
             _check(connection, where)

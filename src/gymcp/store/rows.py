@@ -33,6 +33,8 @@ class EpisodeRow:
     """The task's, most important first."""
     grader: str | None = None
     """Who graded it again; None where the grade is the recorded one."""
+    seq: int = field(default=0, compare=False)
+    """Its place in the order of recording, from 1."""
 
     @property
     def success(self) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -9,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -35,8 +36,9 @@ from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
 _PAGE = 100
 _ROW = (
     'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
-    " tags, grader"
+    " tags, grader, seq"
 )
+_RECORDED = _ROW.replace("latest", "0").replace("grader", "NULL")
 _REST = ("initial_key", "final_key", "final_state", "provenance")
 
 
@@ -52,14 +54,23 @@ class TrajectoryStore:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, folder: Path, *, write: bool = False, create: bool = True, busy_timeout_s: float = 30.0) -> Self:
+    def open(
+        cls,
+        folder: Path,
+        *,
+        write: bool = False,
+        create: bool = True,
+        damaged: bool = False,
+        busy_timeout_s: float = 30.0,
+    ) -> Self:
         """The store of a run folder; `write` creates the file where there is none, unless `create` is False.
 
-        Raises StoreError.
+        `damaged`: to read what is left of a file that has lost its end. Raises StoreError.
         """
         if write and not create:
             require(folder)
-        return cls(connect(folder, write=write, busy_timeout_s=busy_timeout_s), f"run folder {folder}")
+        connection = connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s)
+        return cls(connection, f"run folder {folder}")
 
     def __enter__(self) -> Self:
         return self
@@ -93,8 +104,11 @@ class TrajectoryStore:
             )
         return attempt
 
-    def load(self, id: str) -> Trajectory:
-        """The trajectory as it was recorded, whatever grades came later. Raises StoreError where there is none."""
+    def load(self, id: str, *, tokens: bool = True) -> Trajectory:
+        """The trajectory as it was recorded, whatever grades came later; without `tokens` `Step.sampled` is None.
+
+        Raises StoreError where there is none.
+        """
         with self._reading() as db:
             row = db.execute(
                 'SELECT seq, id, env, task, trial, seed, "group", parent, outcome, score, components, reason, usage,'
@@ -103,8 +117,9 @@ class TrajectoryStore:
             ).fetchone()
             if row is None:
                 raise StoreError(f"{self._where}: no trajectory {id!r}")
+            columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
             steps = db.execute(
-                "SELECT payload, prompt_ids, ids, logprobs FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
+                f"SELECT payload, {columns} FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
             ).fetchall()
 
             @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
@@ -145,11 +160,34 @@ class TrajectoryStore:
                 yield self.load(untext(id))
             after = page[-1][0]
 
-    def summaries(self, *, latest: bool = True) -> list[EpisodeRow]:
-        """Every episode without its steps, newest grade applied, in the order of recording."""
+    def summaries(self, *, latest: bool = True, after: int = 0) -> list[EpisodeRow]:
+        """Every episode without its steps, newest grade applied, in the order of recording.
+
+        `after`: only those whose `EpisodeRow.seq` is greater.
+        """
         with self._reading() as db:
-            rows = db.execute(f"SELECT {_ROW} FROM episodes WHERE seq > 0 {_only(latest)} ORDER BY seq").fetchall()
+            query = f"SELECT {_ROW} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
+            rows = db.execute(query, (after,)).fetchall()
         return [_episode_row(row) for row in rows]
+
+    def readable(self) -> list[EpisodeRow]:
+        """Of a damaged file: the episodes up to the first that cannot be read, as they were recorded, grades aside."""
+        query = f"SELECT {_RECORDED} FROM trajectories ORDER BY seq"
+        rows: list[EpisodeRow] = []
+        # a page that is missing raises, or reads as NULL
+        with self._lock, contextlib.suppress(sqlite3.DatabaseError, AttributeError, TypeError, ValueError):
+            rows.extend(_episode_row(row) for row in self._connection.execute(query))
+        last = {(row.task, row.trial): row.attempt for row in rows}
+        return [replace(row, latest=last[row.task, row.trial] == row.attempt) for row in rows]
+
+    def newest(self) -> tuple[int, int]:
+        """How many (episodes, later grades) there are: neither is ever taken away."""
+        with self._reading() as db:
+            query = (
+                "SELECT coalesce((SELECT max(seq) FROM trajectories), 0), coalesce((SELECT max(seq) FROM grades), 0)"
+            )
+            episodes, grades = db.execute(query).fetchone()
+        return episodes, grades
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
         """How each attempt of each (task, trial) ended, newest grade applied: what resuming needs."""
@@ -358,4 +396,5 @@ def _episode_row(row: tuple[Any, ...]) -> EpisodeRow:
         usage=Usage(**json.loads(row[14])),
         tags=tuple(json.loads(untext(row[15]))),
         grader=None if row[16] is None else untext(row[16]),
+        seq=row[17],
     )
