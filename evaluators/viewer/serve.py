@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -40,14 +41,23 @@ def serve_viewer(
             raise ConfigError(
                 f"view: port {port} of 127.0.0.1 cannot be had: {error.strerror}; try --port 0"
             ) from error
-        listening.listen(64)  # from here on a browser that is told the address can connect
         bound, token = int(listening.getsockname()[1]), secrets.token_urlsafe(24)
         first = "/#" + urlencode({"q": find}) if find else "/"
         app = make_app(runs, token=token, port=bound, decode=decode, first=first)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=_GRACE_S
         )
-        ready(
-            f"http://127.0.0.1:{bound}/?token={token}", [*runs.problems, *(p for r in runs.opened for p in r.problems)]
-        )
-        uvicorn.Server(config).run(sockets=[listening])
+        problems = [*runs.problems, *(problem for each in runs.opened for problem in each.problems)]
+        _Server(config, lambda: ready(f"http://127.0.0.1:{bound}/?token={token}", problems)).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready: from then on a signal ends it cleanly."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        await asyncio.to_thread(self._ready)
