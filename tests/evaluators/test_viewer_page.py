@@ -165,6 +165,10 @@ def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
                 wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert wide <= 0
                 assert page.locator("#detail").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+                edges = "['browse', 'search'].map(id => document.getElementById(id).getBoundingClientRect().right)"
+                browse, search = page.evaluate(edges)
+                assert search < browse
+                assert page.locator("h1").bounding_box()["height"] < 200  # type: ignore[index]
                 assert page.locator("#panes img, #panes script, #panes iframe, #panes a[href^=javascript]").count() == 0
             page.locator(".row").first.click()
             expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")

@@ -1,6 +1,6 @@
 // Two episodes of a task side by side, beginning at the first step where they part.
 
-import { ask, count, el } from "./dom.js";
+import { ask, brief, count, el } from "./dom.js";
 import { heading } from "./episode.js";
 import { place } from "./state.js";
 import { card } from "./steps.js";
@@ -11,7 +11,7 @@ export function comparePage(about) {
     const { a, b, parted } = both;
     const alike = parted ? parted.at : Math.max(a.length, b.length);
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
-    const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), about.runs[side.run].name));
+    const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), brief(about.runs[side.run].name, 60)));
     const pair = (at) => [a, b].map((side) => (side.steps[at] ? card(side, side.steps[at], side.steps[at - 1], longest) : el("div", { class: "ended soft" }, at === side.length ? "has ended" : "")));
     const rows = [];
     for (let at = alike; at < Math.max(a.steps.length, b.steps.length); at++) rows.push(el("div", { class: `two${at === alike ? " parting" : ""}` }, pair(at)));

@@ -100,3 +100,8 @@ export async function ask(path, options = {}) {
   if (!answer.ok) throw new Error(body.error ?? `the viewer answered ${answer.status}`);
   return body;
 }
+
+/** The beginning of a name that may be of any length. */
+export function brief(name, most = 240) {
+  return name.length <= most ? name : `${name.slice(0, most)}… (${name.length.toLocaleString("en")} characters)`;
+}

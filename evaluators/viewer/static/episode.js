@@ -1,6 +1,6 @@
 // An episode: what came of it, then its steps one under the other.
 
-import { ask, badge, count, el, number, replace, seconds, signed } from "./dom.js";
+import { ask, badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
 import { go, place } from "./state.js";
 import { card, text } from "./steps.js";
 
@@ -35,12 +35,12 @@ export function heading(episode) {
     used.completion_tokens && ["tokens", `${used.prompt_tokens.toLocaleString("en")} read, ${used.completion_tokens.toLocaleString("en")} written`],
     used.cost && ["cost", number(used.cost, 4)],
     ["seed", episode.seed],
-    ...Object.entries(episode.components).map(([name, value]) => [name, number(value)]),
+    ...Object.entries(episode.components).map(([name, value]) => [brief(name, 120), number(value)]),
   ].filter(Boolean);
   return el(
     "section",
     { class: "heading" },
-    el("h1", {}, el("bdi", {}, episode.task), " ", el("small", {}, `trial ${episode.trial}`)),
+    el("h1", {}, el("bdi", {}, brief(episode.task)), " ", el("small", {}, `trial ${episode.trial}`)),
     el("p", { class: "verdict" }, badge(episode.score, episode.outcome), el("span", { class: `tag ${episode.score === null ? "warn" : ""}` }, episode.outcome), episode.parent && el("span", { class: "tag" }, "forked")),
     text(episode.reason, { from: { n: episode.n, at: 0, part: "reason", item: 0 }, mono: false }),
     el("dl", { class: "figures" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),

@@ -1,6 +1,6 @@
 // The page: its bar, its search, its keys, and what is shown beside the list.
 
-import { ask, el, replace } from "./dom.js";
+import { ask, brief, el, replace } from "./dom.js";
 import { comparePage } from "./compare.js";
 import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
 import { enter, load, mark, move, select } from "./list.js";
@@ -64,7 +64,7 @@ try {
 
 function drawBar() {
   const tabs = about.runs.map((run, at) =>
-    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: run.folder, on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), run.name),
+    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: run.folder, on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
   );
   if (about.runs.length > 1) tabs.push(el("button", { type: "button", class: place.view === "pairs" ? "current" : "", on: { click: () => go({ view: "pairs", n: "", other: "", sort: "" }) } }, "side by side"));
   replace($("runs"), tabs);
@@ -73,7 +73,7 @@ function drawBar() {
   replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`]);
   const problems = [...about.problems, ...about.runs.flatMap((each) => each.problems)];
   replace($("problems"), problems.map((problem) => el("p", {}, problem)));
-  document.title = `${run.name} · gymcp view`;
+  document.title = `${brief(run.name, 60)} · gymcp view`;
 }
 
 function drawFilters() {
@@ -91,7 +91,7 @@ function drawFilters() {
   replace(
     $("selects"),
     outcomes.length > 1 && choice("outcome", [["", "any outcome"], ...outcomes.map(([name, episodes]) => [`outcome:${name}`, `${name} (${episodes})`])]),
-    tags.length > 0 && choice("tag", [["", "any tag"], ...tags.map(([tag, episodes]) => [`tag:"${tag}"`, `${tag} (${episodes})`])]),
+    tags.length > 0 && choice("tag", [["", "any tag"], ...tags.map(([tag, episodes]) => [`tag:"${tag}"`, `${brief(tag, 60)} (${episodes})`])]),
     order(sides ? SIDES : SORTS),
   );
 }

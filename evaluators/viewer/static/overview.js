@@ -1,6 +1,6 @@
 // What the run is, while no episode is open; and the keys.
 
-import { el } from "./dom.js";
+import { brief, el } from "./dom.js";
 import { go } from "./state.js";
 
 export function overview(about, number) {
@@ -8,7 +8,7 @@ export function overview(about, number) {
   const scored = run.episodes - run.unscored;
   const config = Object.entries({ ...run.config, git: run.git, started: run.created }).filter(([, value]) => value !== null && value !== "");
   return [
-    el("section", { class: "heading" }, el("h1", {}, run.name), el("p", { class: "soft mono" }, run.folder)),
+    el("section", { class: "heading" }, el("h1", {}, brief(run.name)), el("p", { class: "soft mono" }, run.folder)),
     el(
       "section",
       { class: "totals" },
@@ -22,9 +22,9 @@ export function overview(about, number) {
         "section",
         {},
         el("h2", {}, "Tags"),
-        el("p", { class: "tags" }, Object.entries(run.tags).map(([tag, episodes]) => el("button", { type: "button", class: "chip", on: { click: () => go({ q: `tag:"${tag}"`, n: "" }) } }, tag, el("span", { class: "soft" }, ` ${episodes}`)))),
+        el("p", { class: "tags" }, Object.entries(run.tags).map(([tag, episodes]) => el("button", { type: "button", class: "chip", on: { click: () => go({ q: `tag:"${tag}"`, n: "" }) } }, brief(tag, 60), el("span", { class: "soft" }, ` ${episodes}`)))),
       ),
-    config.length > 0 && el("section", {}, el("h2", {}, "Where it came from"), el("dl", { class: "config" }, config.map(([name, value]) => [el("dt", {}, name), el("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value))]))),
+    config.length > 0 && el("section", {}, el("h2", {}, "Where it came from"), el("dl", { class: "config" }, config.map(([name, value]) => [el("dt", {}, brief(name)), el("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value))]))),
   ];
 }
 

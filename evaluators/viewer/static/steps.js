@@ -1,6 +1,6 @@
 // One step: what the agent saw, did and got, what that changed, which tokens it was, and what credit it was given.
 
-import { ask, badge, bytes, count, el, number, replace, seconds, signed } from "./dom.js";
+import { ask, badge, brief, bytes, count, el, number, replace, seconds, signed } from "./dom.js";
 import { go } from "./state.js";
 
 const LINES = 14; // of a text that stands open; the rest unfolds
@@ -84,7 +84,7 @@ function exchange(call, result, from, item) {
       "div",
       { class: "call" },
       el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-      el("div", {}, el("b", { class: "tool" }, el("bdi", {}, call.name)), args(call.arguments, from("call", item)), call.problem && el("div", { class: "bad" }, call.problem)),
+      el("div", {}, el("b", { class: "tool" }, el("bdi", {}, brief(call.name))), args(call.arguments, from("call", item)), call.problem && el("div", { class: "bad" }, call.problem)),
     ),
     result && answer(result, from("result", item)),
   );
@@ -190,7 +190,7 @@ function siblingCard(episode, step, sibling) {
     ),
     given && el("div", { class: "facts" }, el("span", { class: "fact" }, "return ", el("b", {}, number(given.return, 3))), el("span", { class: `fact ${given.advantage > 0 ? "good" : given.advantage < 0 ? "bad" : ""}` }, "advantage ", el("b", {}, signed(given.advantage)))),
     sibling.text !== "" && text(sibling.text, { mono: false }),
-    sibling.calls.map((call) => el("div", { class: "call" }, el("span", { class: "arrow" }, "→"), el("div", {}, el("b", { class: "tool" }, call.name), args(call.arguments)))),
+    sibling.calls.map((call) => el("div", { class: "call" }, el("span", { class: "arrow" }, "→"), el("div", {}, el("b", { class: "tool" }, brief(call.name)), args(call.arguments)))),
     sibling.results.map((result) => el("div", { class: `result${result.is_error ? " error" : ""}` }, el("span", { class: "arrow" }, "←"), text(result.text))),
   );
 }
@@ -210,7 +210,7 @@ function changes(state) {
         el(
           "li",
           { class: change.kind },
-          el("span", { class: "path" }, change.path.length ? change.path.map((part, at) => [at ? el("i", {}, " › ") : null, el("bdi", {}, part)]) : "all of it"),
+          el("span", { class: "path" }, change.path.length ? change.path.map((part, at) => [at ? el("i", {}, " › ") : null, el("bdi", {}, brief(part))]) : "all of it"),
           change.before !== null && el("del", { dir: "auto" }, change.before),
           change.after !== null && el("ins", { dir: "auto" }, change.after),
         ),
