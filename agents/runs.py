@@ -8,7 +8,7 @@ import hashlib
 import math
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gymcp.agents.rollout import Job, Rollout
@@ -17,9 +17,10 @@ from gymcp.agents.scripted import SCRIPTED, applies
 from gymcp.envs.fingerprint import cassettes_of, env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.dynamic import TRUTHS
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.protocols import AgentFactory
+from gymcp.protocols import AgentFactory, Grader
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Outcome, Suite, Task, Trajectory
 
@@ -158,18 +159,31 @@ def _may_run(ended: Sequence[Outcome], cap: int) -> bool:
 
 
 def grade_again(
-    env: LoadedEnv, store: TrajectoryStore, rows: Iterable[EpisodeRow]
+    env: LoadedEnv,
+    store: TrajectoryStore,
+    rows: Iterable[EpisodeRow],
+    *,
+    grader: Grader | None = None,
+    name: str = "",
+    refresh: bool = False,
 ) -> Iterator[tuple[EpisodeRow, Trajectory]]:
     """Each row with its newest verdict, which the store then has too. Raises ConfigError for a task that is not there.
 
-    Infrastructure failures and cancelled episodes have nothing to grade: the store refuses them.
+    By the environment's grader, or by another one, whose `name` the store is told. What a dynamic grader found out
+    before is used again, unless `refresh`. Infrastructure failures and cancelled episodes have nothing to grade: the
+    store refuses them.
     """
     tasks = {task.id: task for task in env.suite.tasks}
+    by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
     for row in rows:
         if row.task not in tasks:
             raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
-        graded = apply_grader(env.spec.grade, tasks[row.task], store.load(row.id), store.state)
-        store.add_grade(graded, grader=f"{env.spec.name}/{env.spec.version}")
+        recorded = store.load(row.id)
+        truths = {} if refresh else {**recorded.provenance.get(TRUTHS, {}), **store.truths(row.id)}
+        if truths or refresh:
+            recorded = replace(recorded, provenance={**recorded.provenance, TRUTHS: truths})
+        graded = apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
+        store.add_grade(graded, grader=by, truths=graded.provenance.get(TRUTHS, {}))
         yield row, graded
 
 

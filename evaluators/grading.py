@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gymcp.errors import GraderError
+from gymcp.evaluators.graders.dynamic import TRUTHS
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Outcome, Score, Task, Trajectory
 
@@ -36,7 +37,14 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
             reason=f"grader raised {type(error).__name__}: {error}",
             provenance={**ungraded.provenance, ENDED: str(ungraded.outcome)},
         )
-    return replace(ungraded, score=float(verdict.value), components=dict(verdict.components), reason=verdict.reason)
+    provenance = {**ungraded.provenance, TRUTHS: dict(verdict.truths)} if verdict.truths else ungraded.provenance
+    return replace(
+        ungraded,
+        score=float(verdict.value),
+        components=dict(verdict.components),
+        reason=verdict.reason,
+        provenance=provenance,
+    )
 
 
 def _ungraded(trajectory: Trajectory) -> Trajectory:

@@ -2,8 +2,7 @@
 
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.backoffice import make_suite, make_tasks
-from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
-from gymcp.evaluators.graders.milestones import with_milestones
+from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals, with_milestones
 from gymcp.mcp_servers.native import native_server
 from gymcp.types import EpisodeLimits
 

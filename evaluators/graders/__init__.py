@@ -1,15 +1,34 @@
-"""Graders: pure functions of task and record."""
+"""Graders: pure functions of task and record. docs/evaluation.md says what each is for.
 
-from gymcp.evaluators.graders.calls import as_target, calls_made
-from gymcp.evaluators.graders.exact import all_of, answer_equals, final_state_equals
+`answer_matches` is in `gymcp.evaluators.graders.patterns`.
+"""
+
+from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
+from gymcp.evaluators.graders.calls import as_target, calls_alike, calls_made, with_milestones
+from gymcp.evaluators.graders.combine import all_of, any_of, weighted
+from gymcp.evaluators.graders.dynamic import dynamic
 from gymcp.evaluators.graders.files import final_files, final_files_equal
+from gymcp.evaluators.graders.formats import answer_fits_schema, answer_has_format
+from gymcp.evaluators.graders.milestones import milestones
+from gymcp.evaluators.graders.states import final_state_equals, state_changes
 
 __all__ = [
     "all_of",
     "answer_equals",
+    "answer_fits_schema",
+    "answer_has_format",
+    "answer_includes_json",
+    "answer_is_number",
+    "any_of",
     "as_target",
+    "calls_alike",
     "calls_made",
+    "dynamic",
     "final_files",
     "final_files_equal",
     "final_state_equals",
+    "milestones",
+    "state_changes",
+    "weighted",
+    "with_milestones",
 ]

@@ -1,11 +1,14 @@
-"""A grader for worlds that hold no state worth comparing: were the right calls made?"""
+"""Graders of what was called: for worlds that hold no state worth comparing, and for partial credit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gymcp.errors import ConfigError, GraderError
-from gymcp.evaluators.graders.difference import first_difference, shown
+from gymcp.evaluators.graders.difference import shown
+from gymcp.evaluators.graders.matching import answered_calls, nearest_pairs, same_call
+from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 
@@ -21,23 +24,47 @@ def calls_made(
     grading, where the target is no such list or is empty.
     """
 
-    same = _includes if more_arguments else _same
-
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _wanted(task, target_key)
-        made = [call for call, is_error in _calls(trajectory) if not (is_error and must_succeed)]
-        left: list[ToolCall] = made
+        left = _made(trajectory, must_succeed)
         for number, call in enumerate(wanted, 1):
-            index = next((at for at, candidate in enumerate(left) if same(candidate, call)), None)
+            index = next(
+                (at for at, candidate in enumerate(left) if same_call(candidate, call, more_arguments=more_arguments)),
+                None,
+            )
             if index is None:
-                what = f"{call['name']}({shown(call['arguments'])})"
                 return Score(
                     value=0.0,
                     components={"calls_found": (number - 1) / len(wanted)},
-                    reason=f"call {number} of {len(wanted)} was not made: {what}",
+                    reason=f"call {number} of {len(wanted)} was not made: {_written(call)}",
                 )
             left = left[index + 1 :] if in_order else left[:index] + left[index + 1 :]
         return Score(value=1.0, components={"calls_found": 1.0}, reason="every wanted call was made")
+
+    return grade
+
+
+def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, others: bool = True) -> Grader:
+    """How near the calls are to those of the task's target (or to what it has under `target_key`), in any order.
+
+    Each wanted call is paired with the nearest call of its tool and counts with its share of equal arguments, one
+    without a pair with 0: the score is their mean. Components: ``tools``, the share of wanted calls whose tool was
+    called, and ``arguments``, the mean share of equal arguments over those. Unless `others`, a call in no pair makes
+    the score 0. Raises GraderError as `calls_made` does.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        wanted = _wanted(task, target_key)
+        made = _made(trajectory, must_succeed)
+        pairs = nearest_pairs(made, wanted)
+        value = sum(share for _, share in pairs.values()) / len(wanted)
+        components = {"tools": len(pairs) / len(wanted)}
+        if pairs:
+            components["arguments"] = sum(share for _, share in pairs.values()) / len(pairs)
+        paired = {m for m, _ in pairs.values()}
+        if not others and (stray := next((call for m, call in enumerate(made) if m not in paired), None)):
+            return Score(value=0.0, components=components, reason=f"nobody asked for {_written(stray)}")
+        return Score(value=value, components=components, reason=_furthest(made, wanted, pairs))
 
     return grade
 
@@ -52,32 +79,59 @@ def as_target(calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
     return target
 
 
-def _calls(trajectory: Trajectory) -> Iterator[tuple[ToolCall, bool]]:
-    for step in trajectory.steps:
-        errors = {result.call_id: result.is_error for result in step.results}
-        for call in step.action.tool_calls:
-            if call.id in errors:
-                yield call, errors[call.id]
+def with_milestones(grader: Grader) -> Grader:
+    """The grader's verdict with a component ``milestones``: the share of the gold calls that were made, in any order.
+
+    Partial credit beside the verdict, for trainers and reports; never part of the score. A call counts once, and only
+    where the tool did not fail. Without gold calls there is nothing to reach, so the share is that of the verdict.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        score = grader(task, trajectory, states)
+        wanted = [call for turn in task.gold for call in turn.calls]
+        left = list(wanted)
+        for call in _made(trajectory, must_succeed=True):
+            match = next((n for n, each in enumerate(left) if same_call(call, each)), None)
+            if match is not None:
+                del left[match]
+        reached = (len(wanted) - len(left)) / len(wanted) if wanted else score.value
+        return replace(score, components={**score.components, "milestones": reached})
+
+    return grade
 
 
-def _same(call: ToolCall, wanted: Mapping[str, Json]) -> bool:
-    return call.name == wanted["name"] and first_difference(call.arguments, wanted["arguments"]) is None
+def call_of(wanted: Json, who: str) -> ToolCall:
+    """A call as targets write it. Raises GraderError for what is none."""
+    if (
+        not isinstance(wanted, Mapping)
+        or not isinstance(wanted.get("name"), str)
+        or not isinstance(wanted.get("arguments"), Mapping)
+    ):
+        raise GraderError(f"{who}: {shown(wanted)} in the target is not a call with name and arguments")
+    return ToolCall(id="", name=wanted["name"], arguments=wanted["arguments"])
 
 
-def _includes(call: ToolCall, wanted: Mapping[str, Json]) -> bool:
-    if not isinstance(call.arguments, Mapping):
-        return False
-    named = {key: value for key, value in call.arguments.items() if key in wanted["arguments"]}
-    return call.name == wanted["name"] and first_difference(named, wanted["arguments"]) is None
+def _made(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
+    return [call for _, call, result in answered_calls(trajectory) if not (result.is_error and must_succeed)]
 
 
-def _wanted(task: Task, key: str | None) -> list[Mapping[str, Json]]:
-    target = task.target
-    if key is not None:
-        target = target.get(key) if isinstance(target, Mapping) else None
+def _wanted(task: Task, key: str | None) -> list[ToolCall]:
+    target = target_of(task, key)
     if not isinstance(target, list | tuple) or not target:
         raise GraderError(f"task '{task.id}': the target is {shown(target)}, not a list of calls")
-    for call in target:
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str) or "arguments" not in call:
-            raise GraderError(f"task '{task.id}': {shown(call)} in the target is not a call with name and arguments")
-    return list(target)
+    return [call_of(call, f"task '{task.id}'") for call in target]
+
+
+def _written(call: ToolCall) -> str:
+    return f"{call.name}({shown(call.arguments)})"
+
+
+def _furthest(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
+    """What keeps the calls from being the wanted ones, the worst of it."""
+    if missing := next((call for w, call in enumerate(wanted) if w not in pairs), None):
+        return f"no call stands for {_written(missing)}"
+    worst = min(pairs, key=lambda w: pairs[w][1])
+    m, share = pairs[worst]
+    if share == 1:
+        return "every wanted call was made"
+    return f"{_written(made[m])} stands for {_written(wanted[worst])}"

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.difference import first_difference
+from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
@@ -20,9 +21,7 @@ def final_files_equal(*, target_key: str | None = None) -> Grader:
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = task.target
-        if target_key is not None:
-            wanted = wanted.get(target_key) if isinstance(wanted, Mapping) else None
+        wanted = target_of(task, target_key)
         if not isinstance(wanted, Mapping):
             raise GraderError(f"task '{task.id}': the target is not a mapping of files")
         difference = first_difference(final_files(trajectory, states), dict(wanted))

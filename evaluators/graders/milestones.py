@@ -1,34 +1,146 @@
-"""Partial credit beside the verdict, for trainers and reports; never part of the score."""
+"""Milestones that an episode passes, in any order that their dependencies allow, and minefields it must not step on.
+
+Dense credit that does not care by which way the agent came. Source: ToolSandbox, arXiv:2408.04682.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders.answers import normalised
+from gymcp.evaluators.graders.calls import call_of
+from gymcp.evaluators.graders.difference import first_difference, shown
+from gymcp.evaluators.graders.matching import same_call
+from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
-from gymcp.types import Score, Task, ToolCall, Trajectory
+from gymcp.types import Json, Score, Step, Task, ToolCall, ToolResult, Trajectory
+
+KINDS = ("call", "state", "says")
 
 
-def with_milestones(grader: Grader) -> Grader:
-    """The grader's verdict with a component ``milestones``: the share of the gold calls that were made, in any order.
+def milestones(*, target_key: str | None = None) -> Grader:
+    """The share of milestones that were passed; 0 where a minefield was stepped on.
 
-    A call counts once, and only where the tool did not fail. Without gold calls there are no milestones to reach, so
-    the share is that of the verdict.
+    The target is ``{"milestones": [...], "minefields": [...]}``, the latter optional. Each of them has a ``name`` and
+    one condition:
+
+    * ``"call": {"name", "arguments"}``: that call was made and did not fail; it may have more arguments;
+    * ``"state": {...}``: after a step the world's state had all of that, and maybe more;
+    * ``"says": "..."``: the agent said something with that in it, compared by `normalised`.
+
+    A milestone's ``after`` names those that must have been passed at an earlier moment; a moment is one call, or the
+    end of a step. Components: one for each milestone, and ``minefields``, how many were stepped on. Raises GraderError,
+    when grading, where the target is no such object, or its milestones depend on each other in a circle.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        score = grader(task, trajectory, states)
-        wanted = [call for turn in task.gold for call in turn.calls]
-        left = list(wanted)
-        for step in trajectory.steps:
-            for call, result in zip(step.action.tool_calls, step.results, strict=False):
-                match = next((each for each in left if _same(each, call)), None)
-                if match is not None and not result.is_error:
-                    left.remove(match)
-        reached = (len(wanted) - len(left)) / len(wanted) if wanted else score.value
-        return replace(score, components={**score.components, "milestones": reached})
+        goals, mines = _read(task, target_key)
+        moments = _moments(trajectory)
+        read = cache(states)
+        passed: dict[str, int] = {}
+        missed: list[str] = []
+        for goal in goals:  # in an order in which all that a goal comes after comes before it
+            lacking = [name for name in goal.after if name not in passed]
+            earliest = max((passed[name] + 1 for name in goal.after if name in passed), default=0)
+            at = None if lacking else _first(goal, moments, read, earliest)
+            if at is not None:
+                passed[goal.name] = at
+            else:
+                missed.append(_why_missed(goal, lacking))
+        stepped_on = [mine for mine in mines if _first(mine, moments, read, 0) is not None]
+        components = {goal.name: float(goal.name in passed) for goal in goals}
+        components["minefields"] = float(len(stepped_on))
+        if stepped_on:
+            return Score(value=0.0, components=components, reason=f"'{stepped_on[0].name}' must not happen, and did")
+        reason = "; ".join(missed) or f"all {len(goals)} milestones were passed"
+        return Score(value=len(passed) / len(goals), components=components, reason=reason)
 
     return grade
 
 
-def _same(a: ToolCall, b: ToolCall) -> bool:
-    return (a.name, a.arguments) == (b.name, b.arguments)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    name: str
+    kind: str
+    wanted: Json
+    """A `ToolCall`, a part of a state, or a normalised text."""
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    call: ToolCall | None = None
+    """One that did not fail."""
+    step: Step | None = None
+    """One that has just ended."""
+
+
+def _moments(trajectory: Trajectory) -> list[_Moment]:
+    found: list[_Moment] = []
+    for step in trajectory.steps:
+        results: Mapping[str, ToolResult] = {result.call_id: result for result in step.results}
+        for call in step.action.tool_calls:
+            failed = call.id not in results or results[call.id].is_error
+            found.append(_Moment(call=None if failed else call))
+        found.append(_Moment(step=step))
+    return found
+
+
+def _first(event: _Event, moments: Sequence[_Moment], states: StateReader, earliest: int) -> int | None:
+    """When it happened for the first time, from `earliest` on; None where it never did."""
+    return next((at for at in range(earliest, len(moments)) if _happens(event, moments[at], states)), None)
+
+
+def _happens(event: _Event, moment: _Moment, states: StateReader) -> bool:
+    if event.kind == "call":
+        return moment.call is not None and same_call(moment.call, event.wanted, more_arguments=True)
+    if moment.step is None:
+        return False
+    if event.kind == "says":
+        return event.wanted in normalised(moment.step.action.text)
+    if moment.step.state_ref is None:
+        raise GraderError(f"'{event.name}' asks for a state, and none was recorded: the servers declare none")
+    return first_difference(states(moment.step.state_ref), event.wanted, more_keys=True) is None
+
+
+def _why_missed(goal: _Event, lacking: Sequence[str]) -> str:
+    if lacking:
+        return f"'{goal.name}' needs '{lacking[0]}' first"
+    return f"'{goal.name}' did not happen" + (f" after '{goal.after[-1]}'" if goal.after else "")
+
+
+def _read(task: Task, key: str | None) -> tuple[list[_Event], list[_Event]]:
+    """The milestones, dependencies first, and the minefields."""
+    target = target_of(task, key)
+    who = f"task '{task.id}'"
+    if not isinstance(target, Mapping) or not isinstance(target.get("milestones"), list | tuple):
+        raise GraderError(f"{who}: the target is {shown(target)}, not an object with milestones")
+    goals = {goal.name: goal for goal in (_event(each, who) for each in target["milestones"])}
+    if not goals or len(goals) < len(target["milestones"]):
+        raise GraderError(f"{who}: the target has {'two milestones of one name' if goals else 'no milestones'}")
+    for goal in goals.values():
+        if unknown := [name for name in goal.after if name not in goals]:
+            raise GraderError(f"{who}: '{goal.name}' comes after '{unknown[0]}', which is no milestone")
+    try:
+        order = list(TopologicalSorter({goal.name: goal.after for goal in goals.values()}).static_order())
+    except CycleError as error:
+        raise GraderError(f"{who}: milestones come after each other in a circle: {', '.join(error.args[1])}") from error
+    return [goals[name] for name in order], [_event(each, who) for each in target.get("minefields", ())]
+
+
+def _event(given: Json, who: str) -> _Event:
+    kinds = [kind for kind in KINDS if isinstance(given, Mapping) and kind in given]
+    if len(kinds) != 1 or not isinstance(given.get("name"), str):
+        raise GraderError(f"{who}: {shown(given)} has not a name and one of {', '.join(KINDS)}")
+    wanted = given[kinds[0]]
+    if kinds[0] == "call":
+        wanted = call_of(wanted, who)
+    elif kinds[0] == "says":
+        wanted = normalised(wanted) if isinstance(wanted, str) else ""
+        if not wanted:
+            raise GraderError(f"{who}: '{given['name']}' waits for an empty text")
+    return _Event(name=given["name"], kind=kinds[0], wanted=wanted, after=tuple(given.get("after", ())))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gymcp.evaluators.metrics import Rate, Summary
+from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.statistics import Interval
 from gymcp.store import EpisodeRow, Run
 from gymcp.types import Json
 
 
-def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[str, Json]:
+def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[str, Json]:
     """What ``--json`` prints and ``summary.json`` holds. `success` and `ci95` are None where nothing was scored."""
     return {
         "env": run.config.get("env", rows[0].env if rows else ""),
@@ -27,13 +27,15 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Summary) -> dict[s
         "run": str(run.folder),
         "breakdown": [
             {
-                "tag": tag,
+                "axis": axis,
+                "tag": value,
                 "episodes": part.episodes,
                 "scored": part.scored,
                 "success": part.success,
                 "ci95": _bounds(part.ci95),
             }
-            for tag, part in summary.breakdown.items()
+            for axis, parts in summary.breakdowns.items()
+            for value, part in parts.items()
         ],
         "components": dict(summary.components),
         "coverage": summary.overall.coverage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gymcp.evaluators.metrics import Rate, Summary
+from gymcp.evaluators.metrics import Metrics, Rate
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.numbers import bar, interval, percent, seconds
 from gymcp.evaluators.report.style import CSS
@@ -30,7 +30,7 @@ _MEANING = {
 }
 
 
-def render(run: Run, rows: list[EpisodeRow], summary: Summary) -> str:
+def render(run: Run, rows: list[EpisodeRow], summary: Metrics) -> str:
     """The page. Nothing in it is fetched and nothing in it runs; whatever a record says is text."""
     name = " · ".join(str(run.config[key]) for key in ("env", "agent") if key in run.config) or run.folder.name
     head = element(
@@ -95,10 +95,10 @@ def _gate_score(run: Run) -> float | None:
     return GATES.get(str(run.config.get("agent", "")))
 
 
-def _facts(summary: Summary) -> Html:
-    score = percent(summary.mean_score)
+def _facts(summary: Metrics) -> Html:
+    score = percent(summary.score.value)
     facts = [
-        ("Mean score", f"{score} ({interval(summary.mean_score_ci95)})" if summary.mean_score_ci95 else score),
+        ("Mean score", f"{score} ({interval(summary.score.ci95)})" if summary.score.ci95 else score),
         ("Tool calls", f"{summary.tool_calls:,}"),
         ("Tool errors", f"{summary.tool_errors:,}"),
         ("Elapsed", seconds(summary.wall_s)),
@@ -110,15 +110,18 @@ def _facts(summary: Summary) -> Html:
     )
 
 
-def _breakdown(summary: Summary) -> Html:
-    rows: list[tuple[Html | str, ...]] = [
-        (tag, percent(part.success), interval(part.ci95), bar(part), part.coverage)
-        for tag, part in summary.breakdown.items()
-    ]
-    return _section("By category", ("category", "#success", "#95 % interval", "", "coverage"), rows)
+def _breakdown(summary: Metrics) -> Html:
+    tables = []
+    for axis, parts in summary.breakdowns.items():
+        rows: list[tuple[Html | str, ...]] = [
+            (value, percent(part.success), interval(part.ci95), bar(part), part.coverage)
+            for value, part in parts.items()
+        ]
+        tables.append(_section(f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows))
+    return join(*tables)
 
 
-def _pass_k(summary: Summary) -> Html:
+def _pass_k(summary: Metrics) -> Html:
     rows: list[tuple[Html | str, ...]] = [
         (str(found.k), percent(found.at), percent(found.hat), str(found.tasks)) for found in summary.pass_k
     ]
@@ -127,7 +130,7 @@ def _pass_k(summary: Summary) -> Html:
     )
 
 
-def _outcomes(summary: Summary) -> Html:
+def _outcomes(summary: Metrics) -> Html:
     rows: list[tuple[Html | str, ...]] = [
         (element("code", str(outcome)), f"{count:,}", _MEANING[outcome]) for outcome, count in summary.outcomes.items()
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
-from gymcp.evaluators.metrics import summarise
+from gymcp.evaluators.metrics import measure
 from gymcp.evaluators.report.numbers import summary_object
 from gymcp.evaluators.report.page import render
 from gymcp.store import TrajectoryStore, open_run
@@ -26,7 +26,7 @@ def write_report(folder: Path) -> dict[str, Json]:
     with TrajectoryStore.open(folder) as store:
         attempts = store.summaries(latest=False)
     rows = [row for row in attempts if row.latest]
-    summary = summarise(attempts)
+    summary = measure(attempts)
     found = summary_object(run, rows, summary)
     try:
         write_atomically(folder / SUMMARY_FILE, json.dumps(found, indent=2).encode() + b"\n")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymcp.evaluators.metrics import PassK, Rate, Spending, summarise
+from gymcp.evaluators.metrics import PassK, Rate, Spending, measure
 from gymcp.evaluators.statistics import wilson
 from gymcp.store import EpisodeRow
 from gymcp.types import Json, Outcome, Usage
@@ -15,7 +15,7 @@ def row(task: str, score: float | None, **fields: Json) -> EpisodeRow:
 
 def test_a_run_in_numbers() -> None:
     usage = Usage(tool_calls=2, tool_errors=1, wall_s=0.5)
-    summary = summarise(
+    summary = measure(
         [
             row("a", 1.0, usage=usage, components={"did": 1.0, "rare": 0.5}),
             row("b", 0.5, usage=usage, components={"did": 0.0}, outcome=Outcome.BUDGET_EXHAUSTED),
@@ -26,7 +26,7 @@ def test_a_run_in_numbers() -> None:
     assert summary.overall == Rate(
         episodes=4, scored=3, success=1 / 3, ci95=wilson(1, 3), coverage="3/4 scored, 1 infra"
     )
-    assert summary.mean_score == 0.5
+    assert summary.score.value == 0.5
     assert list(summary.outcomes.items()) == [
         (Outcome.SCORED, 1),
         (Outcome.BUDGET_EXHAUSTED, 1),
@@ -35,14 +35,14 @@ def test_a_run_in_numbers() -> None:
     ]
     assert (summary.tool_calls, summary.tool_errors, summary.episode_s) == (6, 3, 1.5)
     assert summary.components == {"did": 0.5, "rare": 0.5}
-    assert summary.breakdown == {}
+    assert summary.breakdowns == {}
     assert summary.pass_k == ()
 
 
 def test_infrastructure_is_in_no_mean() -> None:
     lost = [row(f"lost{n}", None, outcome=Outcome.ENV_INFRA) for n in range(12)]
     kept = [row(f"kept{n}", 1.0) for n in range(488)]
-    overall = summarise([*lost, *kept]).overall
+    overall = measure([*lost, *kept]).overall
     assert (overall.success, overall.ci95, overall.coverage) == (1.0, wilson(488, 488), "488/500 scored, 12 infra")
 
 
@@ -55,14 +55,14 @@ def test_coverage_tells_apart_what_was_lost() -> None:
         row("e", None),
         row("f", 0.0),
     ]
-    assert summarise(rows).overall.coverage == "1/6 scored, 1 cancelled, 1 grader error, 2 infra, 1 ungraded"
+    assert measure(rows).overall.coverage == "1/6 scored, 1 cancelled, 1 grader error, 2 infra, 1 ungraded"
 
 
 @pytest.mark.parametrize("rows", [[], [row("a", None, outcome=Outcome.TIMEOUT)]])
 def test_nothing_scored_is_none_and_not_zero(rows: list[EpisodeRow]) -> None:
-    summary = summarise(rows)
+    summary = measure(rows)
     assert (summary.overall.success, summary.overall.ci95) == (None, None)
-    assert (summary.mean_score, summary.mean_score_ci95) == (None, None)
+    assert (summary.score.value, summary.score.ci95) == (None, None)
 
 
 def test_an_attempt_that_was_tried_again_does_not_count() -> None:
@@ -70,45 +70,47 @@ def test_an_attempt_that_was_tried_again_does_not_count() -> None:
         row("a", None, outcome=Outcome.TIMEOUT, latest=False, usage=Usage(tool_calls=5)),
         row("a", 1.0, attempt=1, usage=Usage(tool_calls=2)),
     ]
-    summary = summarise(rows)
+    summary = measure(rows)
     assert (summary.overall.coverage, summary.tool_calls) == ("1/1 scored", 2)
 
 
 def test_each_category_has_its_own_coverage_and_interval() -> None:
-    summary = summarise(
+    summary = measure(
         [
             row("a", 1.0, tags=("refund", "long")),
             row("b", 0.0, tags=("refund",)),
             row("c", None, tags=("order", "long"), outcome=Outcome.ENV_INFRA),
         ]
     )
-    assert list(summary.breakdown.items()) == [
-        ("refund", Rate(episodes=2, scored=2, success=0.5, ci95=wilson(1, 2), coverage="2/2 scored")),
-        ("order", Rate(episodes=1, scored=0, success=None, ci95=None, coverage="0/1 scored, 1 infra")),
-        ("long", Rate(episodes=2, scored=1, success=1.0, ci95=wilson(1, 1), coverage="1/2 scored, 1 infra")),
-    ]
+    assert summary.breakdowns == {
+        "category": {
+            "refund": Rate(episodes=2, scored=2, success=0.5, ci95=wilson(1, 2), coverage="2/2 scored"),
+            "order": Rate(episodes=1, scored=0, success=None, ci95=None, coverage="0/1 scored, 1 infra"),
+        },
+        "tag": {"long": Rate(episodes=2, scored=1, success=1.0, ci95=wilson(1, 1), coverage="1/2 scored, 1 infra")},
+    }
 
 
 def test_pass_k_is_over_tasks_and_leaves_out_what_has_no_score() -> None:
     trials: dict[str, list[float | None]] = {"always": [1.0, 1.0], "once": [1.0, 0.0], "lost": [1.0, None]}
     rows = [row(task, score, trial=n) for task, scores in trials.items() for n, score in enumerate(scores)]
-    assert summarise(rows).pass_k == (
+    assert measure(rows).pass_k == (
         PassK(k=1, at=(1 + 0.5 + 1) / 3, hat=(1 + 0.5 + 1) / 3, tasks=3),
         PassK(k=2, at=1.0, hat=0.5, tasks=2),
     )
 
 
 def test_a_partial_score_is_no_success() -> None:
-    summary = summarise([row("a", 0.99, trial=0), row("a", 1.0, trial=1)])
+    summary = measure([row("a", 0.99, trial=0), row("a", 1.0, trial=1)])
     assert summary.overall.success == 0.5
-    assert summary.mean_score == pytest.approx(0.995)
+    assert summary.score.value == pytest.approx(0.995)
     assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1)
 
 
 def test_elapsed_time_is_what_any_episode_covers() -> None:
     spans = [(100.0, 2.0), (101.0, 3.0), (200.0, 1.0)]  # two side by side, then one after a pause
     rows = [row(f"t{i}", 1.0, usage=Usage(started_at=at, wall_s=wall)) for i, (at, wall) in enumerate(spans)]
-    assert (summarise(rows).wall_s, summarise(rows).episode_s) == (5.0, 6.0)
+    assert (measure(rows).wall_s, measure(rows).episode_s) == (5.0, 6.0)
 
 
 def test_what_lost_attempts_cost_is_counted_too() -> None:
@@ -116,7 +118,7 @@ def test_what_lost_attempts_cost_is_counted_too() -> None:
     model = {"requests": 1.0, "prompt_tokens": 10.0, "completion_tokens": 5.0, "cost": 1.0}
     usage = Usage(prompt_tokens=10, completion_tokens=5, cost=1.25, tools={"pay": use}, models={"m": model})
     lost = row("a", None, usage=usage, latest=False, outcome=Outcome.POLICY_INFRA)
-    spent = summarise([lost, row("a", 1.0, usage=usage, trial=1)]).spent
+    spent = measure([lost, row("a", 1.0, usage=usage, trial=1)]).spent
     assert spent == Spending(
         prompt_tokens=20,
         completion_tokens=10,
@@ -129,13 +131,13 @@ def test_what_lost_attempts_cost_is_counted_too() -> None:
 def test_time_is_split_and_says_how_busy_policy_and_tools_were() -> None:
     usage = Usage(started_at=100.0, wall_s=10.0, reset_s=1.0, agent_s=5.0, tool_s=2.0, grading_s=0.5)
     lost = Usage(started_at=105.0, wall_s=10.0, agent_s=10.0)
-    times = summarise([row("a", 1.0, usage=usage), row("b", None, outcome=Outcome.POLICY_INFRA, usage=lost)]).times
+    times = measure([row("a", 1.0, usage=usage), row("b", None, outcome=Outcome.POLICY_INFRA, usage=lost)]).times
     assert times.seconds == {"policy": 15.0, "tool": 2.0, "reset": 1.0, "grading": 0.5, "harness": 1.5}
     assert times.share == {"policy": 0.75, "tool": 0.1, "reset": 0.05, "grading": 0.025, "harness": 0.075}
     assert (times.policy_requests, times.tool_calls) == (1.0, 2.0 / 15.0)
 
 
 def test_what_has_not_run_used_no_time() -> None:
-    times = summarise([]).times
+    times = measure([]).times
     assert set(times.share.values()) == {0.0}
     assert (times.policy_requests, times.tool_calls) == (None, None)

@@ -91,8 +91,15 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
         "wall_s": 0.25,
         "run": str(tmp_path),
         "breakdown": [
-            {"tag": "refund", "episodes": 2, "scored": 2, "success": 0.5, "ci95": [refund.low, refund.high]},
-            {"tag": "order", "episodes": 2, "scored": 1, "success": 1.0, "ci95": [order.low, order.high]},
+            {
+                "axis": "category",
+                "tag": tag,
+                "episodes": 2,
+                "scored": scored,
+                "success": success,
+                "ci95": [found.low, found.high],
+            }
+            for tag, scored, success, found in (("refund", 2, 0.5, refund), ("order", 1, 1.0, order))
         ],
         "components": {"did": 0.5},
         "coverage": "3/4 scored, 1 infra",

@@ -98,5 +98,7 @@ def test_final_files_equal(files: Json, value: float, reason: str) -> None:
 def test_a_state_without_files_says_nothing_about_the_agent(state: Json) -> None:
     with pytest.raises(GraderError, match="no files were recorded"):
         score(final_files_equal(), WANTED, played(ADD), state)
-    with pytest.raises(GraderError, match="not a mapping of files"):
+    with pytest.raises(GraderError, match="the target has no 'files'"):
         score(final_files_equal(target_key="files"), {}, played(ADD), {"files": {}})
+    with pytest.raises(GraderError, match="not a mapping of files"):
+        score(final_files_equal(), [], played(ADD), {"files": {}})

@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, serve, servers, suites, train, view
+from gymcp.cli import (
+    check,
+    clean,
+    compare,
+    doctor,
+    eval,
+    grade,
+    new,
+    report,
+    sandbox,
+    serve,
+    servers,
+    suites,
+    train,
+    view,
+)
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -23,6 +38,7 @@ app.add_typer(suites.app, name="suites")
 app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
+app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("view")(view.command)
 app.command("train")(train.command)

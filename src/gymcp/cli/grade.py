@@ -13,6 +13,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.fingerprint import suite_digest
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.graders.named import FORMS, named_grader
 from gymcp.evaluators.report import write_report
 from gymcp.store import Run, TrajectoryStore, open_run
 
@@ -22,12 +23,19 @@ NEEDED = ("source", "suite_version", "suite_digest")
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
+    grader: Annotated[
+        list[str] | None, typer.Option(help=f"Instead of the environment's: {FORMS}. Several must all be content.")
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Find out again what dynamic graders compare with.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Grade a recorded run again from what was recorded; the first grades stay, the newest count.
 
     Exit code 1 where a score differs from the one before.
     """
+    other = named_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
@@ -35,7 +43,9 @@ def command(
     with TrajectoryStore.open(run, write=True, create=False) as store:
         env = load_env(load_spec(recorded.config["source"]))
         _refuse_other_tasks(recorded, env)
-        for row, graded in grade_again(env, store, [row for row in store.summaries() if not row.outcome.runs_again]):
+        rows = [row for row in store.summaries() if not row.outcome.runs_again]
+        name = ", ".join(grader or ())
+        for row, graded in grade_again(env, store, rows, grader=other, name=name, refresh=refresh):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
     summary = write_report(run)

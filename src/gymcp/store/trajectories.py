@@ -39,6 +39,8 @@ _ROW = (
     " tags, grader, seq"
 )
 _RECORDED = _ROW.replace("latest", "0").replace("grader", "NULL")
+_TRUTHS = "truths:"
+"""Before the id of a trajectory: where the blobs hold what it was compared with when it was graded again."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
 
 
@@ -203,10 +205,11 @@ class TrajectoryStore:
             raise KeyError(ref)
         return unpack(payload)
 
-    def add_grade(self, graded: Trajectory, *, grader: str) -> Grade:
+    def add_grade(self, graded: Trajectory, *, grader: str, truths: Mapping[str, Json] | None = None) -> Grade:
         """Records the verdict that `graded` carries as the newest one on the trajectory of that id.
 
-        The trajectory itself stays as recorded. Raises StoreError where it is missing or has nothing to grade.
+        `truths`: what was found out for it, which `truths` gives from then on. The trajectory itself stays as recorded.
+        Raises StoreError where it is missing or has nothing to grade.
         """
         grade = Grade(
             trajectory=graded.id,
@@ -237,7 +240,14 @@ class TrajectoryStore:
                     text(grade.grader),
                 ),
             )
+            if truths:
+                db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (text(_TRUTHS + graded.id), pack(truths)))
         return grade
+
+    def truths(self, id: str) -> Mapping[str, Json]:
+        """What grading again has found out to compare the trajectory with, newest; empty where it found out nothing."""
+        payload = self._blob(_TRUTHS + id)
+        return {} if payload is None else unpack(payload)
 
     def grades(self, id: str) -> tuple[Grade, ...]:
         """The later verdicts on a trajectory, newest last; empty where it was never graded again."""

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gymcp.errors import ConfigError, GraderError
+from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
+from gymcp.evaluators.graders.answers import last_words, normalised
 from gymcp.evaluators.graders.difference import first_difference, shown
-from gymcp.evaluators.graders.exact import all_of, answer_equals, final_state_equals, last_words, normalised
 from gymcp.evaluators.grading import apply_grader
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Action, Json, Observation, Outcome, Score, Step, Task, ToolCall, Trajectory

@@ -1,0 +1,284 @@
+"""Which of several runs is better, by how much, and whether that can be said at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.metrics import Mean
+from gymcp.evaluators.metrics.measure import by_task, coverage
+from gymcp.evaluators.statistics import (
+    Paired,
+    Power,
+    Scores,
+    holm,
+    mean_ci95,
+    noise_floor,
+    paired,
+    plan_trials,
+    t_by_task,
+    within_task_variance,
+)
+from gymcp.store import EpisodeRow
+from gymcp.types import Json
+
+SIGNIFICANT = 0.05
+RESOLUTION = 0.05
+"""Of success: the difference that `Pair.power` is about where the caller wishes for no other."""
+
+SAME = ("env", "env_version", "suite", "suite_version", "suite_digest")
+"""Keys of a run's config that must agree for its episodes to be compared with another's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A run to be compared."""
+
+    name: str
+    config: Mapping[str, Json]
+    """As `Run.config`."""
+    rows: Sequence[EpisodeRow]
+    """Its episodes, latest attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What runs are compared in."""
+
+    name: str
+    unit: str
+    """``%`` for what is a share of 1."""
+    higher_is_better: bool
+    value: Callable[[EpisodeRow], float | None]
+    """Of an episode; None where it has none, and is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    name: str
+    mean: Mean
+    coverage: str
+    """In words: "488/500 scored, 12 infra"."""
+    comparable: bool
+    """False for a run that is of other tasks than the first, or has no score: it is shown, and not ranked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    a: str
+    b: str
+    paired: Paired
+    """b against a."""
+    p_holm: float | None
+    """The permutation test's, corrected for the number of pairs; None where no task is shared."""
+    noise_floor: float | None
+    """None where neither run repeated a task."""
+    better: str | None
+    """Which is better; None where that cannot be said."""
+    power: Power | None
+    """None where neither run repeated a task."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    metric: Metric
+    standings: tuple[Standing, ...]
+    """In the order given."""
+    pairs: tuple[Pair, ...]
+    problems: tuple[str, ...]
+    """What could not be compared, and why."""
+    verdict: str
+    """In one sentence."""
+
+
+def compare(contenders: Sequence[Contender], *, metric: str = "success", resolution: float = RESOLUTION) -> Comparison:
+    """Every run's standing, and each pair of those that can be compared on the tasks that both have scores of.
+
+    A pair is ranked where the permutation test, corrected for all pairs, says at 5 % that chance alone would not do
+    that, and the difference is beyond the noise floor where that is known. Raises ConfigError for fewer than two runs,
+    two of one name, or a metric that no run has.
+    """
+    names = [contender.name for contender in contenders]
+    if len(names) < 2:
+        raise ConfigError(f"compare: {len(names)} runs; it takes two or more")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"compare: two runs are called '{twice[0]}'")
+    measured = find_metric(metric, contenders)
+    scores = {each.name: _scores(measured, each.rows) for each in contenders}
+    problems = _problems(contenders, scores)
+    fit = [name for name in names if name not in problems]
+    pairs = _pairs(measured, {name: scores[name] for name in fit}, resolution)
+    standings = tuple(
+        Standing(
+            name=each.name,
+            mean=_mean_of(measured, scores[each.name]),
+            coverage=coverage(each.rows),
+            comparable=each.name in fit,
+        )
+        for each in contenders
+    )
+    return Comparison(
+        metric=measured,
+        standings=standings,
+        pairs=pairs,
+        problems=tuple(problems.values()),
+        verdict=_verdict(measured, standings, pairs),
+    )
+
+
+def find_metric(name: str, contenders: Sequence[Contender]) -> Metric:
+    """The metric of that name: one of `METRICS`, or a component that graders gave. Raises ConfigError."""
+    if name in METRICS:
+        return METRICS[name]
+    components = {part for each in contenders for row in each.rows for part in row.components}
+    if name in components:
+        return Metric(name=name, unit="%", higher_is_better=True, value=lambda row: row.components.get(name))
+    have = ", ".join([*METRICS, *sorted(components - METRICS.keys())])
+    raise ConfigError(f"compare: no metric '{name}'; these runs have {have}")
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            name="success",
+            unit="%",
+            higher_is_better=True,
+            value=lambda row: None if row.success is None else float(row.success),
+        ),
+        Metric(name="score", unit="%", higher_is_better=True, value=lambda row: row.score),
+        Metric(name="steps", unit="", higher_is_better=False, value=lambda row: float(row.steps)),
+        Metric(name="tool_calls", unit="", higher_is_better=False, value=lambda row: float(row.usage.tool_calls)),
+        Metric(name="prompt_tokens", unit="", higher_is_better=False, value=lambda row: row.usage.prompt_tokens),
+        Metric(
+            name="completion_tokens", unit="", higher_is_better=False, value=lambda row: row.usage.completion_tokens
+        ),
+        Metric(
+            name="seconds", unit="s", higher_is_better=False, value=lambda row: row.usage.agent_s + row.usage.tool_s
+        ),
+        Metric(name="cost", unit="", higher_is_better=False, value=lambda row: row.usage.cost),
+    )
+}
+
+
+def _scores(metric: Metric, rows: Iterable[EpisodeRow]) -> Scores:
+    return by_task(
+        (row.task, value) for row in rows if row.score is not None and (value := metric.value(row)) is not None
+    )
+
+
+def _mean_of(metric: Metric, scores: Scores) -> Mean:
+    flat = [value for of_task in scores.values() for value in of_task]
+    interval = mean_ci95(scores) if metric.unit == "%" else t_by_task(scores)
+    return Mean(value=math.fsum(flat) / len(flat) if flat else None, ci95=interval, episodes=len(flat))
+
+
+def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> dict[str, str]:
+    """By the name of a run that cannot be compared: why."""
+    found = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
+    whole = [each for each in contenders if each.name not in found]
+    for each in whole[1:]:
+        first = whole[0]
+        if parted := [key for key in SAME if each.config.get(key) != first.config.get(key)]:
+            key = parted[0]
+            found[each.name] = (
+                f"{each.name}: {key} is {each.config.get(key, 'unknown')}, of {first.name} it is"
+                f" {first.config.get(key, 'unknown')}: the tasks are others, so the two are not compared"
+            )
+        elif not scores[each.name].keys() & scores[first.name].keys():
+            found[each.name] = f"{each.name}: has a score of no task that {first.name} has one of"
+    return found
+
+
+def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> tuple[Pair, ...]:
+    found = {(a, b): paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
+    p_values = {f"{a}\n{b}": each.p_permutation for (a, b), each in found.items() if each.p_permutation is not None}
+    corrected = holm(p_values)
+    pairs = []
+    for (a, b), each in found.items():
+        shared = [{task: run[task] for task in scores[a] if task in scores[b]} for run in (scores[a], scores[b])]
+        floor = noise_floor(*shared)
+        p = corrected.get(f"{a}\n{b}")
+        better = _better(metric, a, b, each.difference, p, floor)
+        pairs.append(
+            Pair(
+                a=a,
+                b=b,
+                paired=each,
+                p_holm=p,
+                noise_floor=floor,
+                better=better,
+                power=_power(*shared, resolution) if metric.unit == "%" else None,
+                words=_words(metric, a, b, each, p, floor, better),
+            )
+        )
+    return tuple(pairs)
+
+
+def _better(
+    metric: Metric, a: str, b: str, difference: float | None, p: float | None, floor: float | None
+) -> str | None:
+    if difference is None or p is None or p >= SIGNIFICANT or (floor is not None and abs(difference) <= floor):
+        return None
+    return b if (difference > 0) == metric.higher_is_better else a
+
+
+def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
+    within = [each for run in (a, b) if (each := within_task_variance(run)) is not None]
+    if not within or len(a) < 2:
+        return None
+    spread = math.fsum(within) / len(within)
+    differences = [math.fsum(b[task]) / len(b[task]) - math.fsum(a[task]) / len(a[task]) for task in a]
+    mean = math.fsum(differences) / len(differences)
+    variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
+    noise = spread * math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
+    trials = 2 * len(a) / math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) * 1.0
+    return plan_trials(resolution, tasks=len(a), trials=trials, within=spread, between=max(0.0, variance - noise))
+
+
+def _words(
+    metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None
+) -> str:
+    if found.difference is None or p is None:
+        return f"{a} and {b} share no task with a score."
+    size = shown(metric, abs(found.difference), difference=True)
+    bounds = ""
+    if found.ci95 is not None:
+        low, high = sorted((found.ci95.low, found.ci95.high))
+        if found.difference < 0:
+            low, high = -high, -low
+        bounds = f", 95 % interval {shown(metric, low, difference=True)} to {shown(metric, high, difference=True)}"
+    if better is not None:
+        other = a if better == b else b
+        return f"{better} is better than {other} by {size}{bounds}; chance alone: p = {p:.2g}."
+    why = f"chance alone makes such a difference in {100 * p:.2g} % of cases"
+    if floor is not None and abs(found.difference) <= floor:
+        why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
+    if found.difference == 0:
+        why = "the difference is 0"
+    return f"{a} and {b} cannot be told apart: they differ by {size}{bounds}; {why}."
+
+
+def _verdict(metric: Metric, standings: Sequence[Standing], pairs: Sequence[Pair]) -> str:
+    fit = [each.name for each in standings if each.comparable]
+    if len(fit) < 2:
+        return "There are no two runs that can be compared."
+    best = [name for name in fit if all(pair.better == name for pair in pairs if name in (pair.a, pair.b))]
+    if best:
+        return f"{best[0]} is the best in {metric.name}."
+    beaten = {pair.a if pair.better == pair.b else pair.b for pair in pairs if pair.better is not None}
+    left = [name for name in fit if name not in beaten]
+    if len(left) == len(fit):
+        return f"No run can be called better than another in {metric.name}: what they differ by is within the noise."
+    return f"In {metric.name}, {' and '.join(left)} cannot be told apart; they are not beaten by any other."
+
+
+def shown(metric: Metric, value: float, *, difference: bool = False) -> str:
+    """A value of the metric as people write it: "81.2 %", a difference of shares "3.1 points"."""
+    if metric.unit == "%":
+        return f"{100 * value:.1f} {'points' if difference else '%'}"
+    return f"{value:,.4g} {metric.unit}".rstrip()

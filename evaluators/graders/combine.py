@@ -1,0 +1,74 @@
+"""Graders made of graders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gymcp.errors import ConfigError
+from gymcp.protocols import Grader, StateReader
+from gymcp.types import Json, Score, Task, Trajectory
+
+
+def all_of(graders: Mapping[str, Grader]) -> Grader:
+    """The least of the graders' scores: 1 where all give 1. Each score is a component, by the name given here."""
+    _check("all_of", graders)
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        scores = _scores(graders, task, trajectory, states)
+        return _combined(min(score.value for score in scores.values()), scores)
+
+    return grade
+
+
+def any_of(graders: Mapping[str, Grader]) -> Grader:
+    """The greatest of the graders' scores: 1 where any gives 1. Each score is a component, by the name given here."""
+    _check("any_of", graders)
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        scores = _scores(graders, task, trajectory, states)
+        return _combined(max(score.value for score in scores.values()), scores)
+
+    return grade
+
+
+def weighted(graders: Mapping[str, Grader], weights: Mapping[str, float]) -> Grader:
+    """The mean of the graders' scores, each with its weight: 1 where all give 1. Each score is a component.
+
+    Raises ConfigError where a grader has no weight, a weight no grader, or one is not a number above 0.
+    """
+    _check("weighted", graders)
+    if unpaired := sorted(graders.keys() ^ weights.keys()):
+        raise ConfigError(f"weighted: '{unpaired[0]}' has no {'weight' if unpaired[0] in graders else 'grader'}")
+    for name, weight in weights.items():
+        if not (math.isfinite(weight) and weight > 0):
+            raise ConfigError(f"weighted: the weight of '{name}' is {weight}, not a number above 0")
+    whole = math.fsum(weights.values())
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        scores = _scores(graders, task, trajectory, states)
+        value = math.fsum(weights[name] * score.value for name, score in scores.items()) / whole
+        # rounding must make neither a success nor a failure
+        value = 1.0 if all(score.value == 1 for score in scores.values()) else min(value, math.nextafter(1.0, 0.0))
+        return _combined(value, scores)
+
+    return grade
+
+
+def _check(who: str, graders: Mapping[str, Grader]) -> None:
+    if not graders:
+        raise ConfigError(f"{who}: no graders")
+
+
+def _scores(graders: Mapping[str, Grader], task: Task, trajectory: Trajectory, states: StateReader) -> dict[str, Score]:
+    return {name: grader(task, trajectory, states) for name, grader in graders.items()}
+
+
+def _combined(value: float, scores: Mapping[str, Score]) -> Score:
+    components = {name: score.value for name, score in scores.items()}
+    truths: dict[str, Json] = {}
+    for name, score in scores.items():
+        components |= {f"{name}.{part}": value for part, value in score.components.items()}
+        truths |= score.truths
+    reason = "; ".join(f"{name}: {score.reason}" for name, score in scores.items())
+    return Score(value=value, components=components, reason=reason, truths=truths)

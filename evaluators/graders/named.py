@@ -1,0 +1,63 @@
+"""Graders by name, as the command line takes them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
+from gymcp.evaluators.graders.calls import calls_alike, calls_made
+from gymcp.evaluators.graders.combine import all_of
+from gymcp.evaluators.graders.files import final_files_equal
+from gymcp.evaluators.graders.milestones import milestones
+from gymcp.evaluators.graders.patterns import answer_matches
+from gymcp.evaluators.graders.states import final_state_equals, state_changes
+from gymcp.protocols import Grader
+
+BY_NAME: Mapping[str, Callable[[str | None], Grader]] = {
+    "answer": lambda key: answer_equals(target_key=key),
+    "exact": lambda key: answer_equals(target_key=key, exact=True),
+    "number": lambda key: answer_is_number(target_key=key, relative=1e-9),
+    "pattern": lambda key: answer_matches(target_key=key),
+    "json": lambda key: answer_includes_json(target_key=key),
+    "state": lambda key: final_state_equals(target_key=key),
+    "changes": lambda key: state_changes(target_key=key),
+    "files": lambda key: final_files_equal(target_key=key),
+    "calls": lambda key: calls_made(target_key=key),
+    "calls-any-order": lambda key: calls_made(target_key=key, in_order=False),
+    "calls-alike": lambda key: calls_alike(target_key=key),
+    "milestones": lambda key: milestones(target_key=key),
+}
+FORMS = f"NAME or NAME:KEY of the target, with NAME one of {', '.join(BY_NAME)}; or FILE.py with a function GRADE"
+
+
+def named_grader(specs: Sequence[str]) -> Grader:
+    """The grader that the spec names; of several, `all_of` them. Raises ConfigError, saying what there is instead."""
+    graders = {spec: _named(spec) for spec in specs}
+    return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)
+
+
+def _named(spec: str) -> Grader:
+    if spec.endswith(".py"):
+        return _from_file(Path(spec))
+    name, _, key = spec.partition(":")
+    if name not in BY_NAME:
+        raise ConfigError(f"no grader '{spec}'; have {FORMS}")
+    return BY_NAME[name](key or None)
+
+
+def _from_file(path: Path) -> Grader:
+    found = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
+    if not path.is_file() or found is None or found.loader is None:
+        raise ConfigError(f"grader file '{path}': not found")
+    module = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
+        raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
+    grader = getattr(module, "GRADE", None)
+    if not callable(grader):
+        raise ConfigError(f"grader file '{path}': defines no function GRADE(task, trajectory, states)")
+    return grader  # type: ignore[no-any-return]

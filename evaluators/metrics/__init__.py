@@ -1,0 +1,23 @@
+"""From the episodes of a run to the numbers one quotes: docs/evaluation.md explains each in plain words."""
+
+from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
+from gymcp.evaluators.metrics.figures import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
+from gymcp.evaluators.metrics.measure import examine_run, measure, rate
+
+__all__ = [
+    "CallFigures",
+    "CallRates",
+    "Effort",
+    "GoldFigures",
+    "Mean",
+    "Metrics",
+    "PassK",
+    "Radar",
+    "Rate",
+    "Spending",
+    "Times",
+    "examine",
+    "examine_run",
+    "measure",
+    "rate",
+]

@@ -1,0 +1,135 @@
+"""What one episode's tool calls were worth: wrong, useless, or the ones that the gold solution makes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gymcp.evaluators.graders.matching import answered_calls, arguments_of, nearest_pairs, same_call
+from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldFigures:
+    """An episode's calls beside the gold calls of its task, which are one way to do it, not the only one."""
+
+    wanted: int
+    """Gold calls."""
+    turns: int
+    """User turns of the gold solution."""
+    selection: float
+    """F1 of the names of the tools called and of those that gold calls, as multisets."""
+    parameters: float | None
+    """Share of arguments that are gold's, over the calls whose tool is; None where no tool is."""
+    first_error: int | None
+    """Number, from 1, of the first call that is not a gold call still to be made, or that should have been made and
+    was not; None where the gold calls were made and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFigures:
+    made: int
+    errors: int
+    """Answered with an error, invalid ones included."""
+    invalid: int
+    """Could not succeed in any world: no such tool on offer, no JSON object, an argument missing, unknown or of
+    another type than the tool's schema says."""
+    redundant: int
+    """Made before in the same episode, with the same arguments and the same answer, in a world that has not changed
+    since. Of servers that declare no state, the world is not known, and the answer decides."""
+    gold: GoldFigures | None
+    """None where the task has no gold calls."""
+
+
+def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
+    """The figures of one episode; those beside gold where `task` is given and has gold calls."""
+    calls = list(answered_calls(trajectory))
+    wanted = [call for turn in task.gold for call in turn.calls] if task is not None else []
+    return CallFigures(
+        made=len(calls),
+        errors=sum(result.is_error for _, _, result in calls),
+        invalid=sum(_is_invalid(call, step) for step, call, _ in calls),
+        redundant=_redundant(calls),
+        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold)) if task and wanted else None,
+    )
+
+
+def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int) -> GoldFigures:
+    pairs = nearest_pairs(made, wanted)
+    shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
+    return GoldFigures(
+        wanted=len(wanted),
+        turns=turns,
+        selection=2 * shared / (len(made) + len(wanted)),
+        parameters=sum(share for _, share in pairs.values()) / len(pairs) if pairs else None,
+        first_error=_first_error(made, wanted),
+    )
+
+
+def _first_error(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> int | None:
+    left = list(wanted)
+    for number, call in enumerate(made, start=1):
+        index = next((n for n, gold in enumerate(left) if same_call(call, gold)), None)
+        if index is None:
+            return number
+        del left[index]
+    return len(made) + 1 if left else None
+
+
+def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
+    seen: set[tuple[str, str, str, str]] = set()
+    found = 0
+    for step, call, result in calls:
+        world = step.world_key if step.state_ref is not None else ""
+        arguments = json.dumps(call.arguments, sort_keys=True, default=str)
+        key = (call.name, arguments, result.content, world)
+        found += key in seen
+        seen.add(key)
+    return found
+
+
+def _is_invalid(call: ToolCall, step: Step) -> bool:
+    tool = next((tool for tool in step.observation.tools if tool.name == call.name), None)
+    arguments = arguments_of(call)
+    return bool(call.problem) or tool is None or arguments is None or not _fits(arguments, tool)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (Mapping,),
+    "null": (type(None),),
+}
+
+
+def _fits(arguments: Mapping[str, Json], tool: Tool) -> bool:
+    """True where the tool's schema has nothing against the names and the outermost types.
+
+    The schema is a server's word and may hold anything: it is only looked at, never run as a validator would.
+    """
+    schema = tool.input_schema
+    properties, required = schema.get("properties", {}), schema.get("required", ())
+    if not isinstance(properties, Mapping) or not isinstance(required, list | tuple):
+        return True
+    if any(name not in arguments for name in required if isinstance(name, str)):
+        return False
+    if schema.get("additionalProperties") is False and any(name not in properties for name in arguments):
+        return False
+    return all(_has_type(value, properties.get(name)) for name, value in arguments.items())
+
+
+def _has_type(value: Json, schema: Json) -> bool:
+    wanted = schema.get("type") if isinstance(schema, Mapping) else None
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if not isinstance(names, list | tuple) or not names or any(name not in _TYPES for name in names):
+        return True
+    if isinstance(value, bool):
+        return "boolean" in names
+    if isinstance(value, float) and not value.is_integer() and "number" not in names:
+        return any(name not in ("integer", "number") and isinstance(value, _TYPES[name]) for name in names)
+    return any(isinstance(value, _TYPES[name]) for name in names)

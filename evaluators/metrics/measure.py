@@ -1,0 +1,286 @@
+"""From the episodes of a run to its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
+from gymcp.evaluators.metrics.figures import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
+from gymcp.evaluators.statistics import (
+    Scores,
+    flake_index,
+    mean_ci95,
+    noise_floor,
+    pass_at_k,
+    pass_hat_k,
+    t_by_task,
+)
+from gymcp.store import EpisodeRow, TrajectoryStore
+from gymcp.types import Outcome, Task
+
+AXES = {"level": "difficulty", "difficulty": "difficulty", "server": "server", "split": "split"}
+"""First words of tags that say what kind of thing they are, as in ``level 3``, and the axis that they belong to."""
+
+REFERENCE_S = 5.0
+"""Seconds for each gold call and user turn at which `Radar.speed` is 1/2."""
+
+_EFFORT: Mapping[str, tuple[str, Callable[[EpisodeRow], float]]] = {
+    "steps": ("", lambda row: row.steps),
+    "tool_calls": ("", lambda row: row.usage.tool_calls),
+    "prompt_tokens": ("tokens", lambda row: row.usage.prompt_tokens),
+    "completion_tokens": ("tokens", lambda row: row.usage.completion_tokens),
+    "seconds": ("s", lambda row: row.usage.agent_s + row.usage.tool_s),
+    "cost": ("", lambda row: row.usage.cost),
+}
+"""Seconds are those that agent and tools took: those of resets, grading and the harness are none of the policy's."""
+
+
+def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, CallFigures]:
+    """By trajectory id, what `measure` wants to know of the calls; `tasks` by id, {} where they are not at hand."""
+    return {
+        trajectory.id: examine(trajectory, tasks.get(trajectory.task))
+        for trajectory in store.iter_trajectories(latest=True)
+    }
+
+
+def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | None = None) -> Metrics:
+    """The numbers of a run. Attempts that a later one replaced do not count, but what they cost does.
+
+    `calls`: what `examine` found in each episode, by trajectory id.
+    """
+    attempts = list(attempts)
+    counted = [row for row in attempts if row.latest]
+    scored = [row for row in counted if row.score is not None]
+    outcomes = Counter(row.outcome for row in counted)
+    scores = by_task((row.task, row.score) for row in scored if row.score is not None)
+    successes = successes_of(scored)
+    return Metrics(
+        overall=rate(counted),
+        score=Mean(value=_mean(_flat(scores)), ci95=mean_ci95(scores), episodes=len(scored)),
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
+        tool_calls=sum(row.usage.tool_calls for row in counted),
+        tool_errors=sum(row.usage.tool_errors for row in counted),
+        wall_s=_covered(
+            (row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in counted if row.usage.wall_s
+        ),
+        episode_s=math.fsum(row.usage.wall_s for row in counted),
+        times=_times(attempts),
+        breakdowns=_breakdowns(counted),
+        components=_components(scored),
+        spent=_spending(attempts),
+        pass_k=_pass_k(scored),
+        effort=_effort(scored),
+        flake=flake_index(successes),
+        noise_floor=noise_floor(successes),
+        calls=None if calls is None else _call_rates([calls[row.id] for row in scored if row.id in calls]),
+        radar=None if calls is None else _radar(scored, calls),
+    )
+
+
+def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:
+    """(axis, value) of each tag. One that begins as `AXES` says belongs to that axis; of the others the first is the
+    ``category``, the rest are each a ``tag``."""
+    found, rest = [], "category"
+    for tag in tags:
+        first, space, value = tag.partition(" ")
+        if space and first in AXES:
+            found.append((AXES[first], value))
+        else:
+            found.append((rest, tag))
+            rest = "tag"
+    return found
+
+
+def successes_of(rows: Iterable[EpisodeRow]) -> dict[str, list[float]]:
+    """Task -> 1 for each scored trial that succeeded, 0 for each that did not."""
+    return by_task((row.task, float(row.success)) for row in rows if row.success is not None)
+
+
+def _spending(rows: Sequence[EpisodeRow]) -> Spending:
+    return Spending(
+        prompt_tokens=sum(row.usage.prompt_tokens for row in rows),
+        completion_tokens=sum(row.usage.completion_tokens for row in rows),
+        cost=math.fsum(row.usage.cost for row in rows),
+        tools=_summed(row.usage.tools for row in rows),
+        models=_summed(row.usage.models for row in rows),
+    )
+
+
+def _times(rows: Sequence[EpisodeRow]) -> Times:
+    used = [row.usage for row in rows]
+    seconds = {
+        "policy": math.fsum(usage.agent_s for usage in used),
+        "tool": math.fsum(usage.tool_s for usage in used),
+        "reset": math.fsum(usage.reset_s for usage in used),
+        "grading": math.fsum(usage.grading_s for usage in used),
+        "harness": math.fsum(usage.harness_s for usage in used),
+    }
+    total = math.fsum(seconds.values())
+    ran_s = _covered((usage.started_at, usage.started_at + usage.wall_s) for usage in used if usage.wall_s)
+    return Times(
+        seconds=seconds,
+        share={name: part / total if total else 0.0 for name, part in seconds.items()},
+        policy_requests=seconds["policy"] / ran_s if ran_s else None,
+        tool_calls=seconds["tool"] / ran_s if ran_s else None,
+    )
+
+
+def _summed(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+    found: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, figures in part.items():
+            found.setdefault(name, Counter()).update(figures)
+    return {name: dict(found[name]) for name in sorted(found)}
+
+
+def rate(rows: Sequence[EpisodeRow]) -> Rate:
+    """How often these episodes succeeded."""
+    successes = successes_of(rows)
+    flat = _flat(successes)
+    return Rate(
+        episodes=len(rows),
+        scored=len(flat),
+        success=_mean(flat),
+        ci95=mean_ci95(successes),
+        coverage=coverage(rows),
+    )
+
+
+def coverage(rows: Sequence[EpisodeRow]) -> str:
+    lost = Counter(_lost_to(row.outcome) for row in rows if row.score is None)
+    scored = len(rows) - lost.total()
+    return ", ".join([f"{scored}/{len(rows)} scored", *(f"{n} {why}" for why, n in sorted(lost.items()))])
+
+
+def _lost_to(outcome: Outcome) -> str:
+    if outcome.is_infra:
+        return "infra"
+    return "ungraded" if outcome.has_score else str(outcome).replace("_", " ")
+
+
+def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
+    """Axes and values in the order of first appearance, those of first tags first."""
+    parts: dict[str, dict[str, list[EpisodeRow]]] = {}
+    found = [(row, axes_of(row.tags)) for row in rows]
+    deepest = max((len(axes) for _, axes in found), default=0)
+    for place in range(deepest):
+        for row, axes in found:
+            if place < len(axes):
+                axis, value = axes[place]
+                parts.setdefault(axis, {}).setdefault(value, []).append(row)
+    return {axis: {value: rate(of_value) for value, of_value in values.items()} for axis, values in parts.items()}
+
+
+def _effort(scored: Sequence[EpisodeRow]) -> dict[str, Effort]:
+    passed = sum(bool(row.success) for row in scored)
+    found = {}
+    for name, (unit, amount) in _EFFORT.items():
+        amounts = by_task((row.task, float(amount(row))) for row in scored)
+        total = math.fsum(_flat(amounts))
+        found[name] = Effort(unit=unit, mean=_mean_of(amounts), per_pass=total / passed if passed else None)
+    return found
+
+
+def _call_rates(figures: Sequence[CallFigures]) -> CallRates:
+    made = sum(each.made for each in figures)
+    return CallRates(
+        made=made,
+        error_rate=sum(each.errors for each in figures) / made if made else None,
+        invalid_rate=sum(each.invalid for each in figures) / made if made else None,
+        redundant_rate=sum(each.redundant for each in figures) / made if made else None,
+    )
+
+
+def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Radar | None:
+    played = [
+        (row, figures.made, figures.gold)
+        for row in scored
+        if (figures := calls.get(row.id)) is not None and figures.gold is not None
+    ]
+    if not played:
+        return None
+    passed = [each for each in played if each[0].success]
+
+    def seconds(row: EpisodeRow) -> float:
+        return row.usage.agent_s + row.usage.tool_s
+
+    def allowed_s(gold: GoldFigures) -> float:
+        return REFERENCE_S * (gold.wanted + gold.turns)
+
+    def right(gold: GoldFigures) -> float:
+        return 1.0 if gold.first_error is None else min(1.0, (gold.first_error - 1) / gold.wanted)
+
+    return Radar(
+        accuracy=_share((row.task, float(bool(row.success))) for row, _, _ in played),
+        selection=_share((row.task, gold.selection) for row, _, gold in played),
+        parameters=_share((row.task, gold.parameters) for row, _, gold in played if gold.parameters is not None),
+        efficiency=_share((row.task, gold.wanted / max(made, gold.wanted)) for row, made, gold in passed),
+        speed=_share((row.task, allowed_s(gold) / (allowed_s(gold) + seconds(row))) for row, _, gold in passed),
+        first_error=_share((row.task, right(gold)) for row, _, gold in played),
+    )
+
+
+def _components(scored: Sequence[EpisodeRow]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in scored for name in row.components)
+    return {
+        name: math.fsum(values) / len(values)
+        for name in names
+        if (values := [row.components[name] for row in scored if name in row.components])
+    }
+
+
+def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
+    trials = successes_of(scored)
+    most = max(map(len, trials.values()), default=0)
+    if most < 2:
+        return ()
+    found = []
+    for k in range(1, most + 1):
+        counts = [(len(of_task), int(sum(of_task))) for of_task in trials.values() if len(of_task) >= k]
+        found.append(
+            PassK(
+                k=k,
+                at=math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts),
+                hat=math.fsum(pass_hat_k(n, c, k) for n, c in counts) / len(counts),
+                tasks=len(counts),
+            )
+        )
+    return tuple(found)
+
+
+def by_task(scores: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
+    """(task, score) pairs -> task -> scores."""
+    found: dict[str, list[float]] = {}
+    for task, score in scores:
+        found.setdefault(task, []).append(score)
+    return found
+
+
+def _share(scores: Iterable[tuple[str, float]]) -> Mean:
+    """The mean of scores in [0, 1]."""
+    found = by_task(scores)
+    return Mean(value=_mean(_flat(found)), ci95=mean_ci95(found), episodes=len(_flat(found)))
+
+
+def _mean_of(amounts: Scores) -> Mean:
+    """The mean of amounts of any size."""
+    return Mean(value=_mean(_flat(amounts)), ci95=t_by_task(amounts), episodes=len(_flat(amounts)))
+
+
+def _flat(scores: Scores) -> list[float]:
+    return [score for of_task in scores.values() for score in of_task]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, end) spans."""
+    total, reached = 0.0, -math.inf
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,43 @@
+"""How sure one can be of a figure, from scores alone: docs/evaluation.md explains each in plain words."""
+
+from gymcp.evaluators.statistics.intervals import (
+    Interval,
+    Scores,
+    bootstrap_by_task,
+    mean_ci95,
+    pass_at_k,
+    pass_hat_k,
+    t_by_task,
+    wilson,
+    wilson_by_task,
+)
+from gymcp.evaluators.statistics.paired import Paired, holm, mcnemar, paired, sign_flip
+from gymcp.evaluators.statistics.reliability import (
+    Power,
+    flake_index,
+    noise_floor,
+    plan_trials,
+    within_task_variance,
+)
+
+__all__ = [
+    "Interval",
+    "Paired",
+    "Power",
+    "Scores",
+    "bootstrap_by_task",
+    "flake_index",
+    "holm",
+    "mcnemar",
+    "mean_ci95",
+    "noise_floor",
+    "paired",
+    "pass_at_k",
+    "pass_hat_k",
+    "plan_trials",
+    "sign_flip",
+    "t_by_task",
+    "wilson",
+    "wilson_by_task",
+    "within_task_variance",
+]

@@ -1,0 +1,108 @@
+"""Two runs on the same tasks: how far apart they are, and whether chance alone would do that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gymcp.evaluators.statistics.intervals import Interval, Scores, t_by_task
+
+FLIPS = 100_000
+"""Sign flips drawn where there are too many to try them all."""
+EXACT_UP_TO = 16
+"""Tasks that differ, up to which all sign flips are tried."""
+
+_CHUNK = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """b against a on the tasks that both have scores of; every task weighs alike, however often it was tried."""
+
+    tasks: int
+    difference: float | None
+    """Mean over tasks of b's mean score minus a's; None where no task is shared."""
+    ci95: Interval | None
+    """Of the difference, for tasks like these; None with fewer than two tasks."""
+    better: int
+    """Tasks on which b's mean is higher."""
+    worse: int
+    p_permutation: float | None
+    """Two-sided: how often flipping which run is which, task by task, gives a difference this large."""
+    p_mcnemar: float | None
+    """Exact and two-sided; None unless both runs have one score for each task, each 0 or 1."""
+
+
+def paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
+    """b against a: task -> scores of its trials."""
+    shared = sorted(task for task in a if a[task] and b.get(task))
+    differences = [_mean(b[task]) - _mean(a[task]) for task in shared]
+    # means of equal scores may differ in the last bit: that is no difference
+    differences = [0.0 if abs(difference) < 1e-12 else difference for difference in differences]
+    single = all(len(run[task]) == 1 and run[task][0] in (0.0, 1.0) for run in (a, b) for task in shared)
+    better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+    return Paired(
+        tasks=len(shared),
+        difference=_mean(differences) if shared else None,
+        ci95=t_by_task({task: [each] for task, each in zip(shared, differences, strict=True)}),
+        better=better,
+        worse=worse,
+        p_permutation=sign_flip(differences, seed=seed) if shared else None,
+        p_mcnemar=mcnemar(better, worse) if shared and single else None,
+    )
+
+
+def sign_flip(differences: Sequence[float], *, seed: int = 0) -> float:
+    """The two-sided p-value of the mean of paired differences, if each could as well have had the other sign.
+
+    All signs are tried up to `EXACT_UP_TO` differences that are not 0, else `FLIPS` drawn ones, the observed one
+    counted among them.
+
+    Source: Fisher 1935; Phipson and Smyth 2010 for the drawn ones.
+    """
+    values = np.array([each for each in differences if each != 0.0])
+    if not values.size:
+        return 1.0
+    observed = abs(values.sum()) - 1e-9 * np.abs(values).sum()
+    if values.size <= EXACT_UP_TO:
+        signs = 1.0 - 2.0 * ((np.arange(2**values.size)[:, None] >> np.arange(values.size)) & 1)
+        return float(np.mean(np.abs(signs @ values) >= observed))
+    draw = np.random.default_rng(seed)
+    rows = max(1, _CHUNK // values.size)
+    extreme = 0
+    for start in range(0, FLIPS, rows):
+        signs = draw.integers(2, size=(min(rows, FLIPS - start), values.size), dtype=np.int8) * 2.0 - 1.0
+        extreme += int(np.count_nonzero(np.abs(signs @ values) >= observed))
+    return (extreme + 1) / (FLIPS + 1)
+
+
+def mcnemar(better: int, worse: int) -> float:
+    """The exact two-sided p-value that as many tasks changed to the better as to the worse.
+
+    Source: McNemar 1947, with the binomial distribution.
+    """
+    changed = better + worse
+    if not changed:
+        return 1.0
+    tail = sum(math.comb(changed, k) for k in range(min(better, worse) + 1))
+    return min(1.0, 2 * tail / 2**changed)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """The p-values, corrected for how many there are: below 0.05 for any of them by chance in at most 5 % of cases.
+
+    Source: Holm 1979.
+    """
+    found: dict[str, float] = {}
+    least = 0.0
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        least = max(least, min(1.0, (len(p_values) - rank) * p))
+        found[name] = least
+    return {name: found[name] for name in p_values}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,89 @@
+"""What repeated trials tell: how much a score moves by itself, which tasks flake, how many trials one needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gymcp.evaluators.statistics.intervals import Z95, Scores
+
+POWER_Z = 0.8416212335729143
+"""Normal quantile of a power of 80 %."""
+
+
+def within_task_variance(scores: Scores) -> float | None:
+    """Unbiased variance of a score between trials of one task, averaged over tasks; None where none was repeated."""
+    found = [_variance(of_task) for of_task in scores.values() if len(of_task) > 1]
+    return math.fsum(found) / len(found) if found else None
+
+
+def noise_floor(a: Scores, b: Scores | None = None) -> float | None:
+    """The difference that two runs of one and the same policy on these tasks stay below in 95 % of cases.
+
+    From the spread between trials of a task in `a` (and in `b`, where given): ``1.96 * sqrt(Var a + Var b)``, where
+    ``Var = within-task variance * sum over tasks of 1/trials, / tasks^2``. Without `b`, `a` stands for both. None where
+    no task was repeated: what chance does alone was not measured.
+    """
+    runs = [a, a if b is None else b]
+    within = [found for run in runs if (found := within_task_variance(run)) is not None]
+    if not within:
+        return None
+    spread = math.fsum(within) / len(within)
+    variances = []
+    for run in runs:
+        counts = [len(of_task) for of_task in run.values() if of_task]
+        if not counts:
+            return None
+        variances.append(spread * math.fsum(1 / count for count in counts) / len(counts) ** 2)
+    return Z95 * math.sqrt(math.fsum(variances))
+
+
+def flake_index(scores: Scores) -> dict[str, float]:
+    """Of each task with at least two trials: the chance that two of them differ in success, without bias.
+
+    ``2 c (n - c) / (n (n - 1))`` of c successes in n trials: 0 for a task that always or never succeeds.
+    """
+    found = {}
+    for task, of_task in scores.items():
+        n, c = len(of_task), sum(score >= 1.0 for score in of_task)
+        if n > 1:
+            found[task] = 2 * c * (n - c) / (n * (n - 1))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What it takes to see a difference of `resolution` between two runs, in 80 % of cases, at 5 %."""
+
+    resolution: float
+    trials: int | None
+    """Trials of each task, in each run; None where no number of trials is enough, only more tasks are."""
+    tasks: int
+    """Tasks that would do with as many trials as now."""
+    detectable: float
+    """The least difference that is seen with the tasks and trials there are."""
+
+
+def plan_trials(resolution: float, *, tasks: int, trials: float, within: float, between: float = 0.0) -> Power:
+    """How many trials or tasks a wished resolution needs.
+
+    A paired difference has the variance ``(between + 2 * within / trials) / tasks``: `within` is that of a score
+    between trials of a task, `between` that of the true difference of the two runs between tasks (0: they differ
+    alike everywhere). `trials` is how many each task has now.
+    """
+    z2 = (Z95 + POWER_Z) ** 2
+    allowed = tasks * resolution**2 / z2 - between
+    needed = math.ceil(2 * within / allowed - 1e-9) if allowed > 0 else None
+    variance = between + 2 * within / trials
+    return Power(
+        resolution=resolution,
+        trials=None if needed is None else max(1, needed),
+        tasks=max(1, math.ceil(variance * z2 / resolution**2 - 1e-9)),
+        detectable=math.sqrt(variance * z2 / tasks),
+    )
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)

@@ -1,0 +1,121 @@
+"""``gymcp compare``: which of several runs is better, and whether that can be said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, shown
+from gymcp.store import TrajectoryStore, open_run
+from gymcp.types import Json
+
+NOT_ALL_COMPARED = 1
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, two or more.")],
+    metric: Annotated[
+        str, typer.Option(help=f"{', '.join(METRICS)}, or what a grader gave beside the score.")
+    ] = "success",
+    resolution: Annotated[
+        float, typer.Option(min=0.0001, max=1, help="The difference you wish to see, as a share: 0.05 is 5 points.")
+    ] = RESOLUTION,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Compare runs of the same tasks, pair by pair; refuses to rank what chance alone may have made.
+
+    Exit code 1 where a run could not be compared; the others are.
+    """
+    contenders, unread = read_contenders(runs)
+    found = compare(contenders, metric=metric, resolution=resolution) if len(contenders) > 1 else None
+    problems = [*unread, *(found.problems if found else ())]
+    if found is None:
+        raise ConfigError(f"compare: {len(contenders)} of {len(runs)} runs can be read; it takes two: {unread[0]}")
+    if as_json:
+        print_json({**_as_object(found), "problems": problems})
+    else:
+        _print(found)
+    for problem in problems:
+        print(f"gymcp: not compared: {in_one_line(problem)}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(NOT_ALL_COMPARED)
+
+
+def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]]:
+    """The runs, and of each that cannot be read, why. Raises ConfigError for fewer than two folders, or one twice."""
+    if len(folders) < 2:
+        raise ConfigError(f"compare: {len(folders)} run; it takes two or more")
+    where = [folder.resolve() for folder in folders]
+    if twice := next((folder for folder in where if where.count(folder) > 1), None):
+        raise ConfigError(f"compare: run folder {twice} is named twice")
+    names = [folder.name for folder in where]
+    contenders, unread = [], []
+    for folder, name in zip(where, names, strict=True):
+        try:
+            run = open_run(folder)
+            with TrajectoryStore.open(folder) as store:
+                rows = store.summaries()
+        except StoreError as error:
+            unread.append(str(error))
+            continue
+        shown_as = name if names.count(name) == 1 else str(folder)
+        contenders.append(Contender(name=shown_as, config=run.config, rows=rows))
+    return contenders, unread
+
+
+def _print(found: Comparison) -> None:
+    metric = found.metric
+    table = Table(title=f"{metric.name}, run by run", title_justify="left", header_style="bold")
+    table.add_column("run")
+    for heading in ("mean", "95 % interval", "coverage"):
+        table.add_column(heading, justify="right")
+    for each in found.standings:
+        interval = each.mean.ci95
+        table.add_row(
+            in_one_line(each.name),
+            "-" if each.mean.value is None else shown(metric, each.mean.value),
+            "-" if interval is None else f"{shown(metric, interval.low)} to {shown(metric, interval.high)}",
+            each.coverage,
+            style=None if each.comparable else "dim",
+        )
+    console.print(table)
+    for pair in found.pairs:
+        for line in (pair.words, *_beside(pair)):
+            console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
+    console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _beside(pair: Pair) -> list[str]:
+    """What the words rest on."""
+    tried = pair.paired
+    tests = [f"{tried.tasks} tasks, {tried.better} better, {tried.worse} worse"]
+    if tried.p_permutation is not None and pair.p_holm is not None:
+        tests.append(f"permutation p = {tried.p_permutation:.3g} (Holm {pair.p_holm:.3g})")
+    if tried.p_mcnemar is not None:
+        tests.append(f"McNemar p = {tried.p_mcnemar:.3g}")
+    lines = ["  " + ", ".join(tests)]
+    if pair.power is not None:
+        power = pair.power
+        trials = f"{power.trials:,} trials of each task, or " if power.trials is not None else ""
+        lines.append(
+            f"  sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
+            f" takes {trials}{power.tasks:,} tasks"
+        )
+    return lines
+
+
+def _as_object(found: Comparison) -> dict[str, Json]:
+    return {
+        "metric": found.metric.name,
+        "runs": [asdict(each) for each in found.standings],
+        "pairs": [asdict(each) for each in found.pairs],
+        "verdict": found.verdict,
+    }
