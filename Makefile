@@ -33,10 +33,18 @@ node:
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; \
 	  else echo "servers from npm need node: sudo apt-get install nodejs npm (Debian, Ubuntu), sudo dnf install nodejs (Fedora)"; exit 2; fi; }
 
+# Pages are tested in a real browser; without one those tests are skipped.
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+	  else echo "the pages are tested in Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"; exit 2; fi; }
+
 demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)
 
-test: setup bwrap node
+test: setup bwrap node chromium
 	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2 --dist loadgroup
 
 lint: setup

@@ -22,6 +22,16 @@ def node() -> None:
         pytest.skip("no /usr/bin/node, or no npm")
 
 
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of the browser that pages are looked at with."""
+    if found := shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome"):
+        return found
+    if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+        pytest.fail("no chromium: apt-get install chromium")
+    pytest.skip("no chromium")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints the figures that tests have recorded, such as the agreement with a third party's own checker."""
     for report in terminalreporter.getreports("passed"):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gymcp.errors import ConfigError
+from gymcp.store import StepCredit
 from gymcp.trainers.batch import Floats, StepBatch, batch_of_columns
 from gymcp.trainers.channels import compare
 from gymcp.trainers.presets import Preset, Term
+from gymcp.trainers.returns import returns_to_go
 from gymcp.trainers.shapers import Trackers
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +62,27 @@ def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = 
             shaped = shaped.keep(selector(shaped))
     terms = tuple(_term(term, shaped) for term in preset.terms)
     return Credit(batch=shaped, terms=terms, trackers=known, dropped=before - len(shaped.tasks))
+
+
+def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[str, Json]) -> list[StepCredit]:
+    """What the store keeps of a credit, for people: the signal of the preset's finest channel, its return, and the
+    advantage, of each step of each trajectory that no selector took out."""
+    batch, channel = credit.batch, preset.terms[0].channels[-1]
+    rewards = np.nan_to_num(batch.column(channel.signal))
+    gamma = channel.gamma if channel.returns in ("discounted", "gae") else 1.0
+    columns = (rewards, returns_to_go(rewards, batch.starts, gamma), credit.advantage)
+    split = [np.split(column, batch.starts[1:-1]) for column in columns]
+    return [
+        StepCredit(
+            trajectory=record.id,
+            preset=name,
+            options=options,
+            rewards=tuple(own_rewards.tolist()),
+            returns=tuple(own_returns.tolist()),
+            advantages=tuple(own_advantages.tolist()),
+        )
+        for record, own_rewards, own_returns, own_advantages in zip(batch.sources, *split, strict=True)
+    ]
 
 
 def advantages(

@@ -33,7 +33,7 @@ from gymcp.mcp_servers.warm import warmed
 from gymcp.protocols import AgentFactory
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.batch import batch_of
-from gymcp.trainers.credit import Credit, assign_credit
+from gymcp.trainers.credit import Credit, assign_credit, step_credits
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.demonstrations import demonstrations
 from gymcp.trainers.diagnostics import anchor_statistics
@@ -239,7 +239,12 @@ class _Run:
         started = time.perf_counter()
         size = self.recipe.rollout.episodes
         jobs = [
-            Job(task=task, trial=first + k, seed=hash_seed(self.recipe.seed, task.id, first + k))
+            Job(
+                task=task,
+                trial=first + k,
+                seed=hash_seed(self.recipe.seed, task.id, first + k),
+                policy_version=str(self.iteration),
+            )
             for task, first in practised(self.env, self.recipe, self.iteration)
             for k in range(size)
         ]
@@ -256,6 +261,9 @@ class _Run:
         gold = {job.task.id: job.task for job in jobs}
         credit = assign_credit(batch_of(scored, gold), self.preset, self.trackers)
         self.trackers = credit.trackers
+        options = dict(self.recipe.credit)
+        name = str(options.pop("preset", "gigpo"))
+        self.store.add_credits(step_credits(credit, self.preset, name=name, options=options))
         anchors = anchor_statistics(credit.batch, credit.batch.keys["state"])
         credited = time.perf_counter()
         updates: list[Update] = []

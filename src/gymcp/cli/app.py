@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, compare, doctor, eval, grade, new, report, sandbox, serve, servers, suites, train
+from gymcp.cli import (
+    check,
+    clean,
+    compare,
+    doctor,
+    eval,
+    grade,
+    new,
+    report,
+    sandbox,
+    serve,
+    servers,
+    suites,
+    train,
+    view,
+)
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -25,6 +40,7 @@ app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
+app.command("view")(view.command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.add_typer(sandbox.app, name="sandbox")

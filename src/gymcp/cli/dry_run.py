@@ -15,7 +15,7 @@ from gymcp.envs.spec import load_env
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.trainers.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.batch import Floats, StepBatch, batch_of
-from gymcp.trainers.credit import Credit, assign_credit
+from gymcp.trainers.credit import Credit, assign_credit, step_credits
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.presets import Preset, make_preset
 from gymcp.trainers.shapers import MatchedCalls
@@ -25,11 +25,17 @@ SHOWN = 20
 """Episodes printed; ``--json`` has all."""
 
 
-def run(folder: Path, preset: str, options: Mapping[str, Json], *, as_json: bool) -> None:
-    """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there."""
+def run(folder: Path, preset: str, options: Mapping[str, Json], *, save: bool, as_json: bool) -> None:
+    """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there.
+
+    With `save` the run's store keeps them, and `gymcp view` shows them.
+    """
     chosen = make_preset(preset, **options)
     batch = _batch(folder, chosen)
     credit = assign_credit(batch, chosen)
+    if save and len(credit.batch.tasks):
+        with TrajectoryStore.open(folder, write=True, create=False) as store:
+            store.add_credits(step_credits(credit, chosen, name=preset, options=options))
     anchors: dict[str, Json] = {
         name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name)))
         for name in ANCHORS
@@ -42,10 +48,9 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, as_json: bool
 
 
 def _batch(folder: Path, preset: Preset) -> StepBatch:
-    run = open_run(folder)
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
-        env = load_env(load_spec(str(run.config.get("source", ""))))
+        env = load_env(load_spec(str(open_run(folder).config.get("source", ""))))
         tasks = {task.id: task for task in env.suite.tasks}
     with TrajectoryStore.open(folder) as store:
         return batch_of(store.iter_trajectories(latest=True), tasks)

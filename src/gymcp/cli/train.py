@@ -26,6 +26,9 @@ def command(
             help="key=value, again for more: of the recipe (learn.iterations=5), or with --dry-run of the preset.",
         ),
     ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="With --dry-run: keep the advantages in the run, for gymcp view.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="The folder of the training run.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on after the last whole iteration.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
@@ -33,8 +36,10 @@ def command(
     """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
     options = parsed(settings or [])
     if dry_run is not None:
-        _part("dry_run").run(dry_run, preset, options, as_json=as_json)
+        _part("dry_run").run(dry_run, preset, options, save=save, as_json=as_json)
         return
+    if save:
+        raise ConfigError("train: --save goes with --dry-run; a training run keeps its advantages by itself")
     if recipe is None:
         raise ConfigError("train: name a recipe, such as recipes/tiny.toml, or a run with --dry-run")
     _part("train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 
 import numpy as np
@@ -50,6 +50,16 @@ def unpack(data: bytes) -> Json:
     """What `pack` was given."""
     raw = zlib.decompress(data) if data[:1] == b"x" else data
     return json.loads(raw.decode("utf-8", "surrogatepass"))
+
+
+def pack_floats(values: Sequence[float]) -> bytes:
+    """[T] -> little-endian float64, without loss."""
+    return np.array(values, dtype="<f8").tobytes()
+
+
+def unpack_floats(data: bytes) -> tuple[float, ...]:
+    """What `pack_floats` was given."""
+    return tuple(np.frombuffer(data, dtype="<f8").tolist())
 
 
 def text(value: str) -> str | bytes:

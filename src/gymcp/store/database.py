@@ -75,6 +75,21 @@ FROM trajectories t
 LEFT JOIN grades g ON g.seq = (SELECT max(seq) FROM grades h WHERE h.trajectory = t.seq);
 """
 
+# Made where it is missing when a file is opened to write: files of earlier versions lack it, and who knows nothing of
+# it reads the others as well as before, so the format is the same.
+_ADDED = """
+CREATE TABLE IF NOT EXISTS credits (
+    trajectory INTEGER NOT NULL REFERENCES trajectories (seq),
+    preset TEXT NOT NULL,
+    options TEXT NOT NULL,
+    assigned_at TEXT NOT NULL,
+    rewards BLOB NOT NULL,
+    returns BLOB NOT NULL,
+    advantages BLOB NOT NULL,
+    PRIMARY KEY (trajectory, preset)
+)
+"""
+
 _WHY = {
     "SQLITE_BUSY": "locked by another process for longer than the timeout",
     "SQLITE_LOCKED": "locked by another process for longer than the timeout",
@@ -121,8 +136,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Connection:
-    """The database of a run folder, created where `write` and there is none. Raises StoreError."""
+def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool = False) -> sqlite3.Connection:
+    """The database of a run folder, created where `write` and there is none. Raises StoreError.
+
+    `damaged`: to read what is left of a file that has lost its end; what is missing then raises when it is read.
+    """
     where = f"run folder {folder}"
     file = folder / FILE_NAME
     if not folder.is_dir():
@@ -134,6 +152,8 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Conn
             _create(file, busy_timeout_s)
         connection = _open(file, "mode=rw" if write else "mode=ro", busy_timeout_s)
         try:
+            if damaged:
+                connection.execute("PRAGMA writable_schema = ON")  # sqlite else opens no file shorter than it says
             if not write:
                 connection = _readable(connection, file, busy_timeout_s)
             _check(connection, where)
@@ -142,7 +162,7 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float) -> sqlite3.Conn
                 # though the database stays sound; FULL would keep them, at an fsync per episode.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 with transaction(connection):  # says now, not at the first episode, what will not let us write
-                    pass
+                    connection.execute(_ADDED)
         except BaseException:
             connection.close()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from gymcp.types import Outcome, Trajectory, Usage
+from gymcp.types import Json, Outcome, Trajectory, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,8 @@ class EpisodeRow:
     """The task's, most important first."""
     grader: str | None = None
     """Who graded it again; None where the grade is the recorded one."""
+    seq: int = field(default=0, compare=False)
+    """Its place in the order of recording, from 1."""
 
     @property
     def success(self) -> bool | None:
@@ -53,6 +55,24 @@ class Grade:
     """UTC, ISO 8601."""
     grader: str
     """Name and version of what graded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCredit:
+    """What a preset gave to each of the [T] steps of a trajectory. Of one preset the newest is kept."""
+
+    trajectory: str
+    preset: str
+    options: Mapping[str, Json] = field(default_factory=dict)
+    """Of the preset, where they are not its defaults."""
+    rewards: tuple[float, ...]
+    """[T]: what was credited: the score on the last step, unless a shaper made another column of it."""
+    returns: tuple[float, ...]
+    """[T]: the discounted sum of `rewards` from each step on."""
+    advantages: tuple[float, ...]
+    """[T]: the weighted sum of the preset's terms."""
+    assigned_at: str = ""
+    """UTC, ISO 8601; the store fills it in."""
 
 
 def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
-from gymcp.store.codec import StepRow, decode_steps, dumps, encode_steps, pack, text, unpack, unpack_tools, untext
+from gymcp.store.codec import (
+    StepRow,
+    decode_steps,
+    dumps,
+    encode_steps,
+    pack,
+    pack_floats,
+    text,
+    unpack,
+    unpack_floats,
+    unpack_tools,
+    untext,
+)
 from gymcp.store.database import connect, one_line, require, transaction
-from gymcp.store.rows import EpisodeRow, Grade
+from gymcp.store.rows import EpisodeRow, Grade, StepCredit
 from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
 
 _PAGE = 100
 _ROW = (
     'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
-    " tags, grader"
+    " tags, grader, seq"
 )
+_RECORDED = _ROW.replace("latest", "0").replace("grader", "NULL")
 _TRUTHS = "truths:"
 """Before the id of a trajectory: where the blobs hold what it was compared with when it was graded again."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
@@ -42,14 +56,23 @@ class TrajectoryStore:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, folder: Path, *, write: bool = False, create: bool = True, busy_timeout_s: float = 30.0) -> Self:
+    def open(
+        cls,
+        folder: Path,
+        *,
+        write: bool = False,
+        create: bool = True,
+        damaged: bool = False,
+        busy_timeout_s: float = 30.0,
+    ) -> Self:
         """The store of a run folder; `write` creates the file where there is none, unless `create` is False.
 
-        Raises StoreError.
+        `damaged`: to read what is left of a file that has lost its end. Raises StoreError.
         """
         if write and not create:
             require(folder)
-        return cls(connect(folder, write=write, busy_timeout_s=busy_timeout_s), f"run folder {folder}")
+        connection = connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s)
+        return cls(connection, f"run folder {folder}")
 
     def __enter__(self) -> Self:
         return self
@@ -83,8 +106,11 @@ class TrajectoryStore:
             )
         return attempt
 
-    def load(self, id: str) -> Trajectory:
-        """The trajectory as it was recorded, whatever grades came later. Raises StoreError where there is none."""
+    def load(self, id: str, *, tokens: bool = True) -> Trajectory:
+        """The trajectory as it was recorded, whatever grades came later; without `tokens` `Step.sampled` is None.
+
+        Raises StoreError where there is none.
+        """
         with self._reading() as db:
             row = db.execute(
                 'SELECT seq, id, env, task, trial, seed, "group", parent, outcome, score, components, reason, usage,'
@@ -93,8 +119,9 @@ class TrajectoryStore:
             ).fetchone()
             if row is None:
                 raise StoreError(f"{self._where}: no trajectory {id!r}")
+            columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
             steps = db.execute(
-                "SELECT payload, prompt_ids, ids, logprobs FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
+                f"SELECT payload, {columns} FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
             ).fetchall()
 
             @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
@@ -135,11 +162,34 @@ class TrajectoryStore:
                 yield self.load(untext(id))
             after = page[-1][0]
 
-    def summaries(self, *, latest: bool = True) -> list[EpisodeRow]:
-        """Every episode without its steps, newest grade applied, in the order of recording."""
+    def summaries(self, *, latest: bool = True, after: int = 0) -> list[EpisodeRow]:
+        """Every episode without its steps, newest grade applied, in the order of recording.
+
+        `after`: only those whose `EpisodeRow.seq` is greater.
+        """
         with self._reading() as db:
-            rows = db.execute(f"SELECT {_ROW} FROM episodes WHERE seq > 0 {_only(latest)} ORDER BY seq").fetchall()
+            query = f"SELECT {_ROW} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
+            rows = db.execute(query, (after,)).fetchall()
         return [_episode_row(row) for row in rows]
+
+    def readable(self) -> list[EpisodeRow]:
+        """Of a damaged file: the episodes up to the first that cannot be read, as they were recorded, grades aside."""
+        query = f"SELECT {_RECORDED} FROM trajectories ORDER BY seq"
+        rows: list[EpisodeRow] = []
+        # a page that is missing raises, or reads as NULL
+        with self._lock, contextlib.suppress(sqlite3.DatabaseError, AttributeError, TypeError, ValueError):
+            rows.extend(_episode_row(row) for row in self._connection.execute(query))
+        last = {(row.task, row.trial): row.attempt for row in rows}
+        return [replace(row, latest=last[row.task, row.trial] == row.attempt) for row in rows]
+
+    def newest(self) -> tuple[int, int]:
+        """How many (episodes, later grades) there are: neither is ever taken away."""
+        with self._reading() as db:
+            query = (
+                "SELECT coalesce((SELECT max(seq) FROM trajectories), 0), coalesce((SELECT max(seq) FROM grades), 0)"
+            )
+            episodes, grades = db.execute(query).fetchone()
+        return episodes, grades
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
         """How each attempt of each (task, trial) ended, newest grade applied: what resuming needs."""
@@ -216,6 +266,50 @@ class TrajectoryStore:
                 reason=untext(row[3]),
                 graded_at=row[4],
                 grader=untext(row[5]),
+            )
+            for row in rows
+        )
+
+    def add_credits(self, credits: Iterable[StepCredit]) -> None:
+        """Records what a preset gave to the steps of trajectories, in place of what the same preset gave before.
+
+        All or nothing. Raises StoreError where a trajectory is missing or has another number of steps.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with self._transaction() as db:
+            for credit in credits:
+                row = db.execute(
+                    "SELECT seq, steps FROM trajectories WHERE id = ?", (text(credit.trajectory),)
+                ).fetchone()
+                lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}
+                if row is None or lengths != {row[1]}:
+                    why = "is not there" if row is None else f"has {row[1]} steps, not {sorted(lengths)}"
+                    raise StoreError(f"{self._where}: credit for trajectory {credit.trajectory!r}, which {why}")
+                columns = (pack_floats(each) for each in (credit.rewards, credit.returns, credit.advantages))
+                db.execute(
+                    "INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (row[0], text(credit.preset), text(dumps(credit.options)), now, *columns),
+                )
+
+    def credits(self, id: str) -> tuple[StepCredit, ...]:
+        """What presets gave to the steps of a trajectory, newest first; empty where none was recorded."""
+        with self._reading() as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'credits'").fetchone():
+                return ()  # written before there were credits
+            rows = db.execute(
+                "SELECT c.preset, c.options, c.assigned_at, c.rewards, c.returns, c.advantages FROM credits c"
+                " JOIN trajectories t ON t.seq = c.trajectory WHERE t.id = ? ORDER BY c.assigned_at DESC, c.preset",
+                (text(id),),
+            ).fetchall()
+        return tuple(
+            StepCredit(
+                trajectory=id,
+                preset=untext(row[0]),
+                options=json.loads(untext(row[1])),
+                assigned_at=row[2],
+                rewards=unpack_floats(row[3]),
+                returns=unpack_floats(row[4]),
+                advantages=unpack_floats(row[5]),
             )
             for row in rows
         )
@@ -312,4 +406,5 @@ def _episode_row(row: tuple[Any, ...]) -> EpisodeRow:
         usage=Usage(**json.loads(row[14])),
         tags=tuple(json.loads(untext(row[15]))),
         grader=None if row[16] is None else untext(row[16]),
+        seq=row[17],
     )

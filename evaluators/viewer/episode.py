@@ -1,0 +1,269 @@
+"""An episode as the page shows it: plain JSON, bounded, whatever the record holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.viewer.changes import changes, shown
+from gymcp.evaluators.viewer.parting import parting
+from gymcp.evaluators.viewer.runs import OpenedRun, Runs
+from gymcp.store import StepCredit, with_grade
+from gymcp.types import Json, Sampled, Step, Trajectory
+
+MAX_TEXT = 6_000
+"""Characters of one text; the page can ask for more of it."""
+MAX_WHOLE = 2_000_000
+"""Characters of one text that was asked for."""
+MAX_STEPS = 400
+MAX_TOKENS = 2_000
+"""Drawn in one step."""
+MAX_SIBLINGS = 64
+"""Episodes of a group that are looked at for shared anchors."""
+
+Decode = Callable[[Sequence[int]], list[str]]
+"""Token ids to the text of each."""
+
+
+class NotThere(Exception):
+    """The page asked for something that is not, or cannot be read; the message is for people."""
+
+
+def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
+    """The run and the id of an episode. Raises NotThere."""
+    if (found := runs.index.locate(n)) is None:
+        raise NotThere(f"no episode {n}")
+    return runs.opened[found[0]], found[1]
+
+
+def load(opened: OpenedRun, id: str, *, tokens: bool = False) -> Trajectory:
+    """As recorded, with its newest grade. Raises NotThere where it cannot be read."""
+    try:
+        record = opened.store.load(id, tokens=tokens)
+        grades = () if opened.damaged else opened.store.grades(id)
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotThere(f"this episode cannot be read: {error}") from error
+    return with_grade(record, grades[-1]) if grades else record
+
+
+def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]:
+    """All of an episode that fits a page. Raises NotThere."""
+    opened, id = find(runs, n)
+    record = load(opened, id, tokens=True)
+    credits = () if opened.damaged else opened.store.credits(id)
+    anchors, siblings = _anchors(runs, opened, n, record)
+    return {
+        "n": n,
+        "run": opened.number,
+        "id": record.id,
+        "task": record.task,
+        "trial": record.trial,
+        "group": record.group,
+        "seed": str(record.seed),
+        "parent": record.parent,
+        "outcome": str(record.outcome),
+        "score": record.score,
+        "reason": cut(record.reason),
+        "components": dict(record.components),
+        "usage": {**asdict(record.usage), "harness_s": record.usage.harness_s},
+        "provenance": shown(dict(record.provenance)) if record.provenance else "",
+        "siblings": siblings,
+        "counterpart": runs.index.counterpart(n) if len(runs.opened) > 1 else None,
+        "credits": [_credit(credit) for credit in credits],
+        "length": len(record.steps),
+        "steps": [
+            {**step_object(opened, record, at, decode), "anchor": anchors[at]}
+            for at in range(min(len(record.steps), MAX_STEPS))
+        ],
+    }
+
+
+def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode | None) -> dict[str, Json]:
+    """One step, with what it changed."""
+    step = record.steps[at]
+    return {
+        "at": at,
+        "turn": step.turn,
+        "messages": [
+            {"role": message.role, "is_error": message.is_error, "text": cut(message.content)}
+            for message in step.observation.messages
+        ],
+        "text": cut(step.action.text),
+        "calls": [
+            {"name": call.name, "arguments": cut(shown_arguments(call.arguments)), "problem": call.problem}
+            for call in step.action.tool_calls
+        ],
+        "results": [
+            {
+                "text": cut(result.content),
+                "is_error": result.is_error,
+                "seconds": result.seconds,
+                "bytes": result.bytes,
+                "cost": result.cost,
+            }
+            for result in step.results
+        ],
+        "reward": step.reward,
+        "valid": step.valid,
+        "agent_s": step.agent_s,
+        "tool_s": sum(result.seconds for result in step.results),
+        "state_key": step.state_key,
+        "world_key": step.world_key,
+        "state": _state(opened, record, at),
+        "tokens": _tokens(step.sampled, decode) if step.sampled else None,
+    }
+
+
+def cut(text: str) -> Json:
+    """The text, or its beginning with how much there is."""
+    return text if len(text) <= MAX_TEXT else {"text": text[:MAX_TEXT], "length": len(text)}
+
+
+def shown_arguments(arguments: Json) -> str:
+    """As JSON, or the raw text that a model wrote instead."""
+    return (
+        arguments
+        if isinstance(arguments, str)
+        else json.dumps(dict(arguments), ensure_ascii=False, indent=2, default=str)
+    )
+
+
+def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
+    """A text of a step that was cut, from its beginning. Raises NotThere."""
+    opened, id = find(runs, n)
+    record = load(opened, id)
+    try:
+        if part == "reason":
+            return record.reason[:MAX_WHOLE]
+        step = record.steps[at]
+        parts: dict[str, Callable[[], str]] = {
+            "message": lambda: step.observation.messages[item].content,
+            "text": lambda: step.action.text,
+            "call": lambda: shown_arguments(step.action.tool_calls[item].arguments),
+            "result": lambda: step.results[item].content,
+        }
+        return parts[part]()[:MAX_WHOLE]
+    except (IndexError, KeyError):
+        raise NotThere(f"episode {n} has no {part} {item} in step {at}") from None
+
+
+def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
+    """The steps of the group that were taken in the same state as this one, itself first. Raises NotThere."""
+    opened, id = find(runs, n)
+    record = load(opened, id)
+    if not 0 <= at < len(record.steps):
+        raise NotThere(f"episode {n} has no step {at}")
+    key = record.steps[at].state_key
+    found = []
+    for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
+        member = record if other_id == id else load(opened, other_id)
+        credits = () if opened.damaged else opened.store.credits(other_id)
+        for place, step in enumerate(member.steps):
+            if step.state_key == key:
+                found.append(
+                    {
+                        **_told(step),
+                        "n": other,
+                        "at": place,
+                        "trial": trial,
+                        "score": score,
+                        "credits": [
+                            {
+                                "preset": credit.preset,
+                                "return": credit.returns[place],
+                                "advantage": credit.advantages[place],
+                            }
+                            for credit in credits
+                        ],
+                    }
+                )
+    return sorted(found, key=lambda each: (each["n"] != n or each["at"] != at, each["trial"], each["at"]))
+
+
+def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:
+    """Two episodes and where they part. Raises NotThere."""
+    records = []
+    for each in (n, other):
+        opened, id = find(runs, each)
+        records.append(load(opened, id))
+    parted = parting(*records)
+    return {
+        "a": episode_object(runs, n, decode),
+        "b": episode_object(runs, other, decode),
+        "parted": None if parted is None else {"at": parted[0], "why": parted[1]},
+    }
+
+
+def _told(step: Step) -> dict[str, Json]:
+    return {
+        "text": cut(step.action.text),
+        "calls": [
+            {"name": call.name, "arguments": cut(shown_arguments(call.arguments))} for call in step.action.tool_calls
+        ],
+        "results": [{"text": cut(result.content), "is_error": result.is_error} for result in step.results],
+    }
+
+
+def _state(opened: OpenedRun, record: Trajectory, at: int) -> Json:
+    """What the step changed in the world, or why that cannot be said; None where nothing is recorded."""
+    step = record.steps[at]
+    before_key = record.steps[at - 1].world_key if at else record.initial_key
+    if step.state_ref is None:
+        return None if step.world_key == before_key else {"unknown": "the world changed; its servers tell no state"}
+    if step.world_key == before_key:
+        return {"count": 0, "changes": []}
+    # the first state has no address in the record; where the servers declare it, its digest is its address
+    before_ref = record.steps[at - 1].state_ref if at else record.initial_key
+    try:
+        return changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
+    except (KeyError, StoreError):
+        return {"unknown": "the world changed; the state before or after is not recorded"}
+    except RecursionError:
+        return {"unknown": "the world changed; its states are too deeply nested to compare"}
+
+
+def _tokens(sampled: Sampled, decode: Decode | None) -> Json:
+    ids = sampled.ids[:MAX_TOKENS]
+    return {
+        "prompt": len(sampled.prompt_ids),
+        "drawn": len(sampled.ids),
+        "finish": sampled.finish,
+        "ids": ids,
+        "logprobs": sampled.logprobs[:MAX_TOKENS],
+        "texts": decode(ids) if decode else None,
+        "versions": sampled.versions,
+    }
+
+
+def _credit(credit: StepCredit) -> Json:
+    return {
+        "preset": credit.preset,
+        "options": dict(credit.options),
+        "assigned_at": credit.assigned_at,
+        "rewards": credit.rewards[:MAX_STEPS],
+        "returns": credit.returns[:MAX_STEPS],
+        "advantages": credit.advantages[:MAX_STEPS],
+    }
+
+
+def _anchors(runs: Runs, opened: OpenedRun, n: int, record: Trajectory) -> tuple[list[Json], list[Json]]:
+    """Of each step how many steps of the group were taken in its state, and by how many episodes; and the group."""
+    siblings = runs.index.siblings(n, MAX_SIBLINGS)
+    steps: dict[str, int] = {}
+    episodes: dict[str, set[int]] = {}
+    for other, id, _, _ in siblings:
+        try:
+            member = record if other == n else load(opened, id)
+        except NotThere:
+            continue
+        for step in member.steps:
+            steps[step.state_key] = steps.get(step.state_key, 0) + 1
+            episodes.setdefault(step.state_key, set()).add(other)
+    anchors = [
+        {"steps": steps[step.state_key], "episodes": len(episodes[step.state_key])} if step.state_key else None
+        for step in record.steps
+    ]
+    group = [{"n": other, "trial": trial, "score": score} for other, _, trial, score in siblings]
+    return anchors, sorted(group, key=lambda each: each["trial"])

@@ -1,0 +1,271 @@
+"""A small database of its own about the episodes of some runs: what the list shows, filters, sorts and searches.
+
+It is a temporary file that sqlite removes when it is closed, or when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
+from gymcp.store import EpisodeRow
+from gymcp.types import Json, Trajectory
+
+MAX_TRANSCRIPT = 40_000
+"""Characters of an episode that can be searched, from its beginning."""
+MAX_PIECE = 4_000
+"""Characters of one message or result among them."""
+PAGE = 200
+"""Episodes given at a time."""
+
+# `n` names an episode for as long as the viewer runs: ids can hold what no address can
+SCHEMA = """
+CREATE TABLE episodes (
+    n INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL,
+    task TEXT NOT NULL, trial INTEGER NOT NULL, attempt INTEGER NOT NULL, latest INTEGER NOT NULL, seed,
+    "group" TEXT NOT NULL, outcome TEXT NOT NULL, score REAL, reason TEXT NOT NULL,
+    steps INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL, tokens INTEGER NOT NULL,
+    cost REAL NOT NULL, seconds REAL NOT NULL,
+    tags TEXT NOT NULL, tools TEXT NOT NULL, haystack TEXT NOT NULL,
+    UNIQUE (run, seq)
+);
+CREATE INDEX episodes_by_task ON episodes (run, task, trial, latest);
+CREATE INDEX episodes_by_group ON episodes (run, "group");
+CREATE VIRTUAL TABLE transcripts USING fts5(
+    words, content='', detail=full, tokenize='unicode61 remove_diacritics 2', prefix='1 2 3'
+);
+"""
+_LISTED = "n, task, trial, attempt, latest, outcome, score, steps, calls, errors, tokens, seconds, reason, tags"
+_SEPARATOR = "\x1f"
+
+
+class EpisodeIndex:
+    """Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.executescript(SCHEMA)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._db.close()
+
+    def put(self, run: int, rows: Iterable[EpisodeRow]) -> None:
+        """Adds episodes, or what has changed of them."""
+        columns = (
+            'run, seq, id, task, trial, attempt, latest, seed, "group", outcome, score, reason, steps, calls, errors,'
+            " tokens, cost, seconds, tags, tools, haystack"
+        )
+        names = columns.split(", ")
+        update = ", ".join(f"{name} = excluded.{name}" for name in names[2:])
+        marks = ", ".join("?" * len(names))
+        with self._lock:
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                f"INSERT INTO episodes ({columns}) VALUES ({marks}) ON CONFLICT (run, seq) DO UPDATE SET {update}",
+                (_columns(run, row) for row in rows),
+            )
+            self._db.execute("COMMIT")
+
+    def add_transcripts(self, texts: Sequence[tuple[int, str]]) -> None:
+        """Makes the words of episodes findable: (n, text) each."""
+        with self._lock:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO transcripts (rowid, words) VALUES (?, ?)", texts)
+            self._db.execute("COMMIT")
+
+    def ids(self, run: int, after: int) -> list[tuple[int, int, str]]:
+        """(n, seq, id) of the episodes of a run that were recorded after `after`, in order."""
+        return [
+            (n, seq, untold(id))
+            for n, seq, id in self._all(
+                "SELECT n, seq, id FROM episodes WHERE run = ? AND seq > ? ORDER BY seq", run, after
+            )
+        ]
+
+    def locate(self, n: int) -> tuple[int, str] | None:
+        """(run, id) of an episode."""
+        rows = self._all("SELECT run, id FROM episodes WHERE n = ?", n)
+        return (rows[0][0], untold(rows[0][1])) if rows else None
+
+    def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
+        """The episodes that match: how many there are, and `PAGE` of them. Raises QueryError."""
+        where = condition(query)
+        shown = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        total = self._all(f"SELECT count(*) FROM episodes WHERE {shown}", run, *where.values)[0][0]
+        rows = self._all(
+            f"SELECT {_LISTED} FROM episodes WHERE {shown} ORDER BY {_order(order)} LIMIT {PAGE} OFFSET ?",
+            run,
+            *where.values,
+            offset,
+        )
+        return {"total": total, "offset": offset, "rows": [_listed(row) for row in rows]}
+
+    def pairs(self, query: str, order: str, offset: int) -> dict[str, Json]:
+        """The tasks that both of the first two runs have, trial by trial, most different first. Raises QueryError."""
+        where = condition(query)
+        listed = ", ".join(f"a.{name}" for name in _LISTED.split(", "))
+        source = (
+            f"FROM (SELECT * FROM episodes WHERE run = 0 AND latest AND ({where.sql})) a"
+            " JOIN episodes b ON b.run = 1 AND b.latest AND b.task = a.task AND b.trial = a.trial"
+        )
+        parted = "" if order == "all" else " AND a.score IS NOT b.score"
+        total = self._all(f"SELECT count(*) {source} WHERE 1 {parted}", *where.values)[0][0]
+        rows = self._all(
+            f"SELECT {listed}, b.n, b.score, b.outcome, b.steps {source} WHERE 1 {parted}"
+            " ORDER BY abs(coalesce(a.score, 0) - coalesce(b.score, 0)) DESC, a.task, a.trial"
+            f" LIMIT {PAGE} OFFSET ?",
+            *where.values,
+            offset,
+        )
+        return {
+            "total": total,
+            "offset": offset,
+            "rows": [
+                {**_listed(row[:-4]), "other": dict(zip(("n", "score", "outcome", "steps"), row[-4:], strict=True))}
+                for row in rows
+            ],
+        }
+
+    def counterpart(self, n: int) -> int | None:
+        """The episode of the other run with the same task and trial, or with the same task."""
+        rows = self._all(
+            "SELECT b.n FROM episodes a JOIN episodes b ON b.run = 1 - a.run AND b.task = a.task AND b.latest"
+            " WHERE a.n = ? ORDER BY b.trial != a.trial, b.trial LIMIT 1",
+            n,
+        )
+        return rows[0][0] if rows else None
+
+    def siblings(self, n: int, limit: int) -> list[tuple[int, str, int, float | None]]:
+        """(n, id, trial, score) of the episodes of an episode's group, itself among them; it comes first."""
+        rows = self._all(
+            "SELECT b.n, b.id, b.trial, b.score FROM episodes a JOIN episodes b"
+            ' ON b.run = a.run AND b."group" = a."group" AND b.task = a.task AND b.latest'
+            " WHERE a.n = ? ORDER BY b.n != a.n, b.trial LIMIT ?",
+            n,
+            limit,
+        )
+        return [(row[0], untold(row[1]), row[2], row[3]) for row in rows]
+
+    def facets(self, run: int) -> dict[str, Json]:
+        """How many episodes there are of each result, outcome and tag."""
+        results = self._all(
+            "SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) FROM episodes"
+            " WHERE run = ? AND latest",
+            run,
+        )[0]
+        outcomes = self._all(
+            "SELECT outcome, count(*) FROM episodes WHERE run = ? AND latest GROUP BY outcome ORDER BY count(*) DESC",
+            run,
+        )
+        tags: dict[str, int] = {}
+        for joined, count in self._all(
+            "SELECT tags, count(*) FROM episodes WHERE run = ? AND latest GROUP BY tags", run
+        ):
+            for tag in filter(None, joined.split(_SEPARATOR)):
+                tags[tag] = tags.get(tag, 0) + count
+        return {
+            "episodes": results[0],
+            "solved": results[1] or 0,
+            "failed": results[2] or 0,
+            "unscored": results[3] or 0,
+            "outcomes": dict(outcomes),
+            "tags": dict(sorted(tags.items(), key=lambda each: (-each[1], each[0]))[:200]),
+        }
+
+    def searchable(self) -> tuple[int, int]:
+        """(episodes whose transcripts can be searched, episodes)."""
+        (row,) = self._all("SELECT (SELECT count(*) FROM transcripts_docsize), (SELECT count(*) FROM episodes)")
+        return row[0], row[1]
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        with self._lock:
+            try:
+                rows: list[Any] = self._db.execute(query, tuple(told(value) for value in values)).fetchall()
+                return rows
+            except sqlite3.OperationalError as error:
+                if "fts5" in str(error):
+                    raise QueryError(f"cannot search for that: {error}") from error
+                raise
+
+
+def told(value: object) -> Any:
+    """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
+    if not isinstance(value, str):
+        return value
+    return "".join(chr(ord(c) - 0xD800 + 0x10F000) if 0xD800 <= ord(c) <= 0xDFFF else c for c in value)
+
+
+def untold(value: str) -> str:
+    """What `told` was given."""
+    return "".join(chr(ord(c) - 0x10F000 + 0xD800) if 0x10F000 <= ord(c) <= 0x10F7FF else c for c in value)
+
+
+def transcript(record: Trajectory) -> str:
+    """The words of an episode: what was said, called and answered."""
+    pieces: list[str] = [record.reason]
+    left = MAX_TRANSCRIPT
+    for step in record.steps:
+        for message in step.observation.messages:
+            if message.role != "tool":
+                pieces.append(message.content)
+        pieces.append(step.action.text)
+        for call in step.action.tool_calls:
+            pieces.append(f"{call.name} {_words(call.arguments)}")
+        pieces += [result.content for result in step.results]
+        left -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
+        if left < 0:
+            break
+    return told("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+
+
+def _words(arguments: Json) -> str:
+    """Names and values, without the marks of JSON."""
+    if isinstance(arguments, Mapping):
+        return " ".join(f"{name} {_words(value)}" for name, value in arguments.items())
+    if isinstance(arguments, list | tuple):
+        return " ".join(_words(value) for value in arguments)
+    return str(arguments)
+
+
+def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
+    used = row.usage
+    tags, tools = _SEPARATOR.join(row.tags), _SEPARATOR.join(used.tools)
+    haystack = "\n".join((row.task, row.reason, *row.tags, *used.tools, str(row.outcome), row.id)).lower()
+    return tuple(
+        told(value)
+        for value in (
+            run, row.seq, row.id, row.task, row.trial, row.attempt, row.latest,
+            row.seed if abs(row.seed) < 2**63 else str(row.seed),
+            row.group, str(row.outcome), row.score, row.reason, row.steps, used.tool_calls, used.tool_errors,
+            used.prompt_tokens + used.completion_tokens, used.cost, used.wall_s, tags, tools, haystack,
+        )
+    )  # fmt: skip
+
+
+def _listed(row: Sequence[Any]) -> dict[str, Json]:
+    found = dict(zip(_LISTED.split(", "), row, strict=True))
+    reason = untold(found["reason"])
+    return {
+        **found,
+        "task": untold(found["task"])[:300],
+        "latest": bool(found["latest"]),
+        "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
+        "tags": [untold(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
+    }
+
+
+def _order(name: str) -> str:
+    if name not in ORDERS:
+        raise QueryError(f"no order '{name}'; have {', '.join(ORDERS)}")
+    return ORDERS[name]

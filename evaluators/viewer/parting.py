@@ -1,0 +1,52 @@
+"""Where two episodes of a task part."""
+
+from __future__ import annotations
+
+import json
+
+from gymcp.types import Step, Trajectory
+
+
+def parting(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:
+    """(step, what differs there) of the first step that is not the same in both; None where all are.
+
+    Calls are the same where names and arguments are, whatever their ids; worlds, where their digests are.
+    """
+    if one.initial_key != other.initial_key:
+        return 0, "they start from different worlds"
+    for n, (mine, theirs) in enumerate(zip(one.steps, other.steps, strict=False)):
+        if why := _difference(mine, theirs):
+            return n, why
+    if len(one.steps) != len(other.steps):
+        shorter = min(len(one.steps), len(other.steps))
+        return (
+            shorter,
+            f"one has ended after {shorter} steps, the other goes on to {max(len(one.steps), len(other.steps))}",
+        )
+    return None
+
+
+def _difference(mine: Step, theirs: Step) -> str:
+    if _seen(mine) != _seen(theirs):
+        return "they see different messages"
+    if _calls(mine) != _calls(theirs):
+        return "they call different tools" if _names(mine) != _names(theirs) else "they call with different arguments"
+    if mine.action.text != theirs.action.text:
+        return "they say different things"
+    if [result.content for result in mine.results] != [result.content for result in theirs.results]:
+        return "the same calls have different results"
+    if mine.world_key != theirs.world_key:
+        return "the same calls leave different worlds"
+    return ""
+
+
+def _seen(step: Step) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in step.observation.messages]
+
+
+def _names(step: Step) -> list[str]:
+    return [call.name for call in step.action.tool_calls]
+
+
+def _calls(step: Step) -> list[tuple[str, str]]:
+    return [(call.name, json.dumps(call.arguments, sort_keys=True, default=dict)) for call in step.action.tool_calls]

@@ -1,0 +1,112 @@
+"""What one types to find episodes, as a condition of SQL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_QUERY = 1_000
+"""Characters."""
+MAX_WORDS = 32
+
+_WORD = re.compile(r'(-?)(?:(\w+)(:|>=|<=|>|<|=))?(?:"([^"]*)"?|(\S+))')
+_NUMBERS = {
+    "score": "score",
+    "steps": "steps",
+    "calls": "calls",
+    "errors": "errors",
+    "tokens": "tokens",
+    "seconds": "seconds",
+    "cost": "cost",
+    "trial": "trial",
+    "attempt": "attempt",
+    "seed": "seed",
+}
+_TEXTS = {"task": "task", "outcome": "outcome", "group": '"group"', "why": "reason", "id": "id"}
+_LISTS = {"tag": "tags", "tool": "tools"}
+_STATES = {
+    "solved": "score >= 1",
+    "failed": "score < 1",
+    "partial": "score > 0 AND score < 1",
+    "unscored": "score IS NULL",
+    "replaced": "NOT latest",
+}
+KEYS = (*_NUMBERS, *_TEXTS, *_LISTS, "is")
+
+
+class QueryError(Exception):
+    """The query says something that cannot be looked for; the message is for who typed it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    sql: str
+    """Over the columns of `index.SCHEMA`."""
+    values: tuple[str | float, ...]
+
+
+def condition(query: str) -> Condition:
+    """The condition that all words of the query make together. Raises QueryError.
+
+    A bare word is found anywhere: in task, reason, tags and tools as it stands, in the transcript as the beginning of
+    a word. ``key:value`` looks in one column, ``steps>3`` compares, ``-`` before a word excludes, quotes hold words
+    together.
+    """
+    if len(query) > MAX_QUERY:
+        raise QueryError(f"the query is longer than {MAX_QUERY} characters")
+    parts: list[str] = []
+    values: list[str | float] = []
+    for sign, key, operator, quoted, bare in _WORD.findall(query)[:MAX_WORDS]:
+        sql, found = _part(key, operator, quoted or bare)
+        parts.append(f"NOT coalesce(({sql}), 0)" if sign else f"({sql})")
+        values += found
+    return Condition(sql=" AND ".join(parts) or "1", values=tuple(values))
+
+
+def _part(key: str, operator: str, word: str) -> tuple[str, list[str | float]]:
+    if not key:
+        return _anywhere(word)
+    if key == "is" and operator == ":":
+        if word not in _STATES:
+            raise QueryError(f"is:{word}: no such state; have {', '.join(_STATES)}")
+        return _STATES[word], []
+    if key in _NUMBERS:
+        try:
+            number = float(word)
+        except ValueError:
+            raise QueryError(f"{key}{operator}{word}: not a number") from None
+        return f"{_NUMBERS[key]} {'=' if operator == ':' else operator} ?", [number]
+    if operator not in (":", "="):
+        raise QueryError(f"{key}{operator}{word}: only numbers are compared: {', '.join(_NUMBERS)}")
+    if key in _LISTS:
+        return f"instr(char(31) || lower({_LISTS[key]}) || char(31), char(31) || ? || char(31))", [word.lower()]
+    if key in _TEXTS:
+        column = _TEXTS[key]
+        if operator == "=":
+            return f"{column} = ?", [word]
+        if "*" in word:
+            return f"lower({column}) GLOB ?", [word.lower()]
+        return f"instr(lower({column}), ?)", [word.lower()]
+    raise QueryError(f"{key}{operator}: no such key; have {', '.join(KEYS)}")
+
+
+def _anywhere(word: str) -> tuple[str, list[str | float]]:
+    sql, values = "instr(haystack, ?)", [word.lower()]
+    if re.search(r"\w", word):
+        phrase = '"' + word.replace('"', " ").replace("\0", " ") + '"*'
+        return f"{sql} OR n IN (SELECT rowid FROM transcripts WHERE transcripts MATCH ?)", [*values, phrase]
+    return sql, list(values)
+
+
+ORDERS = {
+    "recorded": "n",
+    "newest": "n DESC",
+    "task": "task, trial, attempt",
+    "score": "score IS NULL, score, task, trial",
+    "best": "score IS NULL, score DESC, task, trial",
+    "steps": "steps DESC, n",
+    "calls": "calls DESC, n",
+    "tokens": "tokens DESC, n",
+    "seconds": "seconds DESC, n",
+}
+"""Ways to sort, by name."""

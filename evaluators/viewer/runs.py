@@ -1,0 +1,178 @@
+"""The runs that the viewer shows: opened, indexed, and followed while they grow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
+from gymcp.store import Run, TrajectoryStore, open_run
+from gymcp.types import Json
+
+_BATCH = 50
+"""Episodes whose transcripts are added at a time: what a search may have to wait for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenedRun:
+    number: int
+    folder: Path
+    store: TrajectoryStore
+    run: Run | None
+    """None where the folder holds episodes but no ``run.json``, as that of a training run."""
+    problems: list[str] = field(default_factory=list)
+    """What is wrong with it, for people."""
+    damaged: bool = False
+    seen: tuple[int, int] = (0, 0)
+    """(episodes, grades) that are in the index."""
+
+    @property
+    def name(self) -> str:
+        config = self.run.config if self.run else {}
+        known = [str(config[key]) for key in ("env", "agent", "policy") if config.get(key)]
+        return " · ".join(known) or self.folder.name
+
+
+class Runs:
+    """Safe to share between threads."""
+
+    def __init__(self, opened: Sequence[OpenedRun], index: EpisodeIndex, problems: Sequence[str]) -> None:
+        self.opened = tuple(opened)
+        self.index = index
+        self.problems = tuple(problems)
+        """Why something that was asked for is not shown."""
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
+
+    def refresh(self) -> None:
+        """Takes in what was recorded or graded since the last time."""
+        with self._lock:
+            for each in self.opened:
+                if each.damaged:
+                    continue
+                episodes, grades = now = each.store.newest()
+                if now == each.seen:
+                    continue
+                # a new attempt replaces an older one, and a grade changes one: then all are read again
+                changed = grades != each.seen[1] or each.seen == (0, 0)
+                rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
+                if any(row.attempt for row in rows) and not changed:
+                    rows = each.store.summaries(latest=False)
+                self.index.put(each.number, rows)
+                each.seen = (episodes, grades)
+
+    def start(self) -> None:
+        """Begins to read transcripts for the search."""
+        self._reader.start()
+
+    def stop(self) -> None:
+        """Ends reading; returns when it has ended."""
+        self._stop.set()
+        if self._reader.ident:
+            self._reader.join()
+
+    def _read_transcripts(self) -> None:
+        """Every transcript once, then those of new episodes as they come."""
+        done = dict.fromkeys((each.number for each in self.opened), 0)
+        while not self._stop.is_set():
+            idle = True
+            for each in self.opened:
+                waiting = self.index.ids(each.number, done[each.number])[:_BATCH]
+                if not waiting:
+                    continue
+                idle = False
+                texts = []
+                for n, _, id in waiting:
+                    if self._stop.is_set():
+                        return
+                    try:
+                        texts.append((n, transcript(each.store.load(id, tokens=False))))
+                    except Exception:  # a damaged episode; the page says so when it is opened
+                        texts.append((n, ""))
+                self.index.add_transcripts(texts)
+                done[each.number] = waiting[-1][1]
+            self._stop.wait(1.0 if idle else 0.002)  # the pages come first
+
+
+@contextmanager
+def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
+    """The runs, indexed. What cannot be shown is told in `Runs.problems`; raises StoreError where nothing is left."""
+    with ExitStack() as stack:
+        index = stack.enter_context(EpisodeIndex())
+        opened: list[OpenedRun] = []
+        problems: list[str] = []
+        for folder in folders:
+            try:
+                opened.append(_open(len(opened), folder, index, stack))
+            except StoreError as error:
+                problems.append(str(error))
+        if not opened:
+            raise StoreError("; ".join(problems) or "no run to show")
+        problems += _mismatch(opened)
+        runs = Runs(opened, index, problems)
+        runs.refresh()
+        runs.start()
+        stack.callback(runs.stop)
+        yield runs
+
+
+def _open(number: int, folder: Path, index: EpisodeIndex, stack: ExitStack) -> OpenedRun:
+    problems: list[str] = []
+    run = None
+    try:
+        run = open_run(folder)
+    except StoreError as error:
+        if not (folder / "training.json").exists():
+            problems.append(str(error))
+    try:
+        store = stack.enter_context(TrajectoryStore.open(folder))
+        store.summaries(latest=False)
+    except StoreError as error:
+        if "is damaged" not in str(error):
+            raise
+        store = stack.enter_context(TrajectoryStore.open(folder, damaged=True))
+        rows = store.readable()
+        index.put(number, rows)
+        problems.append(f"{error}: the first {len(rows)} episodes can be read, later grades cannot")
+        return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems, damaged=True)
+    return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems)
+
+
+def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
+    """What keeps two runs from being compared, in words."""
+    if len(opened) < 2 or not opened[0].run or not opened[1].run:
+        return []
+    one, other = opened[0].run.config, opened[1].run.config
+    for key in ("suite", "suite_version", "suite_digest"):
+        if one.get(key) != other.get(key):
+            return [
+                f"the runs are of different tasks ({key}: {one.get(key)} and {other.get(key)}):"
+                " only tasks of the same name can be put side by side, and may still differ"
+            ]
+    return []
+
+
+def described(runs: Runs) -> Json:
+    """What the page says about the runs before any episode."""
+    return {
+        "problems": list(runs.problems),
+        "runs": [
+            {
+                "number": each.number,
+                "name": each.name,
+                "folder": str(each.folder),
+                "created": each.run.created if each.run else "",
+                "problems": each.problems,
+                "config": dict(each.run.config) if each.run else {},
+                "versions": dict(each.run.versions) if each.run else {},
+                "git": each.run.git if each.run else None,
+                **runs.index.facets(each.number),
+            }
+            for each in runs.opened
+        ],
+    }

@@ -1,0 +1,63 @@
+"""Serving the viewer on the loopback until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlencode
+
+import uvicorn
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.viewer.app import make_app
+from gymcp.evaluators.viewer.episode import Decode
+from gymcp.evaluators.viewer.runs import open_runs
+
+_GRACE_S = 2
+"""Seconds that answers under way are given when the viewer ends."""
+
+
+def serve_viewer(
+    folders: Sequence[Path],
+    *,
+    port: int = 0,
+    decode: Decode | None = None,
+    find: str = "",
+    ready: Callable[[str, Sequence[str]], None],
+) -> None:
+    """Shows the runs until SIGINT or SIGTERM, which come out as KeyboardInterrupt or end the process.
+
+    `ready` is told the address, token and all, and what of the runs cannot be shown. Port 0: a free one.
+    Raises StoreError where no run can be shown, and ConfigError for a port that is taken.
+    """
+    with open_runs(folders) as runs, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"view: port {port} of 127.0.0.1 cannot be had: {error.strerror}; try --port 0"
+            ) from error
+        bound, token = int(listening.getsockname()[1]), secrets.token_urlsafe(24)
+        first = "/#" + urlencode({"q": find}) if find else "/"
+        app = make_app(runs, token=token, port=bound, decode=decode, first=first)
+        config = uvicorn.Config(
+            app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=_GRACE_S
+        )
+        problems = [*runs.problems, *(problem for each in runs.opened for problem in each.problems)]
+        _Server(config, lambda: ready(f"http://127.0.0.1:{bound}/?token={token}", problems)).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready: from then on a signal ends it cleanly."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        await asyncio.to_thread(self._ready)

@@ -1,0 +1,32 @@
+// Two episodes of a task side by side, beginning at the first step where they part.
+
+import { ask, brief, count, el } from "./dom.js";
+import { heading } from "./episode.js";
+import { place } from "./state.js";
+import { card } from "./steps.js";
+
+export function comparePage(about) {
+  return async (signal) => {
+    const both = await ask(`/api/episodes/${place.n}/beside/${place.other}`, { signal });
+    const { a, b, parted } = both;
+    const alike = parted ? parted.at : Math.max(a.length, b.length);
+    const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
+    const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), brief(about.runs[side.run].name, 60)));
+    const pair = (at) => [a, b].map((side) => (side.steps[at] ? card(side, side.steps[at], side.steps[at - 1], longest) : el("div", { class: "ended soft" }, at === side.length ? "has ended" : "")));
+    const rows = [];
+    for (let at = alike; at < Math.max(a.steps.length, b.steps.length); at++) rows.push(el("div", { class: `two${at === alike ? " parting" : ""}` }, pair(at)));
+    return [
+      el("div", { class: "two names" }, names),
+      el("div", { class: "two" }, heading(a), heading(b)),
+      el(
+        "p",
+        { class: `parted notice ${parted ? "" : "good"}` },
+        parted ? [alike ? `Alike for ${count(alike, "step")}; ` : "From the start: ", el("b", {}, `in step ${parted.at} ${parted.why}.`)] : "The two are the same in every step.",
+      ),
+      alike > 0 &&
+        a.steps.length > 0 &&
+        el("details", { class: "alike" }, el("summary", {}, parted ? `the ${count(Math.min(alike, a.steps.length), "step")} that are alike` : "the steps of both"), el("div", {}, a.steps.slice(0, alike).map((step, at) => card(a, step, a.steps[at - 1], longest)))),
+      el("section", { class: "timeline" }, rows),
+    ];
+  };
+}

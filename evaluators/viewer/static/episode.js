@@ -1,0 +1,148 @@
+// An episode: what came of it, then its steps one under the other.
+
+import { ask, badge, brief, count, el, number, replace, seconds, signed } from "./dom.js";
+import { go, place } from "./state.js";
+import { card, text } from "./steps.js";
+
+const detail = document.getElementById("detail");
+let abort = new AbortController();
+
+/** Fetches and shows what the place names. */
+export async function show(make) {
+  abort.abort();
+  abort = new AbortController();
+  const mine = abort;
+  try {
+    const made = await make(mine.signal);
+    if (mine.signal.aborted) return;
+    replace(detail, made);
+    detail.scrollTop = 0;
+  } catch (error) {
+    if (error.name !== "AbortError") replace(detail, el("p", { class: "bad notice" }, error.message));
+  }
+}
+
+export async function episodePage(signal) {
+  const episode = await ask(`/api/episodes/${place.n}`, { signal });
+  return [heading(episode), strip(episode), timeline(episode)];
+}
+
+export function heading(episode) {
+  const used = episode.usage;
+  const facts = [
+    ["steps", episode.length],
+    ["tool calls", used.tool_calls + (used.tool_errors ? `, ${used.tool_errors} failed` : "")],
+    used.completion_tokens && ["tokens", `${used.prompt_tokens.toLocaleString("en")} read, ${used.completion_tokens.toLocaleString("en")} written`],
+    used.cost && ["cost", number(used.cost, 4)],
+    ["seed", episode.seed],
+    ...Object.entries(episode.components).map(([name, value]) => [brief(name, 120), number(value)]),
+  ].filter(Boolean);
+  return el(
+    "section",
+    { class: "heading" },
+    el("h1", {}, el("bdi", {}, brief(episode.task)), " ", el("small", {}, `trial ${episode.trial}`)),
+    el("p", { class: "verdict" }, badge(episode.score, episode.outcome), el("span", { class: `tag ${episode.score === null ? "warn" : ""}` }, episode.outcome), episode.parent && el("span", { class: "tag" }, "forked")),
+    text(episode.reason, { from: { n: episode.n, at: 0, part: "reason", item: 0 }, mono: false }),
+    el("dl", { class: "figures" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    split(used),
+    group(episode),
+  );
+}
+
+const PARTS = [
+  ["reset", "reset_s"],
+  ["agent", "agent_s"],
+  ["tools", "tool_s"],
+  ["grading", "grading_s"],
+  ["harness", "harness_s"],
+];
+
+function split(used) {
+  const all = PARTS.reduce((sum, [, key]) => sum + used[key], 0);
+  if (!all) return null;
+  return el(
+    "div",
+    { class: "split" },
+    el("div", { class: "splitbar", role: "img", "aria-label": "where the time went" }, PARTS.map(([name, key]) => el("i", { class: name, style: { width: `${((100 * used[key]) / all).toFixed(2)}%` } }))),
+    el("p", { class: "fine" }, `${seconds(used.wall_s)} in all: `, PARTS.filter(([, key]) => used[key] > 0).map(([name, key]) => el("span", { class: "key" }, el("i", { class: name }), `${name} ${seconds(used[key])}`))),
+  );
+}
+
+function group(episode) {
+  if (episode.siblings.length < 2) return null;
+  return el(
+    "p",
+    { class: "group" },
+    el("span", { class: "soft" }, `group of ${episode.siblings.length}: `),
+    episode.siblings.map((sibling) =>
+      el(
+        "button",
+        { type: "button", class: `trial ${sibling.n === episode.n ? "self" : ""} ${kind(sibling.score)}`, title: `trial ${sibling.trial}, ${sibling.score === null ? "no score" : `score ${number(sibling.score)}`}`, on: { click: () => go({ n: sibling.n, other: "" }) } },
+        sibling.trial,
+      ),
+    ),
+  );
+}
+
+function kind(score) {
+  return score === null ? "none" : score >= 1 ? "good" : score > 0 ? "part" : "bad";
+}
+
+/** Advantages along the steps: where in the episode the credit lies. */
+function strip(episode) {
+  const given = episode.credits[0];
+  if (!given) return null;
+  const most = Math.max(1e-9, ...given.advantages.map((value) => Math.abs(value)));
+  const options = Object.entries(given.options).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  return el(
+    "section",
+    { class: "strip" },
+    el("p", { class: "fine" }, "advantage of each step by ", el("b", {}, given.preset), options.length ? ` (${options.join(", ")})` : "", episode.credits.length > 1 && ` · also kept: ${episode.credits.slice(1).map((each) => each.preset).join(", ")}`),
+    el(
+      "div",
+      { class: "bars" },
+      given.advantages.map((value, at) =>
+        el(
+          "button",
+          {
+            type: "button",
+            title: `step ${at}: advantage ${signed(value)}, return ${number(given.returns[at], 3)}, reward ${number(given.rewards[at], 3)}`,
+            on: { click: () => focusStep(at) },
+          },
+          el("i", { class: value > 0 ? "up" : value < 0 ? "down" : "flat", style: { height: `${(50 * Math.abs(value)) / most}%` } }),
+        ),
+      ),
+    ),
+  );
+}
+
+function timeline(episode) {
+  const longest = Math.max(0, ...episode.steps.map((step) => step.agent_s + step.tool_s));
+  return el(
+    "section",
+    { class: "timeline" },
+    episode.steps.map((step, at) => card(episode, step, episode.steps[at - 1], longest)),
+    episode.length > episode.steps.length && el("p", { class: "soft notice" }, `the first ${episode.steps.length} of ${count(episode.length, "step")}`),
+    !episode.length && el("p", { class: "soft notice" }, "this episode has no step"),
+  );
+}
+
+/** The step that keys act on. */
+export function focused() {
+  return detail.querySelector(".step.focused");
+}
+
+export function focusStep(at) {
+  const steps = [...detail.querySelectorAll(".step")];
+  if (!steps.length) return;
+  const next = steps[Math.max(0, Math.min(steps.length - 1, at))];
+  for (const step of steps) step.classList.toggle("focused", step === next);
+  next.scrollIntoView({ block: "nearest" });
+  if (next.getBoundingClientRect().top < detail.getBoundingClientRect().top + 8 || next.offsetHeight > detail.clientHeight) next.scrollIntoView({ block: "start" });
+}
+
+export function moveStep(by) {
+  const steps = [...detail.querySelectorAll(".step")];
+  const now = steps.indexOf(focused());
+  focusStep(now < 0 ? (by > 0 ? 0 : steps.length - 1) : now + by);
+}

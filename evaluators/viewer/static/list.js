@@ -1,0 +1,174 @@
+// The list of episodes: only the rows in sight exist, and only their pages are fetched.
+
+import { ask, badge, count, el, replace, seconds } from "./dom.js";
+import { go, place } from "./state.js";
+
+const ROW = 52; // pixels, as in style.css
+const PAGE = 200;
+
+const list = document.getElementById("list");
+const rows = document.getElementById("rows");
+const found = document.getElementById("found");
+
+let pages = new Map();
+let total = 0;
+let selected = 0;
+let abort = new AbortController();
+let opening = 0;
+
+const asked = () => {
+  const sides = place.view === "pairs";
+  const said = new URLSearchParams({ q: place.q });
+  if (!sides) said.set("run", place.run);
+  if (place.sort) said.set("sort", place.sort);
+  return `/api/${sides ? "pairs" : "episodes"}?${said}`;
+};
+
+/** Starts over with what the place asks for. */
+export async function load() {
+  abort.abort();
+  abort = new AbortController();
+  const mine = (pages = new Map());
+  const began = performance.now();
+  try {
+    const first = await fetchPage(0);
+    if (mine !== pages) return;
+    total = first.total;
+    selected = Math.max(0, first.rows.findIndex((row) => String(row.n) === place.n));
+    rows.style.setProperty("height", `${total * ROW}px`);
+    list.scrollTop = Math.max(0, (selected - 4) * ROW);
+    const partly = place.q && first.searchable < first.indexed;
+    replace(
+      found,
+      count(total, place.view === "pairs" ? "pair" : "episode"),
+      el("span", { class: "soft" }, ` · ${Math.round(performance.now() - began)} ms`),
+      partly && el("span", { class: "warn" }, ` · transcripts of ${first.searchable.toLocaleString("en")} of ${first.indexed.toLocaleString("en")} so far`),
+    );
+    found.dataset.for = place.q;
+    draw();
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    total = 0;
+    rows.style.setProperty("height", "0px");
+    replace(rows);
+    replace(found, el("span", { class: "bad" }, error.message));
+  }
+}
+
+function fetchPage(number) {
+  if (!pages.has(number)) {
+    pages.set(
+      number,
+      ask(`${asked()}&offset=${number * PAGE}`, { signal: abort.signal }).then((page) => {
+        pages.set(number, page);
+        return page;
+      }),
+    );
+  }
+  return Promise.resolve(pages.get(number));
+}
+
+function rowAt(at) {
+  const page = pages.get(Math.floor(at / PAGE));
+  return page && page.rows ? page.rows[at % PAGE] : null;
+}
+
+function draw() {
+  const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
+  const last = Math.min(total, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
+  const mine = pages;
+  const shown = [];
+  for (let at = first; at < last; at++) {
+    const row = rowAt(at);
+    if (row) shown.push(drawn(row, at));
+    else fetchPage(Math.floor(at / PAGE)).then(() => mine === pages && schedule(), () => {});
+  }
+  replace(rows, total ? shown : el("p", { class: "empty soft" }, "nothing matches"));
+}
+
+function drawn(row, at) {
+  const pair = row.other !== undefined;
+  const current = String(row.n) === place.n;
+  return el(
+    "a",
+    {
+      class: `row${at === selected ? " selected" : ""}${current ? " current" : ""}`,
+      role: "option",
+      "aria-selected": String(at === selected),
+      href: `#n=${row.n}`,
+      style: { top: `${at * ROW}px` },
+      on: {
+        click(event) {
+          event.preventDefault();
+          selected = at;
+          open(row);
+        },
+      },
+    },
+    el("span", { class: "name" }, el("bdi", {}, row.task)),
+    badge(row.score, row.outcome),
+    pair && badge(row.other.score, row.other.outcome),
+    el(
+      "span",
+      { class: "about" },
+      row.trial > 0 && el("span", {}, `trial ${row.trial}`),
+      row.attempt > 0 && el("span", {}, `attempt ${row.attempt}`),
+      row.outcome !== "scored" && el("span", { class: row.score === null ? "warn" : "" }, row.outcome),
+      pair ? el("span", {}, `${row.steps} and ${row.other.steps} steps`) : el("span", {}, count(row.steps, "step")),
+      !pair && el("span", {}, seconds(row.seconds)),
+      row.errors > 0 && el("span", { class: "bad" }, count(row.errors, "error")),
+      el("bdi", { class: "why" }, row.reason),
+    ),
+  );
+}
+
+let scheduled = false;
+function schedule() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    draw();
+  });
+}
+
+list.addEventListener("scroll", schedule, { passive: true });
+new ResizeObserver(schedule).observe(list);
+
+function open(row) {
+  clearTimeout(opening);
+  go({ n: row.n, other: row.other ? row.other.n : "" });
+}
+
+/** Selects the row `by` rows further and shows it, once it has stood for a moment. */
+export async function move(by) {
+  if (!total) return;
+  await select(Math.min(total - 1, Math.max(0, selected + by)));
+}
+
+export async function select(at) {
+  const mine = pages;
+  selected = at < 0 ? total - 1 : Math.min(at, total - 1);
+  const top = selected * ROW;
+  if (top < list.scrollTop) list.scrollTop = top;
+  else if (top + ROW > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW - list.clientHeight;
+  await fetchPage(Math.floor(selected / PAGE));
+  if (mine !== pages) return;
+  draw();
+  clearTimeout(opening);
+  const row = rowAt(selected);
+  opening = setTimeout(() => go({ n: row.n, other: row.other ? row.other.n : "" }, { quietly: true }), 60);
+}
+
+/** Opens the selected row now. */
+export function enter() {
+  const row = rowAt(selected);
+  if (row) open(row);
+  return Boolean(row);
+}
+
+/** Marks the row that is open. */
+export function mark() {
+  schedule();
+}
+

@@ -1,0 +1,253 @@
+// The page: its bar, its search, its keys, and what is shown beside the list.
+
+import { ask, brief, el, replace } from "./dom.js";
+import { comparePage } from "./compare.js";
+import { episodePage, focused, focusStep, moveStep, show } from "./episode.js";
+import { enter, load, mark, move, select } from "./list.js";
+import { help, overview } from "./overview.js";
+import { follow, go, place, read } from "./state.js";
+
+const $ = (id) => document.getElementById(id);
+const search = $("search");
+const detail = $("detail");
+let about = null;
+let inside = false; // whether keys go to the steps of the episode instead of the list
+
+const CHIPS = [
+  ["all", "", "episodes"],
+  ["solved", "is:solved", "solved"],
+  ["failed", "is:failed", "failed"],
+  ["unscored", "is:unscored", "unscored"],
+];
+const SORTS = [
+  ["", "as recorded"],
+  ["newest", "newest first"],
+  ["score", "worst first"],
+  ["best", "best first"],
+  ["task", "by task"],
+  ["steps", "most steps"],
+  ["calls", "most calls"],
+  ["tokens", "most tokens"],
+  ["seconds", "slowest"],
+];
+const SIDES = [
+  ["", "where the scores differ"],
+  ["all", "all tasks"],
+];
+
+// ---------------------------------------------------------------------------------------------------------- light, dark
+
+const themes = ["", "light", "dark"];
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+function nextTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  const next = now === "dark" ? "light" : "dark";
+  setTheme(next);
+  try {
+    localStorage.setItem("gymcp-theme", next);
+  } catch {
+    // a browser that stores nothing forgets the choice
+  }
+}
+try {
+  const kept = localStorage.getItem("gymcp-theme");
+  if (themes.includes(kept)) setTheme(kept);
+} catch {
+  // as above
+}
+
+// -------------------------------------------------------------------------------------------------------------- the bar
+
+function drawBar() {
+  const tabs = about.runs.map((run, at) =>
+    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: run.folder, on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
+  );
+  if (about.runs.length > 1) tabs.push(el("button", { type: "button", class: place.view === "pairs" ? "current" : "", on: { click: () => go({ view: "pairs", n: "", other: "", sort: "" }) } }, "side by side"));
+  replace($("runs"), tabs);
+  const run = about.runs[Number(place.run)] ?? about.runs[0];
+  const scored = run.episodes - run.unscored;
+  replace($("headline"), place.view === "pairs" ? "" : [el("b", {}, scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–"), ` solved · ${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")} scored`]);
+  const problems = [...about.problems, ...about.runs.flatMap((each) => each.problems)];
+  replace($("problems"), problems.map((problem) => el("p", {}, problem)));
+  document.title = `${brief(run.name, 60)} · gymcp view`;
+}
+
+function drawFilters() {
+  const run = about.runs[Number(place.run)] ?? about.runs[0];
+  const sides = place.view === "pairs";
+  replace(
+    $("chips"),
+    CHIPS.map(([name, query, key]) => {
+      const on = query ? place.q.includes(query) : !CHIPS.some(([, each]) => each && place.q.includes(each));
+      return el("button", { type: "button", class: `chip${on ? " on" : ""}`, "aria-pressed": String(on), on: { click: () => filter(CHIPS.map(([, each]) => each), query) } }, name, !sides && el("span", { class: "soft" }, ` ${run[key].toLocaleString("en")}`));
+    }),
+  );
+  const outcomes = Object.entries(run.outcomes);
+  const tags = Object.entries(run.tags);
+  replace(
+    $("selects"),
+    outcomes.length > 1 && choice("outcome", [["", "any outcome"], ...outcomes.map(([name, episodes]) => [`outcome:${name}`, `${name} (${episodes})`])]),
+    tags.length > 0 && choice("tag", [["", "any tag"], ...tags.map(([tag, episodes]) => [`tag:"${tag}"`, `${brief(tag, 60)} (${episodes})`])]),
+    order(sides ? SIDES : SORTS),
+  );
+}
+
+function choice(name, options) {
+  const queries = options.map(([query]) => query).filter(Boolean);
+  const made = el("select", { "aria-label": name, on: { change: () => filter(queries, made.value) } }, options.map(([query, says]) => el("option", { value: query, selected: query !== "" && place.q.includes(query) }, says)));
+  return made;
+}
+
+function order(options) {
+  const made = el("select", { "aria-label": "order", on: { change: () => go({ sort: made.value }) } }, options.map(([value, says]) => el("option", { value, selected: value === place.sort }, says)));
+  return made;
+}
+
+/** Takes those words out of the query and puts one in. */
+function filter(out, put) {
+  let query = place.q;
+  for (const word of out) if (word) query = query.replace(word, "");
+  go({ q: `${query.trim()} ${put}`.trim() });
+}
+
+// ------------------------------------------------------------------------------------------------------------ following
+
+follow((before) => {
+  if (!about) return;
+  if (["run", "view"].some((key) => before[key] !== place[key])) drawBar();
+  if (search.value !== place.q) search.value = place.q;
+  if (["run", "view", "q"].some((key) => before[key] !== place[key])) drawFilters();
+  if (["run", "view", "q", "sort"].some((key) => before[key] !== place[key])) load();
+  if (["run", "view", "n", "other"].some((key) => before[key] !== place[key])) drawDetail();
+  mark();
+});
+
+function drawDetail() {
+  document.body.classList.toggle("reading", place.n !== "");
+  if (place.n === "") {
+    inside = false;
+    replace(detail, place.view === "pairs" ? el("p", { class: "soft notice" }, "Choose a task on the left: its episodes of both runs are put side by side, from the step where they part.") : overview(about, Number(place.run)));
+  } else if (place.other !== "") show(comparePage(about));
+  else show(episodePage);
+}
+
+// ----------------------------------------------------------------------------------------------------------------- keys
+
+let typing = 0;
+search.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => go({ q: search.value.trim() }, { quietly: true }), 50);
+});
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" || event.key === "ArrowDown") {
+    event.preventDefault();
+    clearTimeout(typing);
+    go({ q: search.value.trim() }, { quietly: true });
+    $("list").focus();
+  }
+});
+
+function back() {
+  if ($("keys").open) $("keys").close();
+  else if (document.activeElement === search) search.blur();
+  else if (inside) {
+    inside = false;
+    focused()?.classList.remove("focused");
+    $("list").focus();
+  } else if (place.n !== "") go({ n: "", other: "" });
+  else if (place.q !== "") go({ q: "" });
+}
+
+async function beside() {
+  if (place.other !== "") return go({ other: "" });
+  if (place.n === "") return undefined;
+  const episode = await ask(`/api/episodes/${place.n}`);
+  if (episode.counterpart !== null) go({ other: episode.counterpart, ...(episode.run === 1 ? { n: episode.counterpart, other: episode.n } : {}) });
+  return undefined;
+}
+
+function unfold() {
+  const step = focused();
+  const folded = step ? [...step.querySelectorAll("details")] : [];
+  const open = folded.some((each) => !each.open);
+  for (const each of folded) each.open = open;
+}
+
+const ACTIONS = {
+  j: () => (inside ? moveStep(1) : move(1)),
+  k: () => (inside ? moveStep(-1) : move(-1)),
+  ArrowDown: () => (inside ? moveStep(1) : move(1)),
+  ArrowUp: () => (inside ? moveStep(-1) : move(-1)),
+  g: () => (inside ? focusStep(0) : select(0)),
+  G: () => (inside ? focusStep(Infinity) : select(-1)),
+  n: () => move(1),
+  p: () => move(-1),
+  Enter: () => {
+    if (inside || !enter()) return;
+    inside = true;
+    detail.focus();
+  },
+  o: () => ACTIONS.Enter(),
+  "/": () => search.select(),
+  x: unfold,
+  a: () => focused()?.querySelector("button.anchor")?.click(),
+  c: beside,
+  t: nextTheme,
+  "?": () => ($("keys").open ? $("keys").close() : $("keys").showModal()),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    event.preventDefault();
+    back();
+    return;
+  }
+  if (event.target.matches("input, select, textarea")) return;
+  if ($("keys").open && event.key !== "?") return;
+  if (event.key === "Enter" && event.target.matches("button, a:not(.row), summary")) return;
+  const act = ACTIONS[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+detail.addEventListener("click", (event) => {
+  const step = event.target.closest(".step");
+  if (!step) return;
+  inside = true;
+  for (const each of detail.querySelectorAll(".step.focused")) each.classList.remove("focused");
+  step.classList.add("focused");
+});
+$("list").addEventListener("focusin", () => {
+  inside = false;
+});
+
+$("theme").addEventListener("click", nextTheme);
+$("help").addEventListener("click", () => ACTIONS["?"]());
+$("home").addEventListener("click", (event) => {
+  event.preventDefault();
+  go({ n: "", other: "", q: "", sort: "" });
+});
+replace($("keys"), help());
+
+// ---------------------------------------------------------------------------------------------------------------- start
+
+async function start() {
+  read();
+  search.value = place.q;
+  load(); // beside what the page is about, not after it
+  try {
+    about = await ask("/api/about");
+  } catch (error) {
+    replace(detail, el("p", { class: "bad notice" }, error.message));
+    return;
+  }
+  drawBar();
+  drawFilters();
+  drawDetail();
+}
+start();

@@ -1,0 +1,61 @@
+// What the run is, while no episode is open; and the keys.
+
+import { brief, el } from "./dom.js";
+import { go } from "./state.js";
+
+export function overview(about, number) {
+  const run = about.runs[number];
+  const scored = run.episodes - run.unscored;
+  const config = Object.entries({ ...run.config, git: run.git, started: run.created }).filter(([, value]) => value !== null && value !== "");
+  return [
+    el("section", { class: "heading" }, el("h1", {}, brief(run.name)), el("p", { class: "soft mono" }, run.folder)),
+    el(
+      "section",
+      { class: "totals" },
+      total(scored ? `${((100 * run.solved) / scored).toFixed(1)} %` : "–", "solved, of those scored"),
+      total(`${scored.toLocaleString("en")}/${run.episodes.toLocaleString("en")}`, "scored"),
+      ...Object.entries(run.outcomes).filter(([name]) => name !== "scored").map(([name, episodes]) => total(episodes.toLocaleString("en"), name, `outcome:${name}`)),
+    ),
+    el("p", { class: "soft" }, "Choose an episode on the left, or press ", el("kbd", {}, "j"), ". ", el("kbd", {}, "?"), " shows all keys."),
+    Object.keys(run.tags).length > 0 &&
+      el(
+        "section",
+        {},
+        el("h2", {}, "Tags"),
+        el("p", { class: "tags" }, Object.entries(run.tags).map(([tag, episodes]) => el("button", { type: "button", class: "chip", on: { click: () => go({ q: `tag:"${tag}"`, n: "" }) } }, brief(tag, 60), el("span", { class: "soft" }, ` ${episodes}`)))),
+      ),
+    config.length > 0 && el("section", {}, el("h2", {}, "Where it came from"), el("dl", { class: "config" }, config.map(([name, value]) => [el("dt", {}, brief(name)), el("dd", { class: "mono" }, typeof value === "string" ? value : JSON.stringify(value))]))),
+  ];
+}
+
+function total(value, name, query = null) {
+  return el(query ? "button" : "div", { class: "total", ...(query ? { type: "button", on: { click: () => go({ q: query }) } } : {}) }, el("b", {}, value), el("span", {}, name));
+}
+
+const KEYS = [
+  ["j  k", "next, previous: episode, or step inside one"],
+  ["enter", "into the episode"],
+  ["esc", "back to the list; once more: out of the episode, then of the search"],
+  ["/", "search"],
+  ["n  p", "next, previous episode from inside one"],
+  ["x", "unfold what the step changed and its tokens"],
+  ["a", "the step's anchor: the same state in other episodes"],
+  ["c", "the other run's episode of this task, side by side"],
+  ["g  G", "first, last"],
+  ["t", "light, dark"],
+  ["?", "this"],
+];
+const WORDS = [
+  ["refund", "in task, reason, tags, tools, or a word of the transcript that begins so"],
+  ["\"not found\"", "these words in this order"],
+  ["-timeout", "without"],
+  ["is:failed", "solved, failed, partial, unscored, replaced"],
+  ["tag:base  tool:ls  outcome:env_infra", "of one kind"],
+  ["task:miss_*", "* stands for anything"],
+  ["steps>10  score<0.5  errors>0", "also calls, tokens, seconds, cost, trial"],
+];
+
+export function help() {
+  const rows = (pairs) => el("dl", {}, pairs.map(([key, says]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, says)]));
+  return [el("h2", {}, "Keys"), rows(KEYS), el("h2", {}, "Search"), rows(WORDS), el("p", { class: "soft" }, "Esc closes this.")];
+}

@@ -1,0 +1,155 @@
+"""The viewer without a browser: who may ask, what is found, what a broken run still shows, how it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from viewer_runs import episode, viewed, write_run
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.viewer.changes import changes
+from gymcp.evaluators.viewer.index import told, untold
+from gymcp.evaluators.viewer.parting import parting
+from gymcp.evaluators.viewer.query import QueryError, condition
+from gymcp.evaluators.viewer.runs import open_runs
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.store.database import FILE_NAME
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("run") / "a", "steady", paying=5, tasks=10)
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with viewed(folder) as (address, _):
+        yield address
+
+
+def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str) -> None:
+    base, token = address.split("/?token=")
+    port = base.rpartition(":")[2]
+    with httpx.Client(base_url=base) as browser:
+        assert browser.get("/api/about").status_code == 403
+        assert browser.get("/?token=wrong").status_code == 403
+        assert browser.get("/", params={"token": token}, headers={"host": "evil.example"}).status_code == 421
+        assert browser.get("/api/about", headers={"host": "evil.example:" + port}).status_code == 421
+        answer = browser.get("/", params={"token": token})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert {"HttpOnly", "SameSite=strict"} <= set(answer.headers["set-cookie"].split("; "))
+        shown = browser.get("/")
+        assert shown.status_code == 200
+        assert "default-src 'none'" in shown.headers["content-security-policy"]
+        assert "unsafe" not in shown.headers["content-security-policy"]
+        assert browser.get("/api/about").json()["runs"][0]["episodes"] == 21
+        assert browser.post("/api/about").status_code == 405
+        assert browser.get("/static/..%2Fapp.py").status_code == 404
+        assert browser.get("/api/episodes/99999").json() == {"error": "no episode 99999"}
+        assert browser.get("/api/episodes", params={"q": 'a"b* OR ('}).status_code == 200
+        assert browser.get("/api/episodes", params={"sort": "n; DROP TABLE episodes"}).status_code == 400
+
+
+def test_it_listens_on_the_loopback_alone(address: str) -> None:
+    port = int(re.findall(r":(\d+)/", address)[0])
+    rows = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    assert {row for row in rows if row.endswith(f":{port:04X}")} >= {f"0100007F:{port:04X}"}
+    assert f"00000000:{port:04X}" not in rows
+
+
+@pytest.mark.parametrize("name", [2, 15])
+def test_it_ends_at_once_when_it_is_asked_to(folder: Path, name: int) -> None:
+    with viewed(folder) as (_, process):
+        process.send_signal(name)
+        out, errors = process.communicate(timeout=60)
+        assert (process.returncode, out, errors) == (0, "stopped\n", "")
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("", 21),
+        ("is:solved", 10),
+        ("is:failed", 10),
+        ("is:unscored", 1),
+        ("outcome:env_infra", 1),
+        ("task:task00* trial:0", 10),
+        ("task=task003", 2),
+        ("tag:refund -is:solved", 4),
+        ("tool:pay_order", 10),
+        ("score<1 errors>0", 10),
+        ('"order 7 is open"', 10),
+        ("-died", 20),
+    ],
+)
+def test_a_query_finds(folder: Path, query: str, count: int) -> None:
+    with open_runs([folder]) as runs:
+        assert runs.index.page(0, query, "recorded", 0)["total"] == count
+
+
+@pytest.mark.parametrize("query", ["is:red", "colour:red", "steps>many", "task>3", "x" * 2000])
+def test_a_query_that_means_nothing_says_why(query: str) -> None:
+    with pytest.raises(QueryError, match=r"have|not a number|only numbers|longer than"):
+        condition(query)
+
+
+def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
+    write_run(tmp_path, "steady", paying=1, tasks=1, trials=1)
+    with open_runs([tmp_path]) as runs:
+        with TrajectoryStore.open(tmp_path, write=True) as store:
+            store.append(episode("new", 0, pays=True, run="steady"), {})
+            store.append(episode("lost", 0, pays=True, run="again"), {})
+            store.add_grade(episode("new", 0, pays=False, run="steady"), grader="v2")
+        runs.refresh()
+        assert runs.index.page(0, "", "recorded", 0)["total"] == 3
+        assert [row["score"] for row in runs.index.page(0, "task:new", "recorded", 0)["rows"]] == [0.0]
+        assert [row["attempt"] for row in runs.index.page(0, "lost", "recorded", 0)["rows"]] == [1]
+
+
+def test_where_two_episodes_part() -> None:
+    pays, refunds = (episode("t", 0, pays=pays, run="r") for pays in (True, False))
+    assert parting(pays, pays) is None
+    assert parting(pays, refunds) == (1, "they call different tools")
+
+
+def test_what_a_step_changed() -> None:
+    found = changes({"a": [1, True], "b": {"x": "old"}, "c": 1}, {"a": [1, 1], "b": {"x": "new"}, "d": None})
+    assert [(".".join(each["path"]), each["kind"], each["before"], each["after"]) for each in found["changes"]] == [
+        ("a.1", "changed", "true", "1"),
+        ("b.x", "changed", "old", "new"),
+        ("c", "removed", "1", None),
+        ("d", "added", None, "null"),
+    ]
+
+
+def test_text_that_sqlite_refuses_is_kept() -> None:
+    assert untold(told("a\ud800b\udfff\U0001f600")) == "a\ud800b\udfff\U0001f600"
+
+
+def test_a_broken_run_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", "steady", paying=5, tasks=40)
+    cut = write_run(tmp_path / "cut", "hasty", paying=5, tasks=40)
+    file = cut / FILE_NAME
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with open_runs([whole, cut]) as runs:
+        assert runs.problems == ()
+        assert "is damaged: the first" in runs.opened[1].problems[0]
+        assert 0 < runs.index.page(1, "", "recorded", 0)["total"] < 81
+    (tmp_path / "empty").mkdir()
+    with open_runs([tmp_path / "empty", whole]) as runs:
+        assert "holds no trajectories.sqlite" in runs.problems[0]
+        assert runs.index.page(0, "", "recorded", 0)["total"] == 81
+    with pytest.raises(StoreError, match="no such folder"), open_runs([tmp_path / "nothing"]):
+        pass
+
+
+def test_runs_of_other_tasks_are_told_apart(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", "steady", paying=1, tasks=1)
+    with create_run(tmp_path / "other", {"suite": "bank"}), TrajectoryStore.open(tmp_path / "other", write=True):
+        pass
+    with open_runs([one, tmp_path / "other"]) as runs:
+        assert "the runs are of different tasks (suite: shop and bank)" in runs.problems[0]

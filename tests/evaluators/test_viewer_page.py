@@ -1,0 +1,183 @@
+"""The viewer in a real browser: what one sees, what keys do, and what a hostile run cannot do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from viewer_runs import HOSTILE, viewed, write_hostile, write_run
+
+pytestmark = pytest.mark.xdist_group("viewer")
+TIMEOUT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    expect.set_options(timeout=TIMEOUT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("two")
+    one, other = write_run(folder / "a", "steady", paying=250), write_run(folder / "b", "hasty", paying=100)
+    with viewed(one, other) as (address, _):
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, two: str) -> Iterator[Page]:
+    yield from opened(browser, two)
+
+
+def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    """The page, which may ask nobody but the viewer, and may not fail."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    context.set_default_timeout(TIMEOUT_MS)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+
+    def elsewhere(route: Route) -> None:
+        wrong.append(f"request: {route.request.url}")
+        route.abort()
+
+    page.route(re.compile(r"^(?!http://127\.0\.0\.1:)"), elsewhere)
+    page.goto(address)
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def test_episodes_are_listed_filtered_and_searched(page: Page) -> None:
+    expect(page.locator("#found")).to_contain_text("601 episodes")
+    assert "token" not in page.url
+    assert page.locator(".row").count() < 60  # only what is in sight exists
+    page.get_by_role("button", name=re.compile("^failed")).click()
+    expect(page.locator("#found")).to_contain_text("200 episodes")
+    page.locator("#search").fill("is:failed tag:refund steps=2")
+    expect(page.locator("#found")).to_contain_text("67 episodes")
+    page.locator("#search").fill("needle")  # a word of a transcript
+    expect(page.locator("#found")).to_contain_text("2 episodes")
+    expect(page.locator(".row").first).to_contain_text("task200")
+    page.locator("#search").fill("colour:red")
+    expect(page.locator("#found")).to_contain_text("no such key")
+    page.locator("#search").fill("")
+    expect(page.locator("#found")).to_contain_text("601 episodes")
+    page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
+    expect(page.locator(".row").last).to_contain_text("lost")
+
+
+def test_keys_do_everything(page: Page) -> None:
+    expect(page.locator(".row").first).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("task000")
+    expect(page.locator("#found")).to_contain_text("2 episodes")
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    expect(page.locator("h1")).to_contain_text("trial 1")
+    page.keyboard.press("k")
+    expect(page.locator("h1")).to_contain_text("trial 0")
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    expect(page.locator(".step.focused .at")).to_have_text("0")
+    page.keyboard.press("j")
+    expect(page.locator(".step.focused .at")).to_have_text("1")
+    page.keyboard.press("x")
+    expect(page.locator(".step.focused .token")).to_have_count(4)
+    page.keyboard.press("c")
+    expect(page.locator(".parted")).to_contain_text("The two are the same in every step.")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.locator("#found")).to_contain_text("601 episodes")
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#keys")).not_to_be_visible()
+
+
+def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page) -> None:
+    page.locator("#search").fill("task000 trial:0")
+    page.locator(".row", has_text="task000").first.click()
+    expect(page.locator(".step")).to_have_count(2)
+    second = page.locator(".step").nth(1)
+    expect(second.locator(".tool")).to_have_text("pay_order")
+    changes = second.locator(".state li")
+    expect(changes).to_have_text([re.compile("orders.*status.*open.*paid", re.S), re.compile("log.*1.*start", re.S)])
+    expect(second).to_contain_text("return 1.000")
+    expect(second).to_contain_text("advantage -0.500")
+    second.locator(".tokens summary").click()
+    expect(second.locator(".version")).to_have_text(["v1", "v9"])
+    shades = second.locator(".token").evaluate_all("all => all.map(t => t.style.getPropertyValue('--unlikely'))")
+    assert shades == ["0.002", "0.100", "0.800", "1"]
+    page.locator(".step").first.locator(".anchor").click()
+    siblings = page.locator(".sibling")
+    expect(siblings).to_have_count(2)
+    expect(siblings.nth(1)).to_contain_text("trial 1, step 0")
+    expect(siblings.nth(1)).to_contain_text("get_order")
+
+
+def test_two_runs_are_put_side_by_side_where_they_part(page: Page) -> None:
+    page.get_by_role("button", name="side by side").click()
+    expect(page.locator("#found")).to_contain_text("150 pairs")
+    page.locator(".row", has_text="task100").click()
+    expect(page.locator(".parted")).to_contain_text("Alike for 1 step; in step 1 they call different tools.")
+    tools = page.locator(".parting .tool")
+    expect(tools).to_have_text(["pay_order", "refund_order"])
+    page.reload()
+    expect(page.locator(".parting .tool")).to_have_text(["pay_order", "refund_order"])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: str, scheme: Any) -> None:
+    def is_dark(page: Page) -> bool:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour))) < 300
+
+    for page in opened(browser, two, color_scheme=scheme):
+        expect(page.locator(".row").first).to_be_visible()
+        assert is_dark(page) is (scheme == "dark")
+        page.keyboard.press("t")
+        assert is_dark(page) is (scheme != "dark")
+        page.reload()
+        expect(page.locator(".row").first).to_be_visible()
+        assert is_dark(page) is (scheme != "dark")
+
+
+def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
+    with viewed(write_hostile(tmp_path / "run")) as (address, _):
+        for page in opened(browser, address):
+            expect(page.locator(".row")).to_have_count(2)
+            for row in range(2):
+                page.locator(".row").nth(row).click()
+                expect(page.locator(".step")).to_have_count(2)
+                for fold in page.locator("#detail details").all():
+                    fold.evaluate("each => { each.open = true }")
+                wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0
+                assert page.locator("#detail").evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+                edges = "['browse', 'search'].map(id => document.getElementById(id).getBoundingClientRect().right)"
+                browse, search = page.evaluate(edges)
+                assert search < browse
+                assert page.locator("h1").bounding_box()["height"] < 200  # type: ignore[index]
+                assert page.locator("#panes img, #panes script, #panes iframe, #panes a[href^=javascript]").count() == 0
+            page.locator(".row").first.click()
+            expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
+            marks = set(page.locator("h1 .unseen").all_text_contents())
+            assert marks == {"001B", "202E", "202C", "200B", "E0041", "D800"}
+            page.locator("#search").fill(HOSTILE.replace("\ud800", "")[:60])
+            expect(page.locator("#found")).to_contain_text(re.compile("1 episode|no such key"))
+            page.locator("#search").fill("is:failed")
+            expect(page.locator("#found")).to_contain_text("1 episode")
+            page.locator(".row").first.click()
+            page.locator(".more", has_text="2,000,").first.click()
+            expect(page.locator(".text:not(.folded)").first).to_be_visible()

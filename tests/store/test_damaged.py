@@ -1,0 +1,36 @@
+"""A file that has lost its end: an error for who wants all of it, the rest for who asks for what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from store_records import episode
+
+from gymcp.errors import StoreError
+from gymcp.store import TrajectoryStore
+from gymcp.store.database import FILE_NAME
+
+
+@pytest.mark.parametrize("share", [0.95, 0.5, 0.001])
+def test_what_is_left_of_a_truncated_file_can_be_read(tmp_path: Path, share: float) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        for n in range(200):
+            store.append(episode(f"task{n:03}"), {})
+        whole = store.summaries()
+    file = tmp_path / FILE_NAME
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
+    with pytest.raises(StoreError, match="is damaged"), TrajectoryStore.open(tmp_path) as store:
+        store.summaries()
+    with TrajectoryStore.open(tmp_path, damaged=True) as store:
+        left = store.readable()
+        assert left == whole[: len(left)]
+        assert (len(left) > 0, len(left) < 200) == (share > 0.01, True)
+
+
+def test_an_episode_is_loaded_without_its_tokens(tmp_path: Path) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(episode("a", steps=3), {})
+        assert store.load("a-0-0", tokens=False) == store.load("a-0-0")
+        assert (store.newest(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
+        assert store.summaries(after=1) == []
