@@ -144,7 +144,7 @@ def main() -> None:
             for case in CASES:
                 print(f"{case.name} ...", file=sys.stderr, flush=True)
                 results += beside_trl(
-                    case, model, vocabulary, groups=2 if quick else 4, rounds=3 if quick else 7
+                    case, model, vocabulary, groups=1 if quick else 4, rounds=2 if quick else 7
                 )
     if only in (None, "iteration"):
         results += iteration(quick=quick)
