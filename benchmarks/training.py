@@ -143,9 +143,7 @@ def main() -> None:
             vocabulary = AutoModelForCausalLM.from_pretrained(model).config.vocab_size
             for case in CASES:
                 print(f"{case.name} ...", file=sys.stderr, flush=True)
-                results += beside_trl(
-                    case, model, vocabulary, groups=1 if quick else 4, rounds=2 if quick else 7
-                )
+                results += beside_trl(case, model, vocabulary, groups=1 if quick else 4, rounds=2 if quick else 7)
     if only in (None, "iteration"):
         results += iteration(quick=quick)
     show("training", results, as_json=arguments.json, also=f", {torch.get_num_threads()} threads")
