@@ -227,7 +227,6 @@ class Learner:
             return own, torch.autograd.grad(part, self._trained, materialize_grads=True)
 
         with ThreadPoolExecutor(self.settings.workers) as pool:
-            # one after another is all that one worker does; memory holds the gradients of as many as there are workers
             for own, gradients in _in_turn(pool, one, micros, self.settings.workers):
                 seen.join(own)
                 if not math.isfinite(seen.loss):

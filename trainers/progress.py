@@ -40,6 +40,8 @@ class Progress:
     ) -> None:
         self._file.close()
         self._board.close()
+        if self.rows:
+            draw_curves(self.rows, self._folder / CURVES)
 
     def add(self, row: Mapping[str, Json]) -> None:
         self.rows.append(dict(row))
@@ -50,7 +52,8 @@ class Progress:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self._board.add_scalar(name, value, row["iteration"])
         self._board.flush()
-        draw_curves(self.rows, self._folder / CURVES)
+        if any(name.startswith("test/") for name in row):  # a picture takes as long as some small updates
+            draw_curves(self.rows, self._folder / CURVES)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Json]]:
