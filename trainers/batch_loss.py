@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class _Ragged:
         parts = torch.split(flat, [len(each) for each in self._drawn])
         return torch.stack([torch.nn.functional.pad(part, (0, self._width - len(part))) for part in parts])
 
-    def taken(self, columns: Sequence[Floats], like: Tensor) -> Tensor:
+    def taken(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
         table = np.zeros((len(columns), self._width))
         for b, (column, drawn) in enumerate(zip(columns, self._drawn, strict=True)):
             table[b, : len(drawn)] = column[drawn]

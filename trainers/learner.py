@@ -115,7 +115,7 @@ class Learner:
             chosen = [rows[b] for b in micro.rows]
             with self._precision():
                 of_steps = step_features(self.model, chosen, prefix=micro.prefix)
-            for b, part in zip(micro.rows, of_steps.split([len(row.steps) for row in chosen]), strict=True):
+            for b, part in zip(micro.rows, torch.split(of_steps, [len(row.steps) for row in chosen]), strict=True):
                 found[b] = part
         return torch.cat(found)
 
@@ -297,9 +297,7 @@ def learning_rate(settings: LearnerSettings, step: int) -> float:
     return settings.learning_rate * factor
 
 
-def _in_turn(
-    pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int
-) -> Iterator[U]:  # fmt: skip
+def _in_turn(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:
     """The results in the order of the items, of which at most `ahead` are under way or waiting to be taken."""
     under_way = deque(pool.submit(work, item) for item in items[:ahead])
     for item in items[ahead:]:

@@ -62,11 +62,12 @@ def test_a_preset_that_compares_with_gold_is_refused_before_anything_starts(
 def test_iterations_lost_to_infrastructure_are_skipped_and_three_in_a_row_end_the_run(
     bank: LoadedEnv, model: Path, tmp_path: Path
 ) -> None:
+    one_group = {**TABLE["rollout"], "groups": 1}
     with pytest.raises(EnvInfraError, match=r"every episode of 3 iterations was lost; the last: .+"):
-        train(make_recipe(table(model)), without_server(bank), tmp_path, resume=False)
+        train(make_recipe(table(model, rollout=one_group)), without_server(bank), tmp_path, resume=False)
     rows = read_metrics(tmp_path)
     assert [row.get("skipped") for row in rows] == [None, *["every episode was lost to infrastructure"] * 2]
-    assert rows[1]["outcome/env_infra"] == 8
+    assert rows[1]["outcome/env_infra"] == 4
     assert "success" not in rows[1]
 
 
