@@ -13,6 +13,7 @@ import torch
 from report_table import Result, against
 
 from gymcp.envs import load_env, load_spec
+from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import make_recipe
@@ -46,7 +47,7 @@ def iteration(*, quick: bool) -> list[Result]:
         out = Path(folder) / "run"
         train(recipe, load_env(load_spec("backoffice")), out, resume=False, tell=_tell)
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
-        weights = torch.load(out / "checkpoint" / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
+        weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())
     episodes = recipe.rollout.groups * recipe.rollout.episodes
     limit = Result(metric=f"iteration, {episodes} episodes: limit", value=LIMIT_S * episodes / 256, unit="s")

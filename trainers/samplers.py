@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from gymcp.agents.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.local_model import context_of
 from gymcp.agents.policy_specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.react import TokenModel
 from gymcp.agents.vllm import VllmPolicy
@@ -95,7 +96,7 @@ def served(recipe: Recipe) -> Iterator[str]:
         model=Path(recipe.model.path),
         name=recipe.name,
         cpu=not on_gpu,
-        max_context=recipe.model.context,
+        max_context=min(recipe.model.context, context_of(Path(recipe.model.path), f"recipe '{recipe.name}'")),
         max_requests=rollout.slots,
         dtype="bfloat16" if in_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
         lora_rank=recipe.model.lora_rank,
@@ -128,6 +129,10 @@ async def open_sampler(recipe: Recipe, pupil: Pupil, folder: Path, server: str, 
     async with open_model(spec, ModelOptions(tokenizer=Path(recipe.model.path))) as model:
         assert isinstance(model, TokenModel)
         assert isinstance(model.policy, VllmPolicy)
+        if model.context < pupil.context:
+            raise ConfigError(
+                f"recipe '{recipe.name}': {server} takes {model.context} tokens, and model.context is {pupil.context}"
+            )
         where = folder / SERVED
         where.mkdir(exist_ok=True)
         sampler = Served(model.policy, pupil.model, where, adapter=recipe.model.lora_rank > 0)

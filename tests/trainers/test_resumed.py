@@ -97,7 +97,7 @@ def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first:
 def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe: Path) -> None:
     """With SIGKILL, once its first iteration is written and its second is under way."""
     folder = recipe.parent / "killed"
-    command = [GYMCP, "train", recipe, "--out", folder]
+    command = [str(part) for part in (GYMCP, "train", recipe, "--deterministic", "--out", folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gymcp.trainers.recipe import LearnRecipe
 from gymcp.trainers.stops import collapse, lost
+from gymcp.types import Json
 
 LEARN = LearnRecipe(least_entropy=0.1, patience=2)
 
@@ -16,12 +17,12 @@ def test_a_policy_without_entropy_has_collapsed_after_as_many_iterations_as_pati
 
 
 def test_iterations_that_learnt_nothing_are_not_counted() -> None:
-    rows = [{"entropy": 0.05}, {"skipped": "every episode was lost"}, {"entropy": 0.05}]
+    rows: list[dict[str, Json]] = [{"entropy": 0.05}, {"skipped": "every episode was lost"}, {"entropy": 0.05}]
     assert "collapsed" in collapse(rows, LEARN)
 
 
 def test_a_policy_that_lost_its_form_has_collapsed_and_one_that_never_had_it_has_not() -> None:
-    unusable = [{"unusable": share} for share in (0.01, 0.5, 0.97, 0.99)]
+    unusable: list[dict[str, Json]] = [{"unusable": share} for share in (0.01, 0.5, 0.97, 0.99)]
     assert "more than 95% of its steps had no usable action for 2 iterations, and once it was 1%" in collapse(
         unusable, LEARN
     )

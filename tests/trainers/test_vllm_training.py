@@ -113,7 +113,8 @@ def test_an_adapter_is_trained_and_goes_to_the_server_alone(model: Path, server:
     recipe = small(LORA, model, **{"rollout.server": server, "model.lora_rank": 4})
     folder = trained(recipe, tmp_path)
     base = AutoModelForCausalLM.from_pretrained(model)
-    adapted: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), folder / "kept", True)
+    fresh = AutoModelForCausalLM.from_pretrained(model)
+    adapted: Any = PeftModel.from_pretrained(fresh, folder / "kept", is_trainable=True)
     assert {path.name for path in (folder / "kept").iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
     assert not list((folder / "kept").glob("model*"))
     assert recorded_error(folder, "0", base) < 1e-4
