@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +57,7 @@ class Stepwise(TrainerCallback):
         self.began = time.perf_counter()
 
     def on_step_end(self, args, state, control, **rest):
-        print(json.dumps(time.perf_counter() - self.began - Timed.aside), flush=True)
+        print("took", time.perf_counter() - self.began - Timed.aside, flush=True)
 
 class Timed(GRPOTrainer):
     aside = 0.0
@@ -107,20 +108,26 @@ class Trl:
         self._process = process
 
     def step(self) -> float:
-        """Seconds of one step of the optimiser over all sequences."""
+        """Seconds of one step of the optimiser over all sequences. Raises RuntimeError where it has none in time."""
         assert self._process.stdin is not None
-        self._line("ready")
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return float(json.loads(self._line("")))
+        watch = threading.Timer(STEP_TIMEOUT_S, self._process.kill)
+        watch.start()
+        try:
+            self._line("ready")
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+            return float(self._line("took"))
+        finally:
+            watch.cancel()
 
-    def _line(self, wanted: str) -> str:
+    def _line(self, word: str) -> str:
+        """The rest of the next line that begins with the word."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            text = line.strip()
-            if text == wanted or (not wanted and text.replace(".", "").replace("e-", "").isdigit()):
-                return text
-        raise RuntimeError(f"TRL ended with code {self._process.wait(10)}; see its words above")
+            first, _, rest = line.strip().partition(" ")
+            if first == word:
+                return rest
+        raise RuntimeError(f"TRL ended, or took more than {STEP_TIMEOUT_S:g} s; see its words above")
 
 
 @contextmanager

@@ -213,6 +213,11 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
 
 def _check_engine(recipe: Recipe) -> None:
     rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
+    if rollout.server and not rollout.server.startswith("vllm:"):
+        raise ConfigError(
+            f"{who}: rollout.server is {rollout.server!r}: training needs the tokens that were drawn, which chat"
+            " endpoints do not give, and takes new weights to the server: vllm:URL#MODEL"
+        )
     if rollout.engine == "vllm":
         if not recipe.model.path:
             raise ConfigError(f"{who}: rollout.engine is 'vllm', which serves a model's folder: name it in model.path")

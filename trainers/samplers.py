@@ -120,13 +120,7 @@ async def open_sampler(recipe: Recipe, pupil: Pupil, folder: Path, server: str, 
         async with open_engine(pupil.model, slots=slots, version=version, options=options) as engine:
             yield Embedded(engine)
         return
-    spec = parse_policy(server)
-    if spec.kind != "vllm":
-        raise ConfigError(
-            f"recipe '{recipe.name}': rollout.server is {server!r}: training needs tokens and takes new weights to the"
-            " server: vllm:URL#MODEL"
-        )
-    async with open_model(spec, ModelOptions(tokenizer=Path(recipe.model.path))) as model:
+    async with open_model(parse_policy(server), ModelOptions(tokenizer=Path(recipe.model.path))) as model:
         assert isinstance(model, TokenModel)
         assert isinstance(model.policy, VllmPolicy)
         if model.context < pupil.context:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gymcp.cli.train_run import run
 from gymcp.errors import ConfigError
 from gymcp.trainers.objective import TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS
@@ -47,6 +48,7 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"loss": {"weight": {"rule": "band", "cap": 2.0}}}, "no key 'loss.weight.cap'; have high, low"),
         ({"loss": {"aggregation": "mean"}}, "loss.aggregation is 'mean'; have 'token-mean'"),
         ({"rollout": {"engine": "vllm"}}, "serves a model's folder: name it in model.path"),
+        ({"rollout": {"engine": "vllm", "server": "openai:http://h:1/v1#m"}}, "needs the tokens that were drawn"),
         ({"rollout": {"server": "vllm:http://h:1#m"}}, "are for rollout.engine = 'vllm'"),
         ({"rollout": {"engine": "vllm"}, "model": {"path": "m"}, "deterministic": True}, "deterministic needs"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),
@@ -68,6 +70,13 @@ def test_the_loss_of_the_preset_is_changed_key_by_key() -> None:
     recipe = make_recipe({"env": "e", "credit": {"preset": "grpo"}, "loss": {"kl": 0.1, "weight": weight}})
     loss = recipe.preset.loss
     assert (loss.kl, loss.weight, loss.aggregation) == (0.1, TruncatedWeight(cap=3.0), "seq-mean-token-mean")
+
+
+def test_a_recipe_for_an_environment_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lost.toml").write_text('env = "backofice"\n')
+    with pytest.raises(ConfigError, match="backofice"):
+        run(tmp_path / "lost.toml", (), tmp_path / "out", resume=False, as_json=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:
