@@ -33,6 +33,7 @@ from gymcp.types import Row
 GROUP = 8
 SIZE = TinySize(vocabulary=4096, hidden=256, layers=6, heads=4, context=1024, init_std=0.02)
 SMALL = replace(SIZE, hidden=128, layers=4)
+MICRO_BATCH_TOKENS = 2048
 MILLION = 1_000_000
 
 
@@ -82,13 +83,13 @@ def example(prompt: list[int], completion: list[int], advantage: float) -> Examp
     return Example(row=row, advantages=(np.where(mask, advantage, 0.0),), counted=(mask,))
 
 
-def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds: int) -> list[Result]:
+def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds: int, threads: int) -> list[Result]:
     """Tokens/s of both, TRL with the size of micro-batch that suits it best."""
     rows = case.rows(groups, vocabulary)
     tokens = sum(len(prompt) + len(completion) for prompt, completion in rows)
     examples = [example(*row, advantage=n % 2 - 0.5) for n, row in enumerate(rows)]
     numbers = [n // GROUP for n in range(len(rows))]
-    settings = LearnerSettings(learning_rate=1e-5, micro_batch_tokens=8192)
+    settings = LearnerSettings(learning_rate=1e-5, micro_batch_tokens=MICRO_BATCH_TOKENS, workers=threads)
     learner = Learner(AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32), settings)
     ours: list[float] = []
     theirs: dict[int, list[float]] = {}
@@ -102,7 +103,7 @@ def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds:
                 group=GROUP,
                 micro_batch=size,
                 steps=rounds + 1,
-                threads=torch.get_num_threads(),
+                threads=threads,
                 folder=Path(folder),
             ) as trl,
         ):
@@ -134,6 +135,8 @@ def main() -> None:
     parser.add_argument("--only", choices=("tokens", "iteration", "credit"), help="one part of it")
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as training does: one for each of as many micro-batches as there are threads
     results: list[Result] = []
     if only in (None, "credit"):
         results += credit(MILLION // 10 if quick else MILLION)
@@ -143,10 +146,13 @@ def main() -> None:
             vocabulary = AutoModelForCausalLM.from_pretrained(model).config.vocab_size
             for case in CASES:
                 print(f"{case.name} ...", file=sys.stderr, flush=True)
-                results += beside_trl(case, model, vocabulary, groups=1 if quick else 4, rounds=2 if quick else 7)
+                results += beside_trl(
+                    case, model, vocabulary, groups=1 if quick else 4, rounds=2 if quick else 7, threads=threads
+                )
     if only in (None, "iteration"):
+        torch.set_num_threads(threads)
         results += iteration(quick=quick)
-    show("training", results, as_json=arguments.json, also=f", {torch.get_num_threads()} threads")
+    show("training", results, as_json=arguments.json, also=f", {threads} threads")
 
 
 if __name__ == "__main__":
