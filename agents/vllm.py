@@ -61,6 +61,7 @@ class VllmPolicy:
 
     def __init__(self, client: httpx.AsyncClient, served: ServedModel, settings: VllmSettings) -> None:
         self.served = served
+        self._base = served.name
         self.max_context = served.context
         self.version = "0"
         """Of the weights, as far as this policy has set it; what the server says of a token goes before it."""
@@ -144,6 +145,20 @@ class VllmPolicy:
         """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
         body = {"lora_name": name, "lora_path": _absolute(folder), "load_inplace": True}
         await self._post("/v1/load_lora_adapter", body, json_answer=False)
+
+    async def use_adapter(self, folder: Path, version: str) -> None:
+        """From now on samples come from the served model with this LoRA adapter.
+
+        It gets a name of its own, so that keys and values of no other are reused; the one used before is dropped, so
+        no request may be under way.
+        """
+        name, before = f"{self._base}-{version}", self.served.name
+        await self.load_adapter(name, folder)
+        if self.spans:
+            await self._post("/update_weight_version", {"new_version": version})
+        self.served, self.version = replace(self.served, name=name), version
+        if before not in (self._base, name):
+            await self._post("/v1/unload_lora_adapter", {"lora_name": before}, json_answer=False)
 
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
         answer = await self._post(

@@ -21,6 +21,8 @@ from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.leftovers import owned_environment
 
 POLL_S = 0.5
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as the highest rank; adapters may have any up to it."""
 STOP_TIMEOUT_S = 20.0
 """How long the server has for ending by itself."""
 _LAUNCH = """import ctypes, os, sys
@@ -137,7 +139,8 @@ def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
     argv += ["--max-model-len", str(plan.max_context)] if plan.max_context else []
     argv += ["--enforce-eager"] if plan.cpu else []
     if plan.lora_rank:
-        argv += ["--enable-lora", "--max-lora-rank", str(plan.lora_rank), "--max-loras", "2"]
+        rank = next((known for known in _LORA_RANKS if known >= plan.lora_rank), plan.lora_rank)
+        argv += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2"]
     return [*argv, *plan.extra]
 
 

@@ -1,17 +1,15 @@
-"""How long a preset takes to give credit to a million steps, and whether the cost is linear in steps."""
+"""Batches of any number of steps, and how long a preset takes to give them credit: a part of `training.py`."""
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
 
 from gymcp.trainers.batch import StepBatch, codes
 from gymcp.trainers.credit import assign_credit
-from gymcp.trainers.presets import PRESETS, make_preset
+from gymcp.trainers.presets import make_preset
 
-STEPS = 1_000_000
 SKIPPED = {"matchtir": "compares calls with gold, in Python", "gdpo": "needs named components"}
 
 
@@ -55,21 +53,3 @@ def seconds(name: str, steps: StepBatch, rounds: int = 3) -> float:
         assign_credit(steps, preset)
         best = min(best, time.perf_counter() - started)
     return best
-
-
-def measure(quick: bool) -> list[tuple[str, float, float]]:
-    """(preset, seconds for all steps, seconds for a tenth of them)."""
-    many = batch(STEPS // 10 if quick else STEPS)
-    few = batch(STEPS // 100 if quick else STEPS // 10)
-    return [(name, seconds(name, many), seconds(name, few)) for name in PRESETS if name not in SKIPPED]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the steps")
-    for name, many, few in measure(parser.parse_args().quick):
-        print(f"{name:14} {many:6.3f} s   {many / few:5.1f} times a tenth of the steps")
-
-
-if __name__ == "__main__":
-    main()

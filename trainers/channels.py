@@ -88,7 +88,7 @@ def _normed(channel: Channel, batch: StepBatch, values: Floats, present: npt.NDA
     if channel.unit == "trajectory":  # one value a trajectory: that of its first step in the channel
         places = np.flatnonzero(present)
         counted = np.zeros(len(values), bool)
-        counted[places[np.unique(batch.keys["trajectory"][places], return_index=True)[1]]] = True
+        counted[places[np.diff(batch.keys["trajectory"][places], prepend=-1) != 0]] = True
         statistics = _Statistics(channel, group, values, counted, batch)
     else:
         statistics = _Statistics(channel, group, shown, present, batch)
@@ -152,5 +152,12 @@ def combined(keys: tuple[Ints, ...], length: int) -> Ints:
     code = np.zeros(length, np.int64)
     for key in keys:
         span = int(key.max(initial=0)) + 1
-        code = np.unique(code * span + key, return_inverse=True)[1].astype(np.int64)
+        code = _dense(code * span + key)
     return code
+
+
+def _dense(code: Ints) -> Ints:
+    """[S] -> [S]: numbered anew from 0 without gaps; sorted only where the numbers are far larger than their count."""
+    if int(code.max(initial=0)) < 4 * len(code):
+        return np.asarray((np.cumsum(np.bincount(code) > 0) - 1)[code], np.int64)
+    return np.unique(code, return_inverse=True)[1].astype(np.int64)

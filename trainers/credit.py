@@ -11,7 +11,7 @@ from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
 from gymcp.trainers.batch import Floats, StepBatch, batch_of_columns
 from gymcp.trainers.channels import compare
-from gymcp.trainers.presets import Preset, Term
+from gymcp.trainers.presets import GOLD, Preset, Term
 from gymcp.trainers.returns import returns_to_go
 from gymcp.trainers.shapers import Trackers
 from gymcp.types import Json
@@ -49,7 +49,7 @@ class Credit:
 
 def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = None) -> Credit:
     """Pure: the same batch, preset and trackers give the same credit. Raises ConfigError for what the batch lacks."""
-    missing = sorted(need for need in preset.needs if need not in batch.columns)
+    missing = sorted(need for need in preset.needs if need != GOLD and need not in batch.columns)
     if missing:
         raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")
     known = trackers or Trackers()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,27 +79,48 @@ def token_values(
     model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
 ) -> TokenValues:
     """[B] rows -> their drawn tokens' values; gradients flow to the weights, also through what is shared."""
+    drawn = _places(rows, [range(start, end) for row in rows for _, start, end in row.steps])
+    hidden = _before(model, rows, drawn, prefix)
+    ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
+    logits = _logits(model, hidden).float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    distribution = torch.log_softmax(logits, dim=-1)
+    with torch.no_grad():
+        entropy = -(distribution.exp() * distribution).sum(-1)
+    return TokenValues(logprobs=distribution.gather(-1, ids[:, None])[:, 0], entropy=entropy)
+
+
+@torch.no_grad()
+def step_features(model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0) -> Tensor:
+    """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before the step's first token."""
+    return _before(model, rows, _places(rows, [[start] for row in rows for _, start, _ in row.steps]), prefix).float()
+
+
+def _places(rows: Sequence[Row], chosen: Sequence[Iterable[int]]) -> list[tuple[int, int]]:
+    """(row, token) for the tokens that are chosen in each step of each row."""
+    of_step = [b for b, row in enumerate(rows) for _ in row.steps]
+    return [(b, t) for b, tokens in zip(of_step, chosen, strict=True) for t in tokens]
+
+
+def _before(model: PreTrainedModel, rows: Sequence[Row], places: Sequence[tuple[int, int]], prefix: int) -> Tensor:
+    """[K] places -> [K, H]: what the model has when it is about to write the tokens there."""
     device = model.device
     tails = [row.token_ids[prefix:] for row in rows]
     longest = max(len(tail) for tail in tails)
     ids = torch.tensor([tail + (0,) * (longest - len(tail)) for tail in tails], device=device)
-    seen = torch.tensor([[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails], device=device)
     options: dict[str, Any] = {"use_cache": False}
     if prefix:
         options = {"use_cache": True, "past_key_values": _shared(model, rows[0].token_ids[:prefix], len(rows))}
+    if any(len(tail) < longest for tail in tails):
+        seen = [[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails]
+        options["attention_mask"] = torch.tensor(seen, device=device)
     positions = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
-    hidden = _hidden(model, input_ids=ids, attention_mask=seen, position_ids=positions, **options)
-    places = [(b, t - prefix) for b, row in enumerate(rows) for _, start, end in row.steps for t in range(start, end)]
+    hidden = _hidden(model, input_ids=ids, position_ids=positions, **options)
     if not places:
-        empty = hidden.new_zeros(0, dtype=torch.float32)
-        return TokenValues(logprobs=empty, entropy=empty)
+        return hidden.new_zeros(0, hidden.shape[-1])
     which, where = torch.tensor(places, device=device).T
-    logits = _logits(model, hidden[which, where - 1]).float() / temperature
-    distribution = torch.log_softmax(logits, dim=-1)
-    with torch.no_grad():
-        entropy = -(distribution.exp() * distribution).sum(-1)
-    chosen = distribution.gather(-1, ids[which, where][:, None])[:, 0]
-    return TokenValues(logprobs=chosen, entropy=entropy)
+    return hidden[which, where - prefix - 1]
 
 
 def _shared(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,13 +19,16 @@ from transformers import PreTrainedModel
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
-from gymcp.trainers.forward import MicroBatch, check_head, plan, token_values
-from gymcp.trainers.losses import Denominators, aggregated, kl_estimate, policy_loss
+from gymcp.trainers.batch import Floats
+from gymcp.trainers.batch_loss import LearnerBatch, Sums, batch_loss, denominators_of
+from gymcp.trainers.forward import MicroBatch, TokenValues, check_head, plan, step_features, token_values
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.rows import Example
 from gymcp.types import Row
 
 Schedule = Literal["constant", "linear", "cosine"]
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +49,11 @@ class LearnerSettings:
     """Whether what the rows of a task begin with is encoded once. Gradients are the same."""
     temperature: float = 1.0
     """At which the tokens were drawn."""
+    autocast: bool = False
+    """Whether the model computes in bfloat16 where that is safe, over weights that may be float32."""
+    workers: int = 1
+    """Micro-batches computed at a time, each in a thread. On CPU cores, for models so small that the threads of one
+    operation would mostly wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +73,8 @@ class Update:
     """Mean over the tokens, in nats."""
     kl: float
     """Mean k3 estimate of the change since `old`, per token."""
+    kl_reference: float
+    """Mean k3 estimate of the divergence from the reference, per token; NaN without a reference."""
     clipped: float
     """Share of tokens whose ratio lay outside of the clip."""
 
@@ -69,14 +82,12 @@ class Update:
 class Learner:
     """A causal language model and its optimiser. The model object is shared with whoever samples from it: no copy."""
 
-    def __init__(
-        self, model: PreTrainedModel, settings: LearnerSettings, *, reference: PreTrainedModel | None = None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, settings: LearnerSettings) -> None:
         """Raises ConfigError for a model without anything to train, or with a head of its own kind."""
         self.model = model
         self.settings = settings
         self.steps = 0
-        self._reference = reference
+        self._reference: list[Tensor] | None = None
         self._trained = [weight for weight in model.parameters() if weight.requires_grad]
         if not self._trained:
             raise ConfigError("learner: no weight of the model is to be trained; is everything frozen?")
@@ -89,26 +100,67 @@ class Learner:
             self._trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
 
-    def logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[np.ndarray[Any, Any]]:
+    def logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
         """[B] rows -> for each, [L]: the log-probability of every drawn token; 0 elsewhere."""
-        return self._logprobs_of(self.model, rows, groups)
+        return self._columns(rows, groups, lambda values: values.logprobs)
 
-    def _logprobs_of(
-        self, model: PreTrainedModel, rows: Sequence[Row], groups: Sequence[int] | None
-    ) -> list[np.ndarray[Any, Any]]:
+    def entropies(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
+        """[B] rows -> for each, [L]: the entropy, in nats, of what every drawn token was drawn from; 0 elsewhere."""
+        return self._columns(rows, groups, lambda values: values.entropy)
+
+    def features(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> Tensor:
+        """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before a step's first token."""
+        found: list[Tensor] = [torch.empty(0)] * len(rows)
+        for micro in self._plan(rows, groups):
+            chosen = [rows[b] for b in micro.rows]
+            with self._precision():
+                of_steps = step_features(self.model, chosen, prefix=micro.prefix)
+            for b, part in zip(micro.rows, torch.split(of_steps, [len(row.steps) for row in chosen]), strict=True):
+                found[b] = part
+        return torch.cat(found)
+
+    def keep_reference(self) -> None:
+        """The trained weights as they are now are what `reference_logprobs` is about, from now on."""
+        self._reference = [weight.detach().clone() for weight in self._trained]
+
+    def reference_logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
+        """As `logprobs`, of the kept reference. While it runs, nobody else may compute with the model."""
+        with self._as_reference():
+            return self.logprobs(rows, groups)
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        if self._reference is None:
+            raise ConfigError("learner: the loss asks for a divergence from a reference, and none was kept")
+        now = [weight.data for weight in self._trained]
+        try:
+            for weight, then in zip(self._trained, self._reference, strict=True):
+                weight.data = then
+            yield
+        finally:
+            for weight, own in zip(self._trained, now, strict=True):
+                weight.data = own
+
+    def _columns(
+        self, rows: Sequence[Row], groups: Sequence[int] | None, pick: Callable[[TokenValues], Tensor]
+    ) -> list[Floats]:
         found = [np.zeros(len(row.token_ids)) for row in rows]
         with torch.no_grad():
             for micro in self._plan(rows, groups):
-                values = token_values(
-                    model, [rows[b] for b in micro.rows], prefix=micro.prefix, temperature=self.settings.temperature
-                )
-                flat = values.logprobs.double().cpu().numpy()
+                flat = pick(self._values([rows[b] for b in micro.rows], micro.prefix)).double().cpu().numpy()
                 at = 0
                 for b in micro.rows:
                     drawn = np.flatnonzero(rows[b].loss_mask)
                     found[b][drawn] = flat[at : at + len(drawn)]
                     at += len(drawn)
         return found
+
+    def _values(self, rows: Sequence[Row], prefix: int) -> TokenValues:
+        with self._precision():
+            return token_values(self.model, rows, prefix=prefix, temperature=self.settings.temperature)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.settings.autocast)
 
     def update(
         self,
@@ -117,7 +169,7 @@ class Learner:
         *,
         weights: Sequence[float] = (1.0,),
         groups: Sequence[int] | None = None,
-        old: Sequence[np.ndarray[Any, Any]] | None = None,
+        old: Sequence[Floats] | None = None,
     ) -> Update:
         """One step of the optimiser on the whole batch, in micro-batches with denominators of the whole.
 
@@ -127,16 +179,16 @@ class Learner:
         that is not finite, before any weight has changed.
         """
         rows = [each.row for each in examples]
-        totals = [_denominators(examples, term) for term in range(len(weights))]
-        reference = self._logprobs_of(self._reference, rows, groups) if self._reference and loss.kl else None
-        self._optimizer.zero_grad(set_to_none=True)
-        seen = _Seen()
-        for micro in self._plan(rows, groups):
-            part = self._loss(examples, micro, loss, weights, totals, old, reference, seen)
-            if not torch.isfinite(part):
-                self._optimizer.zero_grad(set_to_none=True)
-                raise FloatingPointError(f"the loss of update {self.steps + 1} is not finite; no weight was changed")
-            torch.autograd.backward(part)
+        reference = self.reference_logprobs(rows, groups) if loss.kl else None
+        batch = LearnerBatch(
+            examples=examples,
+            loss=loss,
+            weights=weights,
+            totals=[denominators_of(examples, term) for term in range(len(weights))],
+            old=old,
+            reference=reference,
+        )
+        seen = self._gradients(batch, self._plan(rows, groups))
         norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self.settings.max_grad_norm))
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
@@ -145,7 +197,9 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
         self.steps += 1
+        tokens = max(seen.tokens, 1)
         return Update(
             step=self.steps,
             loss=seen.loss,
@@ -153,48 +207,44 @@ class Learner:
             learning_rate=rate,
             tokens=seen.tokens,
             seen_tokens=sum(len(row.token_ids) for row in rows),
-            entropy=seen.entropy / max(seen.tokens, 1),
-            kl=seen.kl / max(seen.tokens, 1),
-            clipped=seen.clipped / max(seen.tokens, 1),
+            entropy=seen.entropy / tokens,
+            kl=seen.kl / tokens,
+            kl_reference=seen.kl_reference / tokens if reference is not None else math.nan,
+            clipped=seen.clipped / tokens,
         )
 
-    def _loss(
-        self,
-        examples: Sequence[Example],
-        micro: MicroBatch,
-        loss: Loss,
-        weights: Sequence[float],
-        totals: Sequence[Denominators],
-        old: Sequence[np.ndarray[Any, Any]] | None,
-        reference: Sequence[np.ndarray[Any, Any]] | None,
-        seen: _Seen,
-    ) -> Tensor:
-        chosen = [examples[b] for b in micro.rows]
-        rows = [each.row for each in chosen]
-        values = token_values(self.model, rows, prefix=micro.prefix, temperature=self.settings.temperature)
-        shape = _Ragged(rows)
-        new = shape.square(values.logprobs)
-        before = new.detach() if old is None else shape.taken([old[b] for b in micro.rows], new)
-        rollout = shape.taken([np.array(row.logprobs) for row in rows], new)
-        part = new.new_zeros(())
-        for term, (weight, whole) in enumerate(zip(weights, totals, strict=True)):
-            advantage = shape.taken([each.advantages[term] for each in chosen], new)
-            mask = shape.taken([each.counted[term] for each in chosen], new)
-            corrected = rollout if loss.weight is not None or loss.decoupled else None
-            part = part + weight * policy_loss(
-                loss, new, before, advantage, mask, rollout=corrected, denominators=whole
-            )
-        if reference is not None:
-            divergence = kl_estimate(new, shape.taken([reference[b] for b in micro.rows], new))
-            part = part + loss.kl * aggregated(loss, divergence, shape.mask(new), totals[0])
-        with torch.no_grad():
-            seen.add(loss, part, new, before, shape.mask(new), values.entropy)
-        return part
+    def _gradients(self, batch: LearnerBatch, micros: Sequence[MicroBatch]) -> Sums:
+        """Adds every micro-batch's gradient to the weights', in their order whatever the number of workers."""
+        self._optimizer.zero_grad(set_to_none=True)
+        seen = Sums()
+
+        def one(micro: MicroBatch) -> tuple[Sums, tuple[Tensor, ...]]:
+            own = Sums()
+            values = self._values([batch.examples[b].row for b in micro.rows], micro.prefix)
+            part = batch_loss(batch, micro.rows, values, own)
+            if not part.requires_grad:  # no row of it has a token of its own
+                return own, ()
+            return own, torch.autograd.grad(part, self._trained, materialize_grads=True)
+
+        with ThreadPoolExecutor(self.settings.workers) as pool:
+            for own, gradients in _in_turn(pool, one, micros, self.settings.workers):
+                seen.join(own)
+                if not math.isfinite(seen.loss):
+                    self._optimizer.zero_grad(set_to_none=True)
+                    raise FloatingPointError(
+                        f"the loss of update {self.steps + 1} is not finite; no weight was changed"
+                    )
+                for weight, gradient in zip(self._trained, gradients, strict=bool(gradients)):
+                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+        return seen
 
     def _plan(self, rows: Sequence[Row], groups: Sequence[int] | None) -> list[MicroBatch]:
         chosen = list(groups) if groups is not None else [0] * len(rows)
         share = self.settings.share_prefixes and groups is not None
-        return plan(rows, chosen, tokens=self.settings.micro_batch_tokens, share=share)
+        tokens = self.settings.micro_batch_tokens
+        if self.settings.workers > 1:  # something to do for each of them
+            tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // self.settings.workers))
+        return plan(rows, chosen, tokens=tokens, share=share)
 
     def save(self, folder: Path) -> None:
         """Trained weights, optimiser, random state, counters: all that `load` needs to go on bit-exactly."""
@@ -205,6 +255,8 @@ class Learner:
             "random": torch.get_rng_state(),
             "steps": self.steps,
         }
+        if self._reference is not None:
+            state["reference"] = self._reference
         target = folder / "learner.pt"
         partial = target.with_suffix(".partial")
         torch.save(state, partial)
@@ -226,6 +278,8 @@ class Learner:
             for name, weight in own.items():
                 weight.copy_(state["weights"][name])
         self._optimizer.load_state_dict(state["optimizer"])
+        if "reference" in state:
+            self._reference = [then.to(weight) for then, weight in zip(state["reference"], own.values(), strict=True)]
         torch.set_rng_state(state["random"])
         self.steps = int(state["steps"])
         return self
@@ -243,45 +297,11 @@ def learning_rate(settings: LearnerSettings, step: int) -> float:
     return settings.learning_rate * factor
 
 
-def _denominators(examples: Sequence[Example], term: int) -> Denominators:
-    counted = [int(each.counted[term].sum()) for each in examples]
-    return Denominators(tokens=float(sum(counted)), sequences=float(sum(count > 0 for count in counted)))
-
-
-class _Ragged:
-    """Drawn tokens of rows, as a rectangle [B, K] with the shorter rows padded."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._drawn = [np.flatnonzero(row.loss_mask) for row in rows]
-        self._width = max((len(each) for each in self._drawn), default=0)
-
-    def square(self, flat: Tensor) -> Tensor:
-        parts = torch.split(flat, [len(each) for each in self._drawn])
-        return torch.stack([torch.nn.functional.pad(part, (0, self._width - len(part))) for part in parts])
-
-    def taken(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
-        table = np.zeros((len(columns), self._width))
-        for b, (column, drawn) in enumerate(zip(columns, self._drawn, strict=True)):
-            table[b, : len(drawn)] = column[drawn]
-        return torch.as_tensor(table, dtype=like.dtype, device=like.device)
-
-    def mask(self, like: Tensor) -> Tensor:
-        lengths = torch.tensor([len(each) for each in self._drawn], device=like.device)
-        return (torch.arange(self._width, device=like.device)[None, :] < lengths[:, None]).to(like.dtype)
-
-
-class _Seen:
-    """Sums over the micro-batches of an update."""
-
-    def __init__(self) -> None:
-        self.loss = self.entropy = self.kl = self.clipped = 0.0
-        self.tokens = 0
-
-    def add(self, loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> None:
-        ratio = torch.exp((new - old).clamp(-20, 20))
-        outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
-        self.loss += float(part)
-        self.entropy += float(entropy.sum())
-        self.kl += float((kl_estimate(new, old) * mask).sum())
-        self.clipped += float((outside * mask).sum())
-        self.tokens += int(mask.sum())
+def _in_turn(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:
+    """The results in the order of the items, of which at most `ahead` are under way or waiting to be taken."""
+    under_way = deque(pool.submit(work, item) for item in items[:ahead])
+    for item in items[ahead:]:
+        yield under_way.popleft().result()
+        under_way.append(pool.submit(work, item))
+    while under_way:
+        yield under_way.popleft().result()

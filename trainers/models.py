@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from gymcp.agents.local_model import context_of, load_tokenizer
+from gymcp.agents.local_model import SMALL_BYTES, context_of, load_tokenizer
 from gymcp.agents.parsing import choose_format
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
@@ -19,6 +20,8 @@ from gymcp.agents.tool_formats import Format
 from gymcp.errors import ConfigError
 from gymcp.trainers.recipe import ModelRecipe
 from gymcp.types import Trajectory
+
+_MOST_WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,8 @@ class Pupil:
     read: Format
     context: int
     end_ids: tuple[int, ...]
+    workers: int
+    """Threads that an update may take, each for a micro-batch of its own."""
 
 
 def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
@@ -50,21 +55,40 @@ def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, see
     return make_tiny_model(folder, recipe.style, seed=seed, size=size, corpus=corpus)
 
 
-def load_pupil(recipe: ModelRecipe, folder: Path) -> Pupil:
-    """Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued."""
+def in_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
+    """Whether the model computes in bfloat16: as the recipe says, else on a GPU."""
+    return on_gpu if recipe.precision == "auto" else recipe.precision == "bfloat16"
+
+
+def is_small(model: Any) -> bool:
+    """Whether the threads of one operation would mostly wait for each other; `OMP_NUM_THREADS`, where set, decides."""
+    parameters = list(model.parameters())
+    size = sum(weight.numel() * weight.element_size() for weight in parameters)
+    return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
+
+
+def load_pupil(recipe: ModelRecipe, folder: Path, *, seed: int = 0) -> Pupil:
+    """Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
+
+    Weights that are trained are float32 whatever they compute in: a small step would be lost in bfloat16.
+    """
     who = f"model '{folder}'"
     context = min(context_of(folder, who), recipe.context)
     tokenizer, end_ids = load_tokenizer(folder, who)
     place = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        dtype = torch.float32 if place == "cpu" else "auto"
+        halved = recipe.lora_rank > 0 and in_bfloat16(recipe, on_gpu=place != "cpu")
+        dtype = torch.bfloat16 if halved else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         model = model.to(place)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(f"{who}: cannot be loaded: {error}") from error
     if recipe.lora_rank:
-        adapter = LoraConfig(r=recipe.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
-        model = get_peft_model(model, adapter)
+        rank, alpha = recipe.lora_rank, recipe.lora_alpha or 2 * recipe.lora_rank
+        adapter = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = get_peft_model(model, adapter)
     renderer = Renderer(tokenizer, who, end_ids)
     return Pupil(
         model=model,
@@ -72,6 +96,7 @@ def load_pupil(recipe: ModelRecipe, folder: Path) -> Pupil:
         read=choose_format(None, tokenizer, who),
         context=context,
         end_ids=tuple(sorted(renderer.end_ids)),
+        workers=min(torch.get_num_threads(), _MOST_WORKERS) if is_small(model) else 1,
     )
 
 

@@ -31,6 +31,8 @@ from gymcp.trainers.shapers import (
 Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
 Unit = Literal["trajectory", "step"]
+GOLD = "gold"
+"""What a preset needs that compares with the tasks' gold; its shaper says which task has none."""
 
 
 class Selector(Protocol):
@@ -68,8 +70,13 @@ class Preset:
     """What the caller must bring: ``gold`` tasks, ``entropy`` or ``value`` columns."""
 
 
-def _one(*channels: Channel, loss: Loss | None = None, shapers: tuple[Shaper, ...] = ()) -> Preset:
-    return Preset(terms=(Term(channels=channels),), loss=loss or Loss(), shapers=shapers)
+def _one(
+    *channels: Channel,
+    loss: Loss | None = None,
+    shapers: tuple[Shaper, ...] = (),
+    needs: frozenset[str] = frozenset(),
+) -> Preset:
+    return Preset(terms=(Term(channels=channels),), loss=loss or Loss(), shapers=shapers, needs=needs)
 
 
 def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = "reward") -> Preset:
@@ -206,6 +213,7 @@ def matchtir(
             weight=0.5,
         ),
         shapers=(MatchedCalls(how=assignment, soft=soft, unmatched=unmatched),),
+        needs=frozenset({GOLD}),
     )
 
 
@@ -282,6 +290,9 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
     )
 }  # fmt: skip
 """By name; the keywords of each are its options."""
+
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo")
+"""Presets that compare over the whole batch: one episode a task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
     "grpo": {"singleton": "raw"},

@@ -40,6 +40,8 @@ class Progress:
     ) -> None:
         self._file.close()
         self._board.close()
+        if self.rows:
+            draw_curves(self.rows, self._folder / CURVES)
 
     def add(self, row: Mapping[str, Json]) -> None:
         self.rows.append(dict(row))
@@ -50,7 +52,8 @@ class Progress:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self._board.add_scalar(name, value, row["iteration"])
         self._board.flush()
-        draw_curves(self.rows, self._folder / CURVES)
+        if any(name.startswith("test/") for name in row):  # a picture takes as long as some small updates
+            draw_curves(self.rows, self._folder / CURVES)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Json]]:
@@ -77,8 +80,10 @@ def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:
         success.fill_between(x, low, high, alpha=0.15, color=line[0].get_color())
     success.set(xlabel="iteration", ylabel="success", ylim=(-0.02, 1.02), title="success (95 % intervals)")
     success.legend(fontsize=7)
-    state.plot(at, [row["entropy"] for row in rows if "success" in row], label="entropy (nats)")
-    state.plot(at, [row["kl"] for row in rows if "success" in row], label="kl of the update")
+    for name, label in (("entropy", "entropy (nats)"), ("kl", "kl of the update"), ("kl_reference", "kl of the start")):
+        if shown := [row for row in rows if name in row]:
+            state.plot([row["iteration"] for row in shown], [row[name] for row in shown], label=label)
     state.set(xlabel="iteration", title="policy")
-    state.legend(fontsize=7)
+    if state.lines:
+        state.legend(fontsize=7)
     figure.savefig(path, dpi=110)

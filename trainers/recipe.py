@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.objective import Loss
-from gymcp.trainers.presets import Preset, make_preset
+from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
+from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -29,6 +29,10 @@ class ModelRecipe:
     """Tokens. Of a given model: at most this many of its own."""
     lora_rank: int = 0
     """0: all weights are trained."""
+    lora_alpha: int = 0
+    """0: twice the rank."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What it computes in; auto: bfloat16 on a GPU. Weights that are trained are float32 in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,11 @@ class RolloutRecipe:
     slots: int = 64
     """Samples that the engine draws at a time."""
     sandbox: str = "bwrap"
+    engine: Literal["embedded", "vllm"] = "embedded"
+    server: str = ""
+    """vLLM only: ``vllm:URL#MODEL``, as ``gymcp serve`` prints it, on this machine; empty: one is started."""
+    vllm: tuple[str, ...] = ()
+    """Further arguments for the server that is started, as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +91,9 @@ class LearnRecipe:
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
     patience: int = 5
+    critic_learning_rate: float = 1e-3
+    critic_epochs: int = 4
+    """Passes over an iteration's steps, of presets that need a critic (`ppo`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,23 +126,42 @@ class Recipe:
     evaluation: EvaluationRecipe = field(default_factory=EvaluationRecipe)
 
     @property
+    def preset_name(self) -> str:
+        return str(self.credit.get("preset", "gigpo"))
+
+    @property
     def preset(self) -> Preset:
-        """Raises ConfigError for an unknown preset or option, and for what no recipe can bring."""
-        options = dict(self.credit)
-        name = str(options.pop("preset", "gigpo"))
-        preset = make_preset(name, **options)
-        if missing := sorted(preset.needs):
-            raise ConfigError(
-                f"recipe '{self.name}': preset '{name}' needs {', '.join(missing)}, which training does"
-                " not compute; choose another"
-            )
-        chosen = replace(preset, loss=_made(Loss, {**asdict(preset.loss), **self.loss}, "loss", keep=True))
-        if chosen.loss.kl:
-            raise ConfigError(
-                f"recipe '{self.name}': its loss asks for a divergence from a reference policy (kl = {chosen.loss.kl}),"
-                " and training keeps none; set loss.kl = 0"
-            )
-        return chosen
+        """Raises ConfigError for an unknown preset or option, or a loss that cannot be."""
+        options = {key: value for key, value in self.credit.items() if key != "preset"}
+        preset = make_preset(self.preset_name, **options)
+        return replace(preset, loss=_loss(preset.loss, self.loss))
+
+
+_WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
+
+
+def _loss(own: Loss, table: Mapping[str, Json]) -> Loss:
+    """The preset's loss with the recipe's keys laid over it; ``weight`` is a table with a ``rule``."""
+    known = {each.name for each in fields(Loss)}
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"recipe: no key 'loss.{key}'; have {', '.join(sorted(known))}")
+    changes: dict[str, Any] = dict(table)
+    if "weight" in changes:
+        changes["weight"] = _weight(changes["weight"])
+    hints = get_type_hints(Loss)
+    for key, value in changes.items():
+        if key not in ("weight", "dual_clip", "constant_length"):
+            _check(f"loss.{key}", value, hints[key])
+    return replace(own, **changes)
+
+
+def _weight(table: Json) -> TruncatedWeight | BandWeight:
+    if not isinstance(table, Mapping) or table.get("rule") not in _WEIGHTS:
+        raise ConfigError(f"recipe: loss.weight must be a table with a rule: {' or '.join(map(repr, _WEIGHTS))}")
+    rest = {key: value for key, value in table.items() if key != "rule"}
+    made: TruncatedWeight | BandWeight = _made(_WEIGHTS[table["rule"]], rest, "loss.weight")
+    return made
 
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
@@ -163,22 +194,43 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
             f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
             f" {model.hidden}"
         )
-    if recipe.rollout.episodes < 2:
-        raise ConfigError(
-            f"recipe '{recipe.name}': rollout.episodes is {recipe.rollout.episodes}: a group of one has"
-            " nothing to be compared with; take 2 or more"
-        )
-    for name in ("groups", "max_tokens", "turns", "concurrency", "slots"):
+    for name in ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"):
         if getattr(recipe.rollout, name) < 1:
             raise ConfigError(f"recipe '{recipe.name}': rollout.{name} must be 1 or more")
     if recipe.rollout.temperature <= 0:
         raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
-    recipe.preset  # noqa: B018 - says what is wrong with it before anything starts
+    preset = recipe.preset  # says what is wrong with it before anything starts
+    if recipe.rollout.episodes < 2 and any(
+        "group" in channel.key for term in preset.terms for channel in term.channels
+    ):
+        raise ConfigError(
+            f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
+            f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+    _check_engine(recipe)
     return recipe
 
 
-def _made(cls: type[T], table: Mapping[str, Json], where: str, *, keep: bool = False) -> T:
-    """The record of a table; sections become records, lists tuples. `keep`: values are taken as they are."""
+def _check_engine(recipe: Recipe) -> None:
+    rollout, who = recipe.rollout, f"recipe '{recipe.name}'"
+    if rollout.server and not rollout.server.startswith("vllm:"):
+        raise ConfigError(
+            f"{who}: rollout.server is {rollout.server!r}: training needs the tokens that were drawn, which chat"
+            " endpoints do not give, and takes new weights to the server: vllm:URL#MODEL"
+        )
+    if rollout.engine == "vllm":
+        if not recipe.model.path:
+            raise ConfigError(f"{who}: rollout.engine is 'vllm', which serves a model's folder: name it in model.path")
+        if recipe.deterministic:
+            raise ConfigError(
+                f"{who}: deterministic needs rollout.engine = 'embedded': what vLLM adds up first, varies"
+            )
+    elif rollout.server or rollout.vllm:
+        raise ConfigError(f"{who}: rollout.server and rollout.vllm are for rollout.engine = 'vllm'")
+
+
+def _made(cls: type[T], table: Mapping[str, Json], where: str) -> T:
+    """The record of a table; sections become records, lists tuples."""
     hints, known = get_type_hints(cls), {each.name for each in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -190,8 +242,7 @@ def _made(cls: type[T], table: Mapping[str, Json], where: str, *, keep: bool = F
             values[key] = _made(hint, value, name)  # type: ignore[arg-type]
             continue
         taken = tuple(value) if isinstance(value, list) else value
-        if not keep:
-            _check(name, taken, hint)
+        _check(name, taken, hint)
         values[key] = float(taken) if hint is float and isinstance(taken, int) else taken
     return cls(**values)
 

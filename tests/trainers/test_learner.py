@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,13 +78,14 @@ def test_micro_batches_change_nothing(loss: Loss) -> None:
     rows = [*tiny.group(1), *tiny.group(2)]
     examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
     found = []
-    for tokens, share in ((10_000, False), (60, False), (200, True)):
-        model = tiny.model()
-        learner = Learner(model, replace(SETTINGS, micro_batch_tokens=tokens, share_prefixes=share))
+    for tokens, share, workers in ((10_000, False, 1), (60, False, 1), (200, True, 1), (10_000, True, 3)):
+        settings = replace(SETTINGS, micro_batch_tokens=tokens, share_prefixes=share, workers=workers)
+        learner = Learner(tiny.model(), settings)
         update = learner.update(examples, loss, groups=[0] * 4 + [1] * 4)
         found.append((update.loss, update.grad_norm, update.entropy))
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0], rel=1e-4)
+    assert found[3] == pytest.approx(found[0], rel=1e-4)
 
 
 def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:
@@ -152,12 +154,70 @@ def test_a_loss_that_is_not_finite_changes_no_weight() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
 
 
-def test_a_reference_policy_pulls_back() -> None:
-    row = tiny.group(1)[0]
-    moved = Learner(tiny.model(seed=1), SETTINGS, reference=tiny.model(seed=0))
-    assert moved.update([tiny.example(row, (0.0, 0.0))], Loss(kl=0.1)).loss > 0
-    same = Learner(tiny.model(seed=0), SETTINGS, reference=tiny.model(seed=0))
-    assert same.update([tiny.example(row, (0.0, 0.0))], Loss(kl=0.1)).loss == pytest.approx(0.0, abs=1e-6)
+def moved(learner: Learner, rows: list[Row], updates: int = 2) -> None:
+    for _ in range(updates):
+        learner.update([tiny.example(row, (1.0, 1.0)) for row in rows], Loss(kind="likelihood"))
+
+
+def test_the_divergence_from_the_reference_is_k3_by_hand() -> None:
+    rows, learner = tiny.group(1), Learner(tiny.model(), SETTINGS)
+    learner.keep_reference()
+    at_first = learner.logprobs(rows)
+    moved(learner, rows)
+    now, then = learner.logprobs(rows), learner.reference_logprobs(rows)
+    assert all(np.array_equal(a, b) for a, b in zip(at_first, then, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(now, learner.logprobs(rows), strict=True))
+    ratio = np.concatenate([b - a for a, b in zip(now, then, strict=True)])  # log p_reference - log p
+    tokens = sum(sum(row.loss_mask) for row in rows)
+    by_hand = float((np.exp(ratio) - 1 - ratio).sum()) / tokens
+    update = learner.update([tiny.example(row, (0.0, 0.0)) for row in rows], Loss(kl=0.1))
+    assert by_hand > 0
+    assert update.kl_reference == pytest.approx(by_hand, rel=1e-4)
+    assert update.loss == pytest.approx(0.1 * by_hand, rel=1e-4)
+
+
+def test_a_reference_policy_pulls_back_and_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, betas=(0.0, 0.95))  # without momentum, which would carry it further away
+    rows, learner = tiny.group(1), Learner(tiny.model(), settings)
+    learner.keep_reference()
+    moved(learner, rows)
+    learner.save(tmp_path)
+    again = Learner(tiny.model(seed=9), settings).load(tmp_path)
+    still = [tiny.example(row, (0.0, 0.0)) for row in rows]
+    distances = [again.update(still, Loss(kl=1.0)).kl_reference for _ in range(2)]
+    assert distances[0] == learner.update(still, Loss(kl=1.0)).kl_reference
+    assert distances[1] < distances[0]
+    with pytest.raises(ConfigError, match="none was kept"):
+        Learner(tiny.model(), SETTINGS).update(still, Loss(kl=1.0))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
+def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
+    base, rows = tiny.model(), tiny.group(1)
+    without = Learner(tiny.model(), SETTINGS).logprobs(rows)
+    adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    learner = Learner(adapted, SETTINGS)
+    learner.keep_reference()
+    moved(learner, rows)
+    with adapted.disable_adapter():
+        disabled = learner.logprobs(rows)
+    for plain, off, reference, now in zip(
+        without, disabled, learner.reference_logprobs(rows), learner.logprobs(rows), strict=True
+    ):
+        assert np.allclose(plain, off, atol=1e-6)
+        assert np.allclose(reference, off, atol=1e-6)
+        assert not np.allclose(now, off, atol=1e-3)
+
+
+def test_bfloat16_arithmetic_over_float32_weights_goes_the_same_way() -> None:
+    rows = tiny.group(1)
+    examples = [tiny.example(row, (1.0, -0.5)) for row in rows]
+    exact, rounded = (Learner(tiny.model(), replace(SETTINGS, autocast=on)) for on in (False, True))
+    first, second = (each.update(examples, Loss(), groups=[0] * 4) for each in (exact, rounded))
+    assert second.entropy == pytest.approx(first.entropy, rel=2e-2)
+    assert second.grad_norm == pytest.approx(first.grad_norm, rel=5e-2)
+    assert second.grad_norm != first.grad_norm
+    assert {weight.dtype for weight in rounded.model.parameters()} == {torch.float32}
 
 
 def test_schedules() -> None:

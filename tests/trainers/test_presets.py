@@ -225,7 +225,7 @@ def rows(batch: StepBatch, name: str) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(drawn=episodes, seed=st.integers(0, 1000))
 def test_the_order_of_episodes_does_not_matter(name: str, drawn: Episodes, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(drawn)).tolist()
@@ -234,7 +234,7 @@ def test_the_order_of_episodes_does_not_matter(name: str, drawn: Episodes, seed:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(drawn=episodes)
 def test_credit_is_finite_and_one_number_a_step(name: str, drawn: Episodes) -> None:
     found = rows(made(drawn), name)
@@ -246,7 +246,7 @@ GROUPED = [name for name in ALL if name not in ("reinforce_pp", "rebn", "empg", 
 
 
 @pytest.mark.parametrize("name", GROUPED)
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(drawn=episodes)
 def test_other_groups_in_the_batch_change_nothing(name: str, drawn: Episodes) -> None:
     together = rows(made(drawn), name)
@@ -258,7 +258,7 @@ def test_other_groups_in_the_batch_change_nothing(name: str, drawn: Episodes) ->
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "loop", "gigpo", "san", "flow_grpo"])
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(drawn=episodes)
 def test_a_constant_added_to_all_scores_changes_nothing(name: str, drawn: Episodes) -> None:
     """With gamma 1 where there are returns: a discount makes a constant depend on how far the end is."""

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from gymcp.cli.train_run import run
 from gymcp.errors import ConfigError
+from gymcp.trainers.objective import TruncatedWeight
+from gymcp.trainers.presets import WITHOUT_GROUPS
 from gymcp.trainers.recipe import load_recipe, make_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -36,13 +39,18 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"tasks": {"levels": 1}}, "tasks.levels is 1; it must be a list"),
         ({"credit": {"preset": "gigo"}}, "no preset 'gigo'"),
         ({"credit": {"preset": "gigpo", "omega": 1}}, "no option 'omega'"),
-        ({"credit": {"preset": "ppo"}}, "preset 'ppo' needs value"),
         ({"rollout": {"episodes": 1}}, "a group of one has nothing to be compared with"),
         ({"rollout": {"temperature": 0}}, "must be above 0"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
-        ({"loss": {"kl": 0.1}}, "training keeps none; set loss.kl = 0"),
-        ({"credit": {"preset": "flow_grpo"}}, "training keeps none; set loss.kl = 0"),
+        ({"loss": {"kl": "much"}}, "loss.kl is 'much'; it must be a number"),
+        ({"loss": {"weight": 2.0}}, "loss.weight must be a table with a rule: 'truncated' or 'band'"),
+        ({"loss": {"weight": {"rule": "band", "cap": 2.0}}}, "no key 'loss.weight.cap'; have high, low"),
+        ({"loss": {"aggregation": "mean"}}, "loss.aggregation is 'mean'; have 'token-mean'"),
+        ({"rollout": {"engine": "vllm"}}, "serves a model's folder: name it in model.path"),
+        ({"rollout": {"engine": "vllm", "server": "openai:http://h:1/v1#m"}}, "needs the tokens that were drawn"),
+        ({"rollout": {"server": "vllm:http://h:1#m"}}, "are for rollout.engine = 'vllm'"),
+        ({"rollout": {"engine": "vllm"}, "model": {"path": "m"}, "deterministic": True}, "deterministic needs"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),
     ],
 )
@@ -50,6 +58,25 @@ def test_a_recipe_that_cannot_be_followed_is_refused(table: dict[str, Any], says
     given = table if not table else {"env": "backoffice", **table}
     with pytest.raises(ConfigError, match=says):
         make_recipe(given)
+
+
+def test_a_preset_without_groups_takes_one_episode_of_each_task() -> None:
+    for preset in WITHOUT_GROUPS:
+        assert make_recipe({"env": "backoffice", "credit": {"preset": preset}, "rollout": {"episodes": 1}})
+
+
+def test_the_loss_of_the_preset_is_changed_key_by_key() -> None:
+    weight = {"rule": "truncated", "cap": 3.0}
+    recipe = make_recipe({"env": "e", "credit": {"preset": "grpo"}, "loss": {"kl": 0.1, "weight": weight}})
+    loss = recipe.preset.loss
+    assert (loss.kl, loss.weight, loss.aggregation) == (0.1, TruncatedWeight(cap=3.0), "seq-mean-token-mean")
+
+
+def test_a_recipe_for_an_environment_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lost.toml").write_text('env = "backofice"\n')
+    with pytest.raises(ConfigError, match="backofice"):
+        run(tmp_path / "lost.toml", (), tmp_path / "out", resume=False, as_json=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:

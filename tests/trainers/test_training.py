@@ -14,8 +14,9 @@ from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
-from gymcp.trainers.loop import CHECKPOINT, FINAL, train
+from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.progress import CURVES, METRICS, read_metrics
 from gymcp.trainers.recipe import Recipe, make_recipe
 

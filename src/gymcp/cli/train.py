@@ -31,6 +31,9 @@ def command(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The folder of the training run.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on after the last whole iteration.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same metrics to the last digit every time; slower.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
@@ -42,6 +45,8 @@ def command(
         raise ConfigError("train: --save goes with --dry-run; a training run keeps its advantages by itself")
     if recipe is None:
         raise ConfigError("train: name a recipe, such as recipes/tiny.toml, or a run with --dry-run")
+    if deterministic:
+        options["deterministic"] = True
     _part("train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
 
 

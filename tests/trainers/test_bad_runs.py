@@ -1,0 +1,95 @@
+"""What a training run is given and cannot use: one clear error, or the rule that is documented for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parity import BANK, even_answers
+
+from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.trainers.loop import train
+from gymcp.trainers.progress import read_metrics
+from gymcp.trainers.recipe import make_recipe
+
+TABLE: dict[str, Any] = {
+    "env": str(BANK),
+    "name": "bad",
+    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 4, "turns": 1, "concurrency": 4, "slots": 4},
+    "learn": {"iterations": 5},
+    "evaluation": {"every": 0, "tasks": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def bank() -> LoadedEnv:
+    return even_answers()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
+    return make_tiny_model(tmp_path_factory.mktemp("model"), "compact", size=size)
+
+
+def table(model: Path, **sections: Any) -> dict[str, Any]:
+    return {**TABLE, "model": {"path": str(model)}, **sections}
+
+
+def without_gold(env: LoadedEnv) -> LoadedEnv:
+    tasks = tuple(replace(task, gold=()) for task in env.suite.tasks)
+    return replace(env, suite=replace(env.suite, tasks=tasks))
+
+
+def without_server(env: LoadedEnv) -> LoadedEnv:
+    """Its servers end before they have said a word."""
+    return replace(env, servers=tuple(replace(server, argv=("/bin/false",), fork=None) for server in env.servers))
+
+
+def test_a_preset_that_compares_with_gold_is_refused_before_anything_starts(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    recipe = make_recipe(table(model, credit={"preset": "matchtir"}))
+    with pytest.raises(ConfigError, match=r"preset 'matchtir' compares with gold, and task '.*' has none"):
+        train(recipe, without_gold(bank), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_iterations_lost_to_infrastructure_are_skipped_and_three_in_a_row_end_the_run(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    one_group = {**TABLE["rollout"], "groups": 1}
+    with pytest.raises(EnvInfraError, match=r"every episode of 3 iterations was lost; the last: .+"):
+        train(make_recipe(table(model, rollout=one_group)), without_server(bank), tmp_path, resume=False)
+    rows = read_metrics(tmp_path)
+    assert [row.get("skipped") for row in rows] == [None, *["every episode was lost to infrastructure"] * 2]
+    assert rows[1]["outcome/env_infra"] == 4
+    assert "success" not in rows[1]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(table(model, credit={"preset": "gigpo", "step_weight": 1e39}))  # more than float32 holds
+    ending = train(recipe, bank, tmp_path, resume=False)
+    assert ending.iterations < 5
+    assert "is not finite; no weight was changed" in ending.reason
+
+
+def test_a_folder_without_a_model_is_refused(bank: LoadedEnv, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no model's folder: it has no config\.json"):
+        train(make_recipe(table(tmp_path / "nothing")), bank, tmp_path / "run", resume=False)
+
+
+def test_a_checkpoint_of_another_model_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    """The recipe is the same; what lies in its model's folder is not."""
+    place = tmp_path / "model"
+    place.symlink_to(model)
+    recipe = make_recipe(table(place, learn={"iterations": 0}))
+    assert train(recipe, bank, tmp_path / "run", resume=False).iterations == 0
+    place.unlink()
+    place.symlink_to(make_tiny_model(tmp_path / "other", "compact", size=TinySize(vocabulary=600, hidden=64, layers=1)))
+    with pytest.raises(ConfigError, match="its weights are those of another model"):
+        train(recipe, bank, tmp_path / "run", resume=True)

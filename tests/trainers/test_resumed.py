@@ -1,0 +1,113 @@
+"""A deterministic run repeats itself to the last digit, also when it is killed in the middle and continued."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gymcp.envs import load_env, load_spec
+from gymcp.trainers.checkpoints import CHECKPOINT
+from gymcp.trainers.loop import train
+from gymcp.trainers.progress import METRICS, read_metrics
+from gymcp.trainers.recipe import load_recipe
+
+GYMCP = Path(sys.executable).with_name("gymcp")
+TIMEOUT_S = 600.0
+RECIPE = """
+env = "backoffice"
+seed = 3
+deterministic = true
+[model]
+vocabulary = 600
+hidden = 32
+layers = 2
+heads = 2
+context = 640
+[tasks]
+levels = [1]
+families = ["cancel", "ticket"]
+[warm_start]
+tasks = 6
+epochs = 1
+batch = 3
+[rollout]
+groups = 2
+episodes = 3
+max_tokens = 8
+turns = 2
+concurrency = 6
+slots = 4
+[credit]
+preset = "ppo"
+[loss]
+kl = 0.01
+[learn]
+iterations = 3
+updates = 2
+[evaluation]
+every = 2
+tasks = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "same.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def first(recipe: Path) -> Path:
+    return trained(recipe, recipe.parent / "first", resume=False)
+
+
+def trained(recipe: Path, folder: Path, *, resume: bool) -> Path:
+    ending = train(load_recipe(recipe), load_env(load_spec("backoffice")), folder, resume=resume)
+    assert (ending.iterations, ending.reason) == (3, "finished")
+    return folder
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(folder / CHECKPOINT / "3" / "learner.pt", weights_only=True)["weights"]
+    return found
+
+
+def same_weights(a: Path, b: Path) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(weights(a).values(), weights(b).values(), strict=True))
+
+
+def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first: Path, recipe: Path) -> None:
+    again = trained(recipe, recipe.parent / "again", resume=False)
+    assert (again / METRICS).read_bytes() == (first / METRICS).read_bytes()
+    assert same_weights(again, first)
+    rows = read_metrics(first)
+    assert {"kl_reference", "critic/loss", "entropy", "success"} <= rows[3].keys()
+    assert rows[1]["entropy"] != rows[2]["entropy"]
+    assert not any("seconds" in name for row in rows for name in row)
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe: Path) -> None:
+    """With SIGKILL, once its first iteration is written and its second is under way."""
+    folder = recipe.parent / "killed"
+    command = [str(part) for part in (GYMCP, "train", recipe, "--deterministic", "--out", folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.split()[:1] == ["1"]:
+            break
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(TIMEOUT_S) == -signal.SIGKILL
+    process.stdout.close()
+    assert len(read_metrics(folder)) < 4
+    assert json.loads((folder / "training.json").read_text())["iteration"] < 3
+    trained(recipe, folder, resume=True)
+    assert (folder / METRICS).read_bytes() == (first / METRICS).read_bytes()
+    assert same_weights(folder, first)

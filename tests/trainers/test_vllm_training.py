@@ -1,0 +1,135 @@
+"""The recipes for real models on a tiny random Qwen3: vLLM draws, and gets new weights or adapters as it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import BANK, even_answers
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.vllm_install import CPU, vllm_python
+from gymcp.store import TrajectoryStore
+from gymcp.trainers.learner import Learner, LearnerSettings
+from gymcp.trainers.loop import FINAL, train
+from gymcp.trainers.progress import read_metrics
+from gymcp.trainers.recipe import Recipe, load_recipe
+from gymcp.trainers.rows import rows_of
+from gymcp.trainers.samplers import SERVED, served
+from gymcp.types import Json
+
+ROOT = Path(__file__).parents[2]
+FULL, LORA = (ROOT / "recipes" / f"qwen3-{name}.toml" for name in ("0.6b-full", "4b-lora"))
+
+pytestmark = [
+    pytest.mark.xdist_group("vllm"),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),  # peft 0.21 asks transformers 5.23
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the real ones are: grouped-query attention, tied embeddings, tools and calls in Qwen's format."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return make_tiny_model(folder, "qwen", size=TinySize(hidden=64, layers=2, init_std=0.1))
+
+
+def small(path: Path, model: Path, **more: Json) -> Recipe:
+    """The recipe with another model, two tasks and three iterations."""
+    settings: dict[str, Json] = {
+        "env": str(BANK),
+        "model.path": str(model),
+        "model.context": 2048,
+        "tasks.levels": [],
+        "rollout.vllm": [],
+        "rollout.groups": 2,
+        "rollout.episodes": 4,
+        "rollout.max_tokens": 12,
+        "rollout.turns": 2,
+        "learn.iterations": 2,
+        "learn.learning_rate": 0.01,
+        "learn.warmup_steps": 0,
+        "evaluation.tasks": 1,
+        **more,
+    }
+    return load_recipe(path, tuple(settings.items()))
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[str]:
+    """As a run of the LoRA recipe starts it; the other recipe is then trained with it, too."""
+    if vllm_python(CPU) is None and os.environ.get("GYMCP_REQUIRE_ALL") != "1":
+        pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
+    with served(small(LORA, model, **{"model.lora_rank": 4})) as spec:
+        yield spec
+
+
+def trained(recipe: Recipe, folder: Path) -> Path:
+    """The run, and in `folder`/kept what the server drew from in its second iteration."""
+
+    def keep(row: Mapping[str, Json]) -> None:
+        if row.get("iteration") == 1:
+            shutil.copytree(folder / SERVED / "1", folder / "kept")
+
+    assert train(recipe, even_answers(), folder, resume=False, tell=keep).reason == "finished"
+    return folder
+
+
+def recorded_error(folder: Path, version: str, model: Any) -> float:
+    """How far the logprobs that the server recorded for its tokens of a version are from a plain forward pass."""
+    with TrajectoryStore.open(folder) as store:
+        rows = [row for record in store.iter_trajectories() for row in rows_of(record)]
+    of_version = [row for row in rows if {name for name, _, _ in row.versions} == {version}]
+    assert of_version
+    ours = Learner(model, LearnerSettings()).logprobs(of_version)
+    return max(float(np.abs(np.array(row.logprobs) - own).max()) for row, own in zip(of_version, ours, strict=True))
+
+
+def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
+    model: Path, server: str, tmp_path: Path
+) -> None:
+    folder = trained(small(FULL, model, **{"rollout.server": server}), tmp_path)
+    start = AutoModelForCausalLM.from_pretrained(model)
+    second = AutoModelForCausalLM.from_pretrained(folder / "kept")
+    assert recorded_error(folder, "0", start) < 1e-4
+    assert recorded_error(folder, "1", second) < 1e-4
+    assert recorded_error(folder, "1", start) > 1e-2
+    rows = read_metrics(folder)
+    assert {"entropy", "kl", "clipped", "anchor/singletons", "calls", "outcome/scored", "component/said"} <= {
+        *rows[1],
+        *rows[2],
+    }
+    assert AutoModelForCausalLM.from_pretrained(folder / FINAL).num_parameters() == start.num_parameters()
+
+
+def test_an_adapter_is_trained_and_goes_to_the_server_alone(model: Path, server: str, tmp_path: Path) -> None:
+    recipe = small(LORA, model, **{"rollout.server": server, "model.lora_rank": 4})
+    folder = trained(recipe, tmp_path)
+    base = AutoModelForCausalLM.from_pretrained(model)
+    fresh = AutoModelForCausalLM.from_pretrained(model)
+    adapted: Any = PeftModel.from_pretrained(fresh, folder / "kept", is_trainable=True)
+    assert {path.name for path in (folder / "kept").iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
+    assert not list((folder / "kept").glob("model*"))
+    assert recorded_error(folder, "0", base) < 1e-4
+    assert recorded_error(folder, "1", adapted) < 1e-4
+    assert recorded_error(folder, "1", base) > 1e-2
+    assert read_metrics(folder)[2]["kl_reference"] > read_metrics(folder)[1]["kl_reference"]
+    assert AutoModelForCausalLM.from_pretrained(folder / FINAL).num_parameters() == base.num_parameters()
+
+
+def test_an_adapter_over_a_bfloat16_base_is_trained_with_the_embedded_engine(model: Path, tmp_path: Path) -> None:
+    more: dict[str, Json] = {
+        "model.lora_rank": 4,
+        "model.precision": "bfloat16",
+        "rollout.engine": "embedded",
+        "learn.iterations": 1,
+    }
+    assert train(small(LORA, model, **more), even_answers(), tmp_path, resume=False).iterations == 1
+    assert read_metrics(tmp_path)[1]["grad_norm"] > 0

@@ -1,0 +1,84 @@
+"""What a training run needs to go on later, in files that a kill leaves whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from gymcp.atomic import write_atomically
+from gymcp.errors import ConfigError
+from gymcp.trainers.critic import Critic
+from gymcp.trainers.learner import Learner
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.shapers import Trackers
+from gymcp.types import Json
+
+CHECKPOINT = "checkpoint"
+STATE = "training.json"
+_CRITIC = "critic.pt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """The last whole iteration."""
+
+    iteration: int
+    trackers: Trackers
+    recipe: Json
+
+
+def save_training(
+    folder: Path, recipe: Recipe, iteration: int, learner: Learner, critic: Critic | None, trackers: Trackers
+) -> None:
+    """A checkpoint, then the file that names it, then the one before it goes."""
+    here = folder / CHECKPOINT / str(iteration)
+    learner.save(here)
+    if critic is not None:
+        torch.save(critic.state(), here / _CRITIC)
+    state = {"iteration": iteration, "trackers": asdict(trackers), "recipe": plain(recipe)}
+    write_atomically(folder / STATE, json.dumps(state).encode())
+    for other in (folder / CHECKPOINT).iterdir():
+        if other != here:
+            shutil.rmtree(other)
+
+
+def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic | None) -> None:
+    """Raises ConfigError for a checkpoint of another model, or one that is not there."""
+    here = folder / CHECKPOINT / str(saved.iteration)
+    learner.load(here)
+    if critic is not None:
+        critic.load(torch.load(here / _CRITIC, weights_only=True))
+
+
+def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | None:
+    """What the folder holds; None: nothing yet. Raises ConfigError where it may not be continued."""
+    try:
+        state: Mapping[str, Json] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
+    if not resume:
+        raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
+    if state["recipe"] != plain(recipe):
+        raise ConfigError(
+            f"training run {folder}: was started with another recipe: {', '.join(_differing(state['recipe'], recipe))}"
+        )
+    return Saved(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]), recipe=state["recipe"])
+
+
+def _differing(before: Mapping[str, Json], recipe: Recipe) -> list[str]:
+    """The sections that are not the same."""
+    now = plain(recipe)
+    return sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+
+
+def plain(recipe: Recipe) -> dict[str, Json]:
+    """As JSON has it."""
+    found: dict[str, Json] = json.loads(json.dumps(asdict(recipe)))
+    return found
