@@ -38,9 +38,8 @@ class Lessons:
         credit = assign_credit(batch, self._preset, trackers)
         self.credit, self.trackers = credit, credit.trackers
         self.metrics = {"dropped": credit.dropped, **_advantages(credit)}
-        if len(credit.batch.tasks):
-            anchors = anchor_statistics(credit.batch, credit.batch.keys["state"])
-            self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
+        anchors = anchor_statistics(batch, batch.keys["state"])
+        self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
         self.credit_s = time.perf_counter() - started
         if lesson is not None and self._critic is not None:
             loss = self._critic.fit(lesson.features, lesson.returns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -31,6 +32,7 @@ from gymcp.trainers.objective import Loss
 from gymcp.trainers.presets import GOLD
 from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.respelling import respelt
 from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
@@ -158,7 +160,9 @@ class _Run:
 
     def _warm_start(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
         warm = self.recipe.warm_start
-        examples = demonstrations(shown, pupil.renderer, most_tokens=pupil.context)
+        rng = random.Random(self.recipe.seed)
+        respelled = [respelt(record, rng) for _ in range(warm.respelt) for record in shown]
+        examples = demonstrations([*shown, *respelled], pupil.renderer, most_tokens=pupil.context)
         steps = warm.epochs * -(-len(examples) // warm.batch)
         settings = LearnerSettings(
             learning_rate=warm.learning_rate,
@@ -177,7 +181,8 @@ class _Run:
             losses = []
             for at in range(0, len(examples), warm.batch):
                 batch = [examples[i] for i in shuffled[at : at + warm.batch]]
-                losses.append(teacher.update(batch, Loss(kind="likelihood")).loss)
+                # one group: what all prompts begin with, the tools, is encoded once
+                losses.append(teacher.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
             self.tell(
                 {
                     "phase": "warm start",
@@ -194,7 +199,7 @@ class _Run:
     async def _iterate(self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler) -> Ending:
         learn = self.recipe.learn
         if not self.progress.rows:
-            self._note({"iteration": 0, **await self._test(pupil, sampler)})
+            self._note({"iteration": 0, **await self._test(pupil, sampler, whole=True)})
         while self.iteration < learn.iterations:
             if stop := collapse(self.progress.rows, learn):
                 return self._end(pupil, stop)
@@ -204,8 +209,9 @@ class _Run:
                 return self._end(pupil, str(error))
             self.iteration += 1
             every = self.recipe.evaluation.every
-            if self.iteration == learn.iterations or (every and self.iteration % every == 0):
-                row |= await self._test(pupil, sampler)
+            last = self.iteration == learn.iterations
+            if last or (every and self.iteration % every == 0):
+                row |= await self._test(pupil, sampler, whole=last)
             self._note(row)
             save_training(self.folder, self.recipe, self.iteration, learner, critic, self.trackers)
         return self._end(pupil, collapse(self.progress.rows, learn) or "finished")
@@ -243,9 +249,9 @@ class _Run:
             "seconds/update": ended - rolled - lessons.credit_s,
         }
 
-    async def _test(self, pupil: Pupil, sampler: Sampler) -> dict[str, Json]:
+    async def _test(self, pupil: Pupil, sampler: Sampler, *, whole: bool) -> dict[str, Json]:
         started = time.perf_counter()
-        found = await self.ground.test(pupil, sampler.policy)
+        found = await self.ground.test(pupil, sampler.policy, whole=whole)
         return found | {"seconds/evaluation": time.perf_counter() - started}
 
     def _note(self, row: Mapping[str, Json]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from gymcp.errors import ConfigError
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
+from gymcp.trainers.selectors import Informative
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class ModelRecipe:
     path: str = ""
     """Folder of a transformers model; empty: a tiny one is made, with random weights."""
-    style: Literal["qwen", "llama", "compact"] = "compact"
+    style: Literal["qwen", "llama", "compact", "terse"] = "compact"
     vocabulary: int = 1024
     hidden: int = 128
     layers: int = 4
@@ -49,6 +50,8 @@ class WarmStartRecipe:
 
     tasks: int = 0
     """How many episodes are shown; 0: no warm start."""
+    respelt: int = 0
+    """How many times each is shown once more with other names and ids, so that copying them is learnt, not they."""
     epochs: int = 4
     batch: int = 32
     learning_rate: float = 1e-3
@@ -87,6 +90,8 @@ class LearnRecipe:
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    informative: bool = False
+    """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
     micro_batch_tokens: int = 8192
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
@@ -105,6 +110,10 @@ class EvaluationRecipe:
     """Empty: those of the tasks."""
     tasks: int = 64
     """Of each split, at most."""
+    whole_splits: tuple[str, ...] = ()
+    """Looked at before the first iteration and after the last; empty: the same."""
+    whole_tasks: int = 0
+    """Of each split then; 0: the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +143,10 @@ class Recipe:
         """Raises ConfigError for an unknown preset or option, or a loss that cannot be."""
         options = {key: value for key, value in self.credit.items() if key != "preset"}
         preset = make_preset(self.preset_name, **options)
-        return replace(preset, loss=_loss(preset.loss, self.loss))
+        chosen = replace(preset, loss=_loss(preset.loss, self.loss))
+        if self.learn.informative:
+            chosen = replace(chosen, selectors=(*chosen.selectors, Informative()))
+        return chosen
 
 
 _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}

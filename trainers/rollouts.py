@@ -68,11 +68,13 @@ class Ground:
         found = {(record.task, record.trial): record for record in new} | have
         return [found[key] for job in jobs if (key := (job.task.id, job.trial)) in found]
 
-    async def test(self, pupil: Pupil, policy: Policy) -> dict[str, Json]:
-        """Success on held-out tasks, the likeliest token always taken."""
+    async def test(self, pupil: Pupil, policy: Policy, *, whole: bool) -> dict[str, Json]:
+        """Success on held-out tasks, the likeliest token always taken; `whole`: as many as the recipe has at the end."""
         found: dict[str, Json] = {}
-        for split in self.recipe.evaluation.splits:
-            jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split)]
+        rule = self.recipe.evaluation
+        most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
+        for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
+            jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split, most)]
             records = await self._play(self._agent(pupil, policy, 0.0), jobs)
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)
@@ -81,9 +83,9 @@ class Ground:
                 mean = float(np.mean([value for of_task in scores.values() for value in of_task]))
                 found |= {f"test/{split}/success": mean, f"test/{split}/low": low, f"test/{split}/high": high}
             found[f"test/{split}/scored"] = len(scores)
-            for level in sorted({tag for job in jobs for tag in job.task.tags if tag.startswith("level ")}):
-                of_level = [scores[job.task.id][0] for job in jobs if level in job.task.tags and job.task.id in scores]
-                found[f"test/{split}/{level}"] = float(np.mean(of_level)) if of_level else None
+            for tag in sorted({tag for job in jobs for tag in job.task.tags}):
+                tagged = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
+                found[f"test/{split}/{tag}"] = float(np.mean(tagged)) if tagged else None
         return found
 
     async def _play(self, make_agent: AgentFactory, jobs: Sequence[Job], *, keep: bool = False) -> list[Trajectory]:
