@@ -125,6 +125,7 @@ def _bubblewrap() -> Sandbox:
 
 def _fingerprint() -> str:
     spec = importlib.util.find_spec(PROGRAM)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     found = hashlib.sha256(LOCK.read_bytes() + Path(spec.origin).read_bytes())
     return found.hexdigest()[:16]
