@@ -2,11 +2,12 @@
 
 ``QWEN`` is ChatML with calls as JSON between tags; ``LLAMA`` has headers and a bare JSON object as a call; ``COMPACT``
 spends as few tokens as it can: one control token for each role, tool, call and value, and arguments by position.
+``TERSE`` is compact and does not list the tools: for a policy of one environment, which learns them by using them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class ChatStyle:
     """Control tokens, in the order of their ids."""
     tags: tuple[str, ...] = ()
     """Tokens of their own that are text all the same."""
+    spells: bool = False
+    """Digits, ids and names are spelt, so that copying any of them is one skill; words are pieces."""
 
 
 _QWEN_TEMPLATE = """\
@@ -116,7 +119,7 @@ LLAMA = ChatStyle(
 )
 
 # An empty value is an argument left out, and so is every value behind the last one written.
-_COMPACT_TEMPLATE = """\
+_MACROS = """\
 {%- macro ordered(parameters) -%}
 {%- set properties = parameters.properties or {} -%}
 {%- set required = parameters.required or [] -%}
@@ -126,10 +129,14 @@ _COMPACT_TEMPLATE = """\
 {%- macro value(given) -%}
 {%- if given is string %}{{- given or '""' }}{%- else %}{{- given | tojson }}{%- endif %}
 {%- endmacro -%}
+"""
+_TOOLS = """\
 {%- for tool in tools or [] %}
 {{- '<|t|>' + tool.function.name }}
 {%- for key in ordered(tool.function.parameters).split('\\n') if key %}{{- '<|v|>' + key }}{%- endfor %}
 {%- endfor %}
+"""
+_MESSAGES = """\
 {%- for message in messages %}
 {%- if message.role == 'system' %}{{- '<|s|>' + message.content }}
 {%- elif message.role == 'user' %}{{- '<|u|>' + message.content }}
@@ -159,9 +166,11 @@ _COMPACT_TEMPLATE = """\
 """
 
 COMPACT = ChatStyle(
-    template=_COMPACT_TEMPLATE,
+    template=_MACROS + _TOOLS + _MESSAGES,
     start_token=None,
     end_tokens=("<|e|>",),
     pad_token="<|pad|>",
     special_tokens=("<|pad|>", "<|e|>", "<|a|>", "<|u|>", "<|r|>", "<|s|>", "<|t|>", "<|c|>", "<|v|>"),
 )
+
+TERSE = replace(COMPACT, template=_MACROS + _MESSAGES, spells=True)

@@ -21,6 +21,8 @@ from gymcp.agents.vllm import open_vllm
 from gymcp.errors import ConfigError, PolicyInfraError
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
+TRAINED = Path(__file__).with_name("tiny")
+"""The policy that `recipes/tiny.toml` trained on `backoffice`."""
 _PROBE = 'Zoë paid 42 €:\n{"name": "pay_back", "arguments": {"amount": 5.25}}'
 Kind = Literal["tiny", "local", "vllm", "openai"]
 
@@ -31,7 +33,8 @@ class PolicySpec:
     """As it was written."""
     kind: Kind
     model: str
-    """The style of a tiny model, the folder of a local one, else the name that the server knows."""
+    """The style of a tiny model with random weights (empty: the trained one), the folder of a local one, else the name
+    that the server knows."""
     url: str = ""
 
     @property
@@ -68,7 +71,7 @@ def parse_policy(text: str) -> PolicySpec:
     """The policy that the text names. Raises ConfigError."""
     kind, _, rest = text.partition(":")
     if kind == "tiny":
-        return PolicySpec(text=text, kind="tiny", model=rest or "compact")
+        return PolicySpec(text=text, kind="tiny", model=rest)
     if kind == "local" and rest:
         return PolicySpec(text=text, kind="local", model=rest)
     if kind in ("vllm", "openai") and rest:
@@ -152,9 +155,11 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
 
 
 def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
-    """Where the model lies; a tiny one is made, for as long as the stack lasts."""
+    """Where the model lies; a tiny one of a style is made, for as long as the stack lasts."""
     if spec.kind == "local":
         return Path(spec.model)
+    if not spec.model:
+        return TRAINED
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))
     made: Path = _part("tiny_model", spec).make_tiny_model(folder, spec.model)
     return made

@@ -7,22 +7,23 @@ It knows nothing, but everything around it is real: `AutoModelForCausalLM`, `Aut
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config
 from transformers import Qwen3ForCausalLM as Qwen3
 
-from gymcp.agents.chat_templates import COMPACT, LLAMA, QWEN, ChatStyle
+from gymcp.agents.chat_templates import COMPACT, LLAMA, QWEN, TERSE, ChatStyle
 from gymcp.errors import ConfigError
 
-Style = Literal["qwen", "llama", "compact"]
+Style = Literal["qwen", "llama", "compact", "terse"]
 
-STYLES: dict[Style, ChatStyle] = {"qwen": QWEN, "llama": LLAMA, "compact": COMPACT}
+STYLES: dict[Style, ChatStyle] = {"qwen": QWEN, "llama": LLAMA, "compact": COMPACT, "terse": TERSE}
 
 _CORPUS_TEXT = """
 the a of to and in is it you that for on with as are this be at by not or from have can all one we an if your will
@@ -34,6 +35,12 @@ move copy delete create update search open close start stop message send receive
 date year month money euro dollar pay back status id key query limit offset please thank answer question tool
 function arguments parameters description required properties query response request content role assistant system
 """
+
+_APART = r" ?[a-z]+(?![a-z0-9])|[A-Z][a-z]*|[a-z]+|[0-9]|[^\sA-Za-z0-9]+|\s"
+"""No piece reaches across these: a word in small letters takes the space before it along, nothing else does, so that
+what is copied has the same tokens wherever it stands."""
+_SPELT = re.compile(r"[A-Z][a-z]+|[a-z]+(?=[0-9])")
+"""Names, and what comes before a number: never learnt as pieces of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,8 @@ def make_tiny_model(
 ) -> Path:
     """The folder, holding model and tokenizer in float32. The same arguments give the same weights and tokens.
 
-    `corpus`: texts to learn the tokenizer's pieces from, beside common words and the style's own template.
+    `corpus`: texts to learn the tokenizer's pieces from, beside common words and the style's own template; a style
+    that spells learns words from them alone.
     """
     if style not in get_args(Style):
         raise ConfigError(f"no tiny model in style {style!r}; have {', '.join(get_args(Style))}")
@@ -95,7 +103,15 @@ def make_tiny_tokenizer(
     """A byte-level BPE with the style's control tokens and chat template: every text has tokens, and comes back."""
     chat = STYLES[style]
     pieces = Tokenizer(models.BPE())
+    own = list(corpus)
+    texts: Iterable[str] = [*_corpus(), chat.template, *own]
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if chat.spells:
+        apart = pre_tokenizers.Split(Regex(_APART), "isolated")
+        pieces.pre_tokenizer = pre_tokenizers.Sequence(
+            [apart, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        texts = (_SPELT.sub(" ", text) for text in (own or _corpus()))
     pieces.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -103,7 +119,7 @@ def make_tiny_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pieces.train_from_iterator([*_corpus(), chat.template, *corpus], trainer)
+    pieces.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=pieces,
         bos_token=chat.start_token,

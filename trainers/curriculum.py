@@ -46,9 +46,9 @@ def demonstrated_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
     return found[:wanted]
 
 
-def held_out(env: LoadedEnv, recipe: Recipe, split: str) -> list[Task]:
-    """The tasks of a test split, at most as many as the recipe says, spread over families and levels."""
-    most = recipe.evaluation.tasks
+def held_out(env: LoadedEnv, recipe: Recipe, split: str, most: int | None = None) -> list[Task]:
+    """The tasks of a test split, at most `most` or as the recipe says, spread over families and levels."""
+    most = recipe.evaluation.tasks if most is None else most
     if env.spec.more_tasks is None:
         tasks = [task for task in env.suite.tasks if task.split == split] or list(env.suite.tasks)
         return _shuffled(tasks, recipe.seed, -1)[:most]

@@ -44,6 +44,7 @@ from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.rows import Example, example, rows_of
 from gymcp.trainers.shapers import Trackers
+from gymcp.trainers.threads import Threads
 from gymcp.types import Json, Sampling, Trajectory
 
 CHECKPOINT = "checkpoint"
@@ -72,7 +73,11 @@ def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: T
     if recipe.deterministic:
         torch.use_deterministic_algorithms(True)
     torch.manual_seed(recipe.seed)
-    return asyncio.run(_Run(recipe, env, folder, tell).run(resume=resume))
+    threads = torch.get_num_threads()
+    try:
+        return asyncio.run(_Run(recipe, env, folder, tell).run(resume=resume))
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Run:
@@ -84,6 +89,8 @@ class _Run:
         self.iteration = 0
         self._lost = 0
         self._flat = 0
+        self._threads = Threads(1 if recipe.deterministic else torch.get_num_threads())
+        torch.set_num_threads(1)  # beside servers; what is computed alone asks for more
 
     async def run(self, *, resume: bool) -> Ending:
         saved = self._saved()
@@ -163,7 +170,9 @@ class _Run:
             losses = []
             for at in range(0, len(examples), warm.batch):
                 batch = [examples[i] for i in shuffled[at : at + warm.batch]]
-                losses.append(teacher.update(batch, Loss(kind="likelihood")).loss)
+                # one group: what all prompts begin with, the tools, is encoded once
+                with self._threads.work(sum(len(each.row.token_ids) for each in batch)):
+                    losses.append(teacher.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
             self.tell(
                 {
                     "phase": "warm start",
@@ -221,13 +230,14 @@ class _Run:
     async def _iterate(self, pupil: Pupil, learner: Learner, engine: Engine) -> Ending:
         learn = self.recipe.learn
         if not self.progress.rows:
-            self._note({"iteration": 0, **await self._look(pupil, engine)})
+            self._note({"iteration": 0, **await self._look(pupil, engine, whole=True)})
         while self.iteration < learn.iterations:
             row = await self._one(pupil, learner, engine)
             self.iteration += 1
             every = self.recipe.evaluation.every
-            if self.iteration == learn.iterations or (every and self.iteration % every == 0):
-                row |= await self._look(pupil, engine)
+            last = self.iteration == learn.iterations
+            if last or (every and self.iteration % every == 0):
+                row |= await self._look(pupil, engine, whole=last)
             self._note(row)
             self._save(learner)
             if stop := self._collapsed(row):
@@ -254,19 +264,22 @@ class _Run:
         if not scored:
             return row | {"skipped": "every episode was lost to infrastructure"}
         gold = {job.task.id: job.task for job in jobs}
-        credit = assign_credit(batch_of(scored, gold), self.preset, self.trackers)
+        batch = batch_of(scored, gold)
+        credit = assign_credit(batch, self.preset, self.trackers)
         self.trackers = credit.trackers
-        anchors = anchor_statistics(credit.batch, credit.batch.keys["state"])
+        anchors = anchor_statistics(batch, batch.keys["state"])
         credited = time.perf_counter()
         updates: list[Update] = []
 
         def change() -> None:
-            updates.extend(self._learn(learner, credit))
+            with self._threads.work(sum(len(record.steps) for record in credit.batch.sources)):
+                updates.extend(self._learn(learner, credit))
 
         await engine.update(str(self.iteration + 1), change)
         ended = time.perf_counter()
         return row | {
             **_merged(updates),
+            "dropped": credit.dropped,
             **{f"anchor/{name}": value for name, value in asdict(anchors).items()},
             "seconds": ended - started,
             "seconds/rollout": rolled - started,
@@ -297,12 +310,14 @@ class _Run:
                 )
         return found
 
-    async def _look(self, pupil: Pupil, engine: Engine) -> dict[str, Json]:
-        """Success on held-out tasks, the likeliest token always taken."""
+    async def _look(self, pupil: Pupil, engine: Engine, *, whole: bool) -> dict[str, Json]:
+        """Success on held-out tasks, the likeliest token always taken; `whole`: as many as the recipe has at the end."""
         found: dict[str, Json] = {}
         started = time.perf_counter()
-        for split in self.recipe.evaluation.splits:
-            jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split)]
+        rule = self.recipe.evaluation
+        most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
+        for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
+            jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split, most)]
             records = await self._play(self._agent(pupil, engine, 0.0), jobs, keep=False)
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)
@@ -311,9 +326,9 @@ class _Run:
                 mean = float(np.mean([value for of_task in scores.values() for value in of_task]))
                 found |= {f"test/{split}/success": mean, f"test/{split}/low": low, f"test/{split}/high": high}
             found[f"test/{split}/scored"] = len(scores)
-            for level in sorted({tag for job in jobs for tag in job.task.tags if tag.startswith("level ")}):
-                of_level = [scores[job.task.id][0] for job in jobs if level in job.task.tags and job.task.id in scores]
-                found[f"test/{split}/{level}"] = float(np.mean(of_level)) if of_level else None
+            for tag in sorted({tag for job in jobs for tag in job.task.tags}):
+                tagged = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
+                found[f"test/{split}/{tag}"] = float(np.mean(tagged)) if tagged else None
         return found | {"seconds/evaluation": time.perf_counter() - started}
 
     def _collapsed(self, row: Mapping[str, Json]) -> str:

@@ -80,6 +80,7 @@ def texts_of(records: Iterable[Trajectory]) -> Iterator[str]:
     for record in records:
         for step in record.steps:
             yield from (message.content for message in step.observation.messages)
+            yield from (tool.name for tool in step.observation.tools)
             yield step.action.text
             for call in step.action.tool_calls:
                 arguments = call.arguments if isinstance(call.arguments, str) else call.arguments.values()

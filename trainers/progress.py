@@ -77,8 +77,9 @@ def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:
         success.fill_between(x, low, high, alpha=0.15, color=line[0].get_color())
     success.set(xlabel="iteration", ylabel="success", ylim=(-0.02, 1.02), title="success (95 % intervals)")
     success.legend(fontsize=7)
-    state.plot(at, [row["entropy"] for row in rows if "success" in row], label="entropy (nats)")
-    state.plot(at, [row["kl"] for row in rows if "success" in row], label="kl of the update")
+    learnt = [row for row in rows if "entropy" in row]
+    for name, label in (("entropy", "entropy (nats)"), ("kl", "kl of the update")):
+        state.plot([row["iteration"] for row in learnt], [row[name] for row in learnt], label=label)
     state.set(xlabel="iteration", title="policy")
     state.legend(fontsize=7)
     figure.savefig(path, dpi=110)

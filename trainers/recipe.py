@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 from gymcp.errors import ConfigError
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.presets import Preset, make_preset
+from gymcp.trainers.selectors import Informative
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class ModelRecipe:
     path: str = ""
     """Folder of a transformers model; empty: a tiny one is made, with random weights."""
-    style: Literal["qwen", "llama", "compact"] = "compact"
+    style: Literal["qwen", "llama", "compact", "terse"] = "compact"
     vocabulary: int = 1024
     hidden: int = 128
     layers: int = 4
@@ -78,6 +79,8 @@ class LearnRecipe:
     max_grad_norm: float = 1.0
     warmup_steps: int = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    informative: bool = False
+    """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
     micro_batch_tokens: int = 8192
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
@@ -93,6 +96,10 @@ class EvaluationRecipe:
     """Empty: those of the tasks."""
     tasks: int = 64
     """Of each split, at most."""
+    whole_splits: tuple[str, ...] = ()
+    """Looked at before the first iteration and after the last; empty: the same."""
+    whole_tasks: int = 0
+    """Of each split then; 0: the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +132,8 @@ class Recipe:
                 " not compute; choose another"
             )
         chosen = replace(preset, loss=_made(Loss, {**asdict(preset.loss), **self.loss}, "loss", keep=True))
+        if self.learn.informative:
+            chosen = replace(chosen, selectors=(*chosen.selectors, Informative()))
         if chosen.loss.kl:
             raise ConfigError(
                 f"recipe '{self.name}': its loss asks for a divergence from a reference policy (kl = {chosen.loss.kl}),"
