@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gymcp.evaluators.statistics import Interval, mean_ci95, pass_at_k, pass_hat_k
 from gymcp.store import EpisodeRow
-from gymcp.types import Outcome
+from gymcp.types import Outcome, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,12 @@ class PassK:
     hat: float
     """pass^k: all of k succeed."""
     tasks: int
+
+
+def calls_beyond_gold(task: Task, trajectory: Trajectory) -> int:
+    """How many calls more were made than the gold makes; 0 where it makes as many or more, or a task has no gold."""
+    wanted = sum(len(turn.calls) for turn in task.gold)
+    return max(trajectory.usage.tool_calls - wanted, 0) if task.gold else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

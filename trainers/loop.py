@@ -27,6 +27,7 @@ from gymcp.agents.scripted import SCRIPTED
 from gymcp.atomic import write_atomically
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.evaluators.metrics import calls_beyond_gold
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.warm import warmed
@@ -319,6 +320,7 @@ class _Run:
         for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
             jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split, most)]
             records = await self._play(self._agent(pupil, engine, 0.0), jobs, keep=False)
+            found |= {f"test/{split}/{name}": value for name, value in _calls_of(records, jobs).items()}
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)
             if interval is not None:
@@ -407,6 +409,19 @@ def _told(records: Sequence[Trajectory]) -> dict[str, Json]:
         for name in sorted({name for record in scored for name in record.components}):
             told[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
     return told
+
+
+def _calls_of(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
+    """Calls of an episode, and those beyond the gold's: of all scored ones, and of those that succeeded."""
+    tasks = {job.task.id: job.task for job in jobs}
+    scored = [record for record in records if record.outcome.has_score]
+    found: dict[str, Json] = {}
+    for name, chosen in (("calls", scored), ("calls_of_solved", [record for record in scored if record.success])):
+        if chosen:
+            beyond = [calls_beyond_gold(tasks[record.task], record) for record in chosen]
+            found[name] = float(np.mean([record.usage.tool_calls for record in chosen]))
+            found[f"{name}_beyond_gold"] = float(np.mean(beyond))
+    return found
 
 
 def _merged(updates: Sequence[Update]) -> dict[str, Json]:
