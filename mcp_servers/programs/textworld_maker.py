@@ -34,20 +34,25 @@ _PREPARE = "prepare meal"
 def main() -> None:
     """Answers every line until there are no more."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    make = _textworld()
+    new_options, said = textworld()
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            game = make(order["challenge"], order["settings"], order["seed"])
+            game = _told(make_game(new_options, order), said)
         except (ValueError, AssertionError, IndexError, KeyError, TypeError) as error:
             sys.stderr.write(f"{order['challenge']} {order['seed']}: {error!r}\n")
             game = None
+        finally:
+            said.clear()
         sys.stdout.write(json.dumps(game, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
 
-def _textworld() -> Callable[[str, Mapping[str, Json], int], Json]:
-    """TextWorld's makers of games, without what plays compiled ones (which needs spaCy and a Z-machine)."""
+def textworld() -> tuple[Callable[[], Any], list[str]]:
+    """TextWorld's options of a game, and a list that gets the walkthrough of every game that is made.
+
+    Imported without what plays compiled games, which would need spaCy and a Z-machine.
+    """
     warnings.simplefilter("ignore")
     found = importlib.util.find_spec("textworld")
     if found is None:
@@ -67,7 +72,7 @@ def _textworld() -> Callable[[str, Mapping[str, Json], int], Json]:
     _set(
         generator.GameMaker, set_walkthrough=lambda maker, commands: said.extend(commands)
     )  # its own compiles the game
-    return functools.partial(_make, generator.GameOptions, said)
+    return generator.GameOptions, said
 
 
 def _set(target: Any, **values: Any) -> None:
@@ -75,17 +80,20 @@ def _set(target: Any, **values: Any) -> None:
         setattr(target, name, value)
 
 
-def _make(new_options: Any, said: list[str], challenge: str, settings: Mapping[str, Json], seed: int) -> Json:
+def make_game(new_options: Callable[[], Any], order: Mapping[str, Json]) -> Any:
+    """TextWorld's own game of an order. Raises what TextWorld raises where it cannot make one."""
     options = new_options()
-    options.seeds = seed
-    said.clear()
-    module = importlib.import_module(f"textworld.challenges.{CHALLENGES[challenge]}")
-    game = module.make(dict(settings), options)
+    options.seeds = order["seed"]
+    module = importlib.import_module(f"textworld.challenges.{CHALLENGES[order['challenge']]}")
+    return module.make(dict(order["settings"]), options)
+
+
+def _told(game: Any, said: Sequence[str]) -> Json:
     planned = [command for quest in game.quests for event in quest.win_events for command in event.commands]
-    return {"game": _compact(game, challenge), "walkthrough": said or planned}
+    return {"game": _compact(game), "walkthrough": list(said) or planned}
 
 
-def _compact(game: Any, challenge: str) -> Json:
+def _compact(game: Any) -> Json:
     infos = {key: info for key, info in game.infos.items() if key not in ("P", "I")}
     kinds = {info.type for info in infos.values()}
     above = _above(game, kinds)
@@ -94,7 +102,6 @@ def _compact(game: Any, challenge: str) -> Json:
     rules = [_cooked(rule, recipe) for rule in rules if rule[0] != _PREPARE or len(_ingredients(rule)) == len(recipe)]
     have = {kind for kinds_above in above.values() for kind in kinds_above} | {"P", "I"}
     return {
-        "challenge": challenge,
         "kinds": above,
         "rules": [rule for rule in rules if {kind for fact in (*rule[1], *rule[2]) for _, kind in fact[1:]} <= have],
         "facts": sorted([fact.name, *(each.name for each in fact.arguments)] for fact in game.world.facts),

@@ -83,6 +83,21 @@ def make_games(orders: Sequence[Order], sandbox: Sandbox | None = None) -> list[
     return [json.loads(_path(folder, order).read_bytes()) for order in orders]
 
 
+def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
+    """What runs a program over TextWorld's code; `modules`: of ours, which it imports."""
+    folder = install_textworld()
+    found = next(folder.glob("venv/lib/python*/site-packages"))
+    inside = PurePosixPath(INSIDE) / found.relative_to(folder)
+    return native_server(
+        "textworld-maker",
+        program,
+        modules=modules,
+        mounts=[Mount(source=folder, target=PurePosixPath(INSIDE))],
+        python_path=[inside],
+        limits=Limits(memory_mb=2048),
+    )
+
+
 def games_folder() -> Path:
     """Of the games of this version: another maker or another closure has others."""
     return gymcp_home() / "suites" / "textworld" / _fingerprint()
@@ -90,7 +105,7 @@ def games_folder() -> Path:
 
 def _make(folder: Path, orders: Sequence[Order], sandbox: Sandbox) -> None:
     text = "".join(f"{order.line()}\n" for order in orders)
-    lines = run_to_end(_maker(), sandbox, text).splitlines()
+    lines = run_to_end(maker(), sandbox, text).splitlines()
     if len(lines) != len(orders):
         raise UsageError(f"textworld: making games ended after {len(lines)} of {len(orders)}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,15 +115,6 @@ def _make(folder: Path, orders: Sequence[Order], sandbox: Sandbox) -> None:
 
 def _path(folder: Path, order: Order) -> Path:
     return folder / f"{order.key}.json"
-
-
-def _maker() -> ServerSpec:
-    folder = install_textworld()
-    found = next(folder.glob("venv/lib/python*/site-packages"))
-    inside = PurePosixPath(INSIDE) / found.relative_to(folder)
-    limits = Limits(memory_mb=2048)
-    mounts = [Mount(source=folder, target=PurePosixPath(INSIDE))]
-    return native_server("textworld-maker", PROGRAM, mounts=mounts, python_path=[inside], limits=limits)
 
 
 def _bubblewrap() -> Sandbox:
