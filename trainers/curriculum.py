@@ -53,10 +53,11 @@ def held_out(env: LoadedEnv, recipe: Recipe, split: str, most: int | None = None
         tasks = [task for task in env.suite.tasks if task.split == split] or list(env.suite.tasks)
         return _shuffled(tasks, recipe.seed, -1)[:most]
     levels = recipe.evaluation.levels or recipe.tasks.levels or None
+    families = recipe.evaluation.families or None
     found: list[Task] = []
     number = 0
     while len(found) < most:
-        found += env.spec.more_tasks(split, families=None, levels=levels, count=1, first=number)
+        found += env.spec.more_tasks(split, families=families, levels=levels, count=1, first=number)
         number += 1
     return found[:most]
 

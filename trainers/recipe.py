@@ -108,6 +108,8 @@ class EvaluationRecipe:
     splits: tuple[str, ...] = ("seeds",)
     levels: tuple[int, ...] = ()
     """Empty: those of the tasks."""
+    families: tuple[str, ...] = ()
+    """Empty: all that a split has."""
     tasks: int = 64
     """Of each split, at most."""
     whole_splits: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED
 from gymcp.envs.spec import LoadedEnv
+from gymcp.evaluators.metrics import calls_beyond_gold
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
@@ -69,13 +70,14 @@ class Ground:
         return [found[key] for job in jobs if (key := (job.task.id, job.trial)) in found]
 
     async def test(self, pupil: Pupil, policy: Policy, *, whole: bool) -> dict[str, Json]:
-        """Success on held-out tasks, the likeliest token always taken; `whole`: as many as the recipe has at the end."""
+        """Success on held-out tasks, the likeliest token always taken; `whole`: of as many as it has at the end."""
         found: dict[str, Json] = {}
         rule = self.recipe.evaluation
         most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
         for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
             jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split, most)]
             records = await self._play(self._agent(pupil, policy, 0.0), jobs)
+            found |= {f"test/{split}/{name}": value for name, value in _calls_of(records, jobs).items()}
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)
             if interval is not None:
@@ -131,3 +133,16 @@ def told(records: Sequence[Trajectory]) -> dict[str, Json]:
 def hash_seed(seed: int, task: str, trial: int) -> int:
     """A seed of 31 bits for an episode, from nothing but these."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{task}/{trial}".encode()).digest()[:4], "big") >> 1
+
+
+def _calls_of(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
+    """Calls of an episode, and those beyond the gold's: of all scored ones, and of those that succeeded."""
+    tasks = {job.task.id: job.task for job in jobs}
+    scored = [record for record in records if record.outcome.has_score]
+    found: dict[str, Json] = {}
+    for name, chosen in (("calls", scored), ("calls_of_solved", [record for record in scored if record.success])):
+        if chosen:
+            beyond = [calls_beyond_gold(tasks[record.task], record) for record in chosen]
+            found[name] = float(np.mean([record.usage.tool_calls for record in chosen]))
+            found[f"{name}_beyond_gold"] = float(np.mean(beyond))
+    return found

@@ -133,3 +133,9 @@ def _has_type(value: Json, schema: Json) -> bool:
     if isinstance(value, float) and not value.is_integer() and "number" not in names:
         return any(name not in ("integer", "number") and isinstance(value, _TYPES[name]) for name in names)
     return any(isinstance(value, _TYPES[name]) for name in names)
+
+
+def calls_beyond_gold(task: Task, trajectory: Trajectory) -> int:
+    """How many calls more were made than the gold makes; 0 where it makes as many or more, or a task has no gold."""
+    wanted = sum(len(turn.calls) for turn in task.gold)
+    return max(trajectory.usage.tool_calls - wanted, 0) if task.gold else 0

@@ -111,6 +111,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         "git",
         "memory",
         "sequential_thinking",
+        "textworld",
         "time",
     ]
     doctor = gymcp("doctor", "--json")
@@ -282,7 +283,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["bfcl", "filesystem", "git", "memory", "sequential_thinking", "time"]
+    fetched = ["bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, **dict.fromkeys(fetched, False)}
 

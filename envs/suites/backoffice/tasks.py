@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from gymcp.envs.suites.backoffice.families import FAMILIES, HELD_OUT_FAMILIES, Draft
+from gymcp.envs.suites.backoffice.tempting import TEMPTING_FAMILIES
 from gymcp.envs.suites.backoffice.wordings import wordings
 from gymcp.envs.suites.backoffice.world import Unfit, World, as_calls
 from gymcp.errors import ConfigError
@@ -22,6 +23,7 @@ ANSWERS = "Reply with the bare value, or done, or refused: and why."
 VERSION = "1"
 _FIRST_SEED = {"train": 0, "seeds": 10**9, "wordings": 2 * 10**9, "values": 3 * 10**9, "families": 4 * 10**9}
 """Far enough apart that no number of training tasks reaches a company of a test split."""
+_KNOWN = {**FAMILIES, **HELD_OUT_FAMILIES, **TEMPTING_FAMILIES}
 _TRIES = 40
 _TASKS_OF_A_WORLD = 10
 
@@ -41,9 +43,8 @@ def make_tasks(
     """
     if split not in _FIRST_SEED:
         raise ConfigError(f"backoffice: no split '{split}'; have {', '.join(_FIRST_SEED)}")
-    known = {**FAMILIES, **HELD_OUT_FAMILIES}
-    if unknown := [name for name in families or () if name not in known]:
-        raise ConfigError(f"backoffice: no family '{unknown[0]}'; have {', '.join(known)}")
+    if unknown := [name for name in families or () if name not in _KNOWN]:
+        raise ConfigError(f"backoffice: no family '{unknown[0]}'; have {', '.join(_KNOWN)}")
     chosen = families or tuple(HELD_OUT_FAMILIES if split == "families" else FAMILIES)
     for number in range(first, first + count):
         for family in chosen:
@@ -59,7 +60,7 @@ def make_suite() -> Suite:
 
 def _task(split: str, family: str, level: int, number: int) -> Task:
     rng = random.Random(f"{split}-{family}-{level}-{number}")
-    make = {**FAMILIES, **HELD_OUT_FAMILIES}[family]
+    make = _KNOWN[family]
     company = _FIRST_SEED[split] + number // _TASKS_OF_A_WORLD * 1000
     for attempt in range(_TRIES):
         world = _world(company + attempt, split == "values")

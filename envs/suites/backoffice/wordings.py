@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
+CHECKED = "_checked"
+"""Ends the name of a family that differs in its gold alone."""
 FRAMES = (
     "Please {}.",
     "Could you {}?",
@@ -26,6 +28,9 @@ VERBS: Mapping[str, tuple[str, ...]] = {
     "ticket": ("deal with", "handle", "see to", "take care of", "process", "look after"),
     "stock": ("set", "correct", "update", "fix", "record", "enter"),
     "parcel": ("check", "look into", "find out about", "see about", "trace", "chase"),
+    "told": ("tell me", "give me", "state", "report", "repeat", "name"),
+    "moved": ("update", "correct", "fix", "change", "put right", "amend"),
+    "called_off": ("cancel", "call off", "stop", "void", "withdraw", "scrap"),
 }
 """The last of each is kept for testing."""
 
@@ -99,11 +104,15 @@ WHAT: Mapping[str, tuple[str, str, str, str, str]] = {
         "the parcel that {name} was sent: if it is lost, give the goodwill credit and open a ticket on topic lost; if"
         " not, give its status and due day",
     ),
+    "told": ("{jobs}",) * 5,
+    "moved": ("{jobs}",) * 5,
+    "called_off": ("{jobs}",) * 5,
 }
 
 
 def wordings(family: str, level: int, *, held_out: bool) -> list[str]:
     """Templates of a request, with the family's slots open; those held out share no phrase with a training one."""
+    family = family.removesuffix(CHECKED)
     kept: list[str] = []
     for frame, verb in product(FRAMES, VERBS[family]):
         unseen = frame in HELD_OUT_FRAMES or verb == VERBS[family][-1]

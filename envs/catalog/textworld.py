@@ -1,0 +1,21 @@
+"""TextWorld: coin collector, treasure hunts and cooking, played over tools; games without end, made on the spot."""
+
+from gymcp.envs import EnvSpec
+from gymcp.envs.suites import textworld
+from gymcp.evaluators.graders.textworld import game_won
+from gymcp.mcp_servers.native import native_server
+from gymcp.types import EpisodeLimits
+
+PROGRAM = "gymcp.mcp_servers.programs.textworld"
+
+ENV = EnvSpec(
+    name="textworld",
+    description="TextWorld's coins, treasure hunts and kitchens at five levels, with exact state; games without end.",
+    servers=lambda: (native_server("textworld", PROGRAM, modules=(f"{PROGRAM}_rules",), start="fork"),),
+    suite=textworld.make_suite,
+    more_tasks=textworld.make_tasks,
+    grade=game_won,
+    limits=EpisodeLimits(steps=60),
+    installed=textworld.suite_is_made,
+    prepare=textworld.make_suite,
+)

@@ -1,0 +1,173 @@
+"""TextWorld's games: made by its own code in a sandbox, played by ours. The first session needs a package index."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textworld_peer import OTHER_WAYS
+
+from gymcp.agents.rollout import Job, Rollout
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.catalog.textworld import ENV
+from gymcp.envs.leaks import find_leaks
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.suites.batch import run_to_end
+from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
+from gymcp.envs.suites.textworld.solving import as_call, last_necessary
+from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.programs.textworld import TextWorld
+from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.warm import warmed
+from gymcp.types import GoldTurn, Json, Suite, Task, Trajectory
+
+COOKING = {"recipe": 2, "take": 2, "go": 6, "open": True, "cook": True, "cut": True, "drop": False}
+ORDERS = (
+    Order(challenge="coin", settings=(("level", 105),), seed=1),
+    *(Order(challenge="treasure", settings=(("level", level),), seed=level) for level in (15, 22)),
+    Order(challenge="cooking", settings=(*COOKING.items(), ("recipe_seed", 0), ("split", "test")), seed=2),
+)
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[Task]:
+    return list(make_tasks("seeds", levels=[1, 2, 3], count=1))
+
+
+def played(env: LoadedEnv, agent: str) -> dict[str, Trajectory]:
+    found: dict[str, Trajectory] = {}
+
+    def take(done: Rollout, last: bool) -> None:
+        found[done.job.task.id] = done.trajectory
+
+    async def play() -> None:
+        jobs = [Job(task=task, trial=0, seed=0) for task in env.suite.tasks]
+        async with warmed(get_sandbox("bwrap")) as warm:
+            await run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=4), take)
+
+    asyncio.run(play())
+    return found
+
+
+@pytest.fixture(scope="module")
+def env(tasks: list[Task]) -> LoadedEnv:
+    return load_env(replace(ENV, suite=Suite(name="textworld", version="test", tasks=tuple(tasks))))
+
+
+@pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
+def test_scripted_agents_score_in_the_sandbox_what_they_must(env: LoadedEnv, agent: str, score: float) -> None:
+    assert {name: record.score for name, record in played(env, agent).items()} == dict.fromkeys(
+        [task.id for task in env.suite.tasks], score
+    )
+
+
+def test_two_episodes_of_the_same_calls_have_the_same_states(env: LoadedEnv) -> None:
+    first, second = played(env, "oracle"), played(env, "oracle")
+    keys = {name: [step.state_key for step in record.steps] for name, record in first.items()}
+    assert keys == {name: [step.state_key for step in record.steps] for name, record in second.items()}
+    assert all(len(set(of_one)) == len(of_one) for of_one in keys.values())
+
+
+def test_the_walkthrough_is_unreadable_from_inside(env: LoadedEnv) -> None:
+    assert asyncio.run(find_leaks(env, get_sandbox("bwrap"))) == []
+
+
+def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
+    """The same facts, commands, score and failure along random plays, up to commands of which we know more."""
+    program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld_maker",))
+    answers = run_to_end(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in ORDERS))
+    for made, line in zip(make_games(ORDERS), answers.splitlines(), strict=True):
+        world = TextWorld(made["game"])
+        for command, facts, commands, score, failed in json.loads(line):
+            if command:
+                name, arguments = as_call(command) or ("", {})
+                getattr(world, name)(**arguments)
+            assert [list(fact) for fact in world._world.facts()] == facts
+            assert (world.score, world.lost) == (score, failed)
+            if not (world.won or world.lost):
+                ours = [each for each in world.commands().split("\n") if not each.startswith(OTHER_WAYS)]
+                assert ours == commands
+
+
+def test_the_same_arguments_make_the_same_tasks(tasks: list[Task]) -> None:
+    assert list(make_tasks("seeds", levels=[1, 2, 3], count=1)) == tasks
+
+
+def test_what_is_handed_over_holds_no_walkthrough(tasks: list[Task]) -> None:
+    for task in tasks:
+        assert set(task.initial_state) == {"game"}
+        assert set(task.initial_state["game"]) == {"kinds", "rules", "facts", "names", "texts", "quests"}
+
+
+def test_splits_share_no_game_and_the_foods_of_testing_are_new(tasks: list[Task]) -> None:
+    trained = list(make_tasks("train", levels=[1, 2, 3], count=1))
+    worlds = [json.dumps(task.initial_state) for task in (*tasks, *trained)]
+    assert len(set(worlds)) == len(worlds)
+    with pytest.raises(ConfigError, match="no split 'values'; have train, seeds, foods, sizes"):
+        next(iter(make_tasks("values")))
+
+
+def test_gold_is_short_and_wins_and_nothing_of_it_but_reading_can_be_left_out(tasks: list[Task]) -> None:
+    for task in tasks:
+        (gold,) = task.gold
+        calls = [(call.name, dict(call.arguments)) for call in gold.calls if not isinstance(call.arguments, str)]
+        assert len(calls) < STEPS[int(task.tags[1].split()[1])]
+        assert {name for name, _ in calls} <= set(TOOLS[task.tags[0]])
+        assert task.last_necessary == (0, last_necessary(task.initial_state["game"], calls))
+
+
+def kitchen() -> tuple[TextWorld, GoldTurn]:
+    (task,) = make_tasks("seeds", families=["cooking"], levels=[3], count=1)
+    return TextWorld(task.initial_state["game"]), task.gold[0]
+
+
+def test_a_way_there_and_back_leads_to_the_same_state(tasks: list[Task]) -> None:
+    world = TextWorld(next(task for task in tasks if task.tags[:2] == ("coin", "level 2")).initial_state["game"])
+    before, direction = list(world.facts), world.look().split("Exits: ")[1].rstrip(".").split(", ")[0]
+    back = {"north": "south", "south": "north", "east": "west", "west": "east"}[direction]
+    world.go(direction)
+    assert world.facts != before
+    world.go(back)
+    assert world.facts == before
+
+
+def test_a_meal_is_made_only_of_what_is_ready_and_burning_it_loses() -> None:
+    world, gold = kitchen()
+    with pytest.raises(ToolError, match="all ingredients in hand"):
+        world.prepare_meal()
+    for call in gold.calls:
+        arguments: Json = call.arguments
+        getattr(world, call.name)(**arguments)
+        if call.name == "cook":
+            break
+    assert (world.won, world.lost) == (False, False)
+    assert world.cook(**arguments).endswith("You have lost.")
+    with pytest.raises(ToolError, match="the game is over"):
+        world.prepare_meal()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "says"),
+    [
+        ("go", {"direction": "up"}, "there is no exit up"),
+        ("take", {"thing": "unicorn"}, "there is no unicorn here"),
+        ("eat", {"food": "cookbook"}, "you cannot eat cookbook now"),
+        ("cook", {"food": "cookbook", "appliance": "stove"}, "you cannot cook cookbook stove now"),
+    ],
+)
+def test_what_cannot_be_done_is_a_tool_error(tool: str, arguments: dict[str, str], says: str) -> None:
+    with pytest.raises(ToolError, match=says):
+        getattr(kitchen()[0], tool)(**arguments)
+
+
+def test_textworld_is_installed_without_what_plays_compiled_games() -> None:
+    (packages,) = install_textworld().glob("venv/lib/python*/site-packages")
+    installed = {path.name for path in Path(packages).iterdir()}
+    assert {"textworld", "networkx", "tatsu"} <= installed
+    assert not {"jericho", "spacy"} & installed
