@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from gymcp.errors import UsageError
 from gymcp.evaluators.graders.bfcl import PlayedTurn, judge, make_target
-from gymcp.mcp_servers.sandbox import Launch, Sandbox
-from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
 
 Replay = Callable[[str], str]
 """Runs the server's program with ``--replay`` on this standard input; returns what it wrote."""
 
-RUN_TIMEOUT_S = 300.0
 Position = tuple[int, int]
 """(user turn, call)."""
 
@@ -56,33 +50,6 @@ def replay_turns(played: Sequence[tuple[Json, Json]], replay: Replay) -> list[li
         ]
         for (_, turns), record in zip(played, records, strict=True)
     ]
-
-
-def run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:
-    """What the server writes when it is given this standard input, and these words more on its command line."""
-    with ThreadPoolExecutor(max_workers=1) as thread:  # the caller may be inside an event loop of its own
-        return thread.submit(asyncio.run, _run_to_end(server, sandbox, text, words)).result()
-
-
-async def _run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[str]) -> str:
-    argv = (*server.argv, *words)
-    launch = Launch(argv=argv, env=server.env, mounts=server.mounts, limits=server.limits)
-    async with asyncio.timeout(RUN_TIMEOUT_S), sandbox.start(launch) as process:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_feed(process.stdin, text.encode()))
-            output = group.create_task(process.stdout.read())
-        status = await process.wait()
-        if status != 0:
-            why = process.limit_hit() or process.stderr_tail().strip()[-500:]
-            raise UsageError(f"server '{server.name}': ended with status {status} after what it was given: {why}")
-    return output.result().decode()
-
-
-async def _feed(stdin: asyncio.StreamWriter, content: bytes) -> None:
-    with contextlib.suppress(ConnectionError):  # it ended early, and its status says why
-        stdin.write(content)
-        await stdin.drain()
-        stdin.close()
 
 
 def _positions(gold: Json) -> list[Position]:
