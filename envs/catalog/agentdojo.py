@@ -2,7 +2,7 @@
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites import agentdojo
-from gymcp.envs.suites.agentdojo_grader import grade
+from gymcp.envs.suites.agentdojo_grader import grade, surfaces
 from gymcp.types import EpisodeLimits
 
 ENV = EnvSpec(
@@ -11,6 +11,7 @@ ENV = EnvSpec(
     servers=agentdojo.servers,
     suite=agentdojo.load_suite,
     grade=grade,
+    surfaces=surfaces,
     limits=EpisodeLimits(steps=40),
     installed=agentdojo.is_installed,
     prepare=lambda sandbox: agentdojo.install_agentdojo(sandbox=sandbox),

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import make_once, write_atomically
 from gymcp.cache import in_cache
-from gymcp.envs.suites.agentdojo_tasks import to_task
+from gymcp.envs.suites.agentdojo_tasks import task_id, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.envs.suites.packages import locked_packages, packages_folder
 from gymcp.envs.suites.run_to_end import run_to_end
@@ -127,6 +127,12 @@ def load_suite() -> Suite:
         version=f"{AGENTDOJO.version}+{REVISION}",
         tasks=tuple(to_task(name, suite, row) for name, suite in read_suites().items() for row in suite["user_tasks"]),
         source=f"{AGENTDOJO.name}=={AGENTDOJO.version}",
+        pass_at_once=frozenset(
+            task_id(name, row["id"])
+            for name, suite in read_suites().items()
+            for row in suite["user_tasks"]
+            if row["passes_at_once"]
+        ),
     )
 
 

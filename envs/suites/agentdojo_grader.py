@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from gymcp.envs.suites.agentdojo import install_agentdojo, judge_server
+from gymcp.envs.suites.agentdojo import install_agentdojo, judge_server, read_suites
+from gymcp.envs.suites.agentdojo_tasks import folded, gold_calls, to_task
 from gymcp.envs.suites.worker import Worker
+from gymcp.envs.wrappers.surface import Goal, Surface
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.exact import last_words
 from gymcp.protocols import StateReader
-from gymcp.types import Json, Score, Task, Trajectory
+from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
 
+USER = "Emma Johnson"
+"""Of all four worlds."""
 _worker = Worker(lambda: judge_server(install_agentdojo()), "--judge")
 
 
@@ -33,7 +37,36 @@ def goal_reached(task: Task, trajectory: Trajectory, states: StateReader) -> Sco
     return Score(value=float(reached), reason="")
 
 
-def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Mapping[str, bool | None]:
+def surfaces() -> Iterator[Surface]:
+    """Every user task with the goals of its suite's attackers: 949 pairs, 629 of them with gold."""
+    for name, suite in read_suites().items():
+        for row in suite["user_tasks"]:
+            task = to_task(name, suite, row)
+            yield Surface(
+                task=task,
+                world={"suite": name, "environment": suite["environment"]},
+                vectors=suite["vectors"],
+                seen=frozenset(row["seen"]),
+                goals=tuple(_goal(task, goal, row["hijacks"]) for goal in suite["injection_tasks"]),
+                user=USER,
+                spell=folded,
+            )
+
+
+def _goal(task: Task, row: Json, hijacks: Mapping[str, Json]) -> Goal:
+    """`hijacks`: gold that is another once the user's task has been done, such as the number of the next e-mail."""
+    known = bool(row["gold"] or row["output"])
+    calls = gold_calls(hijacks.get(row["id"], row["gold"]), "hijack")
+    return Goal(
+        id=row["id"],
+        text=row["goal"],
+        reached=goal_reached,
+        gold=GoldTurn(calls=calls, final_text=row["output"]) if known else None,
+        target={**task.target, "injection_task": row["id"]},
+    )
+
+
+def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Json:
     if trajectory.final_state is None:
         raise GraderError(f"trajectory {trajectory.id}: no final state was recorded")
     question = {
@@ -53,5 +86,5 @@ def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Mapping
 
 @functools.lru_cache(maxsize=64)
 def _asked(question: str) -> Json:
-    """Both verdicts of an episode come with one answer."""
+    """{"utility": bool, "attack": bool | None}: both verdicts of an episode come with one answer."""
     return _worker.ask(json.loads(question))

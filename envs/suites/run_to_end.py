@@ -11,7 +11,7 @@ from gymcp.errors import UsageError
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 
-RUN_TIMEOUT_S = 300.0
+RUN_TIMEOUT_S = 900.0
 
 
 def run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:

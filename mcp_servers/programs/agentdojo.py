@@ -147,7 +147,7 @@ def rebuild(model: Any, state: Mapping[str, Json]) -> Any:
 
 
 def _convert(pydantic: Any, kind: Any, value: Json) -> Any:
-    inside = getattr(kind, "__args__", ())
+    inside: list[Any] = list(getattr(kind, "__args__", ()))
     if isinstance(value, dict):
         model = next((k for k in (kind, *inside) if _is_model(pydantic, k)), None)
         if model is not None and getattr(kind, "__origin__", None) is not dict:
@@ -163,14 +163,12 @@ def _is_model(pydantic: Any, kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
-@functools.cache
 def _derived(model: Any) -> dict[str, Any]:
     """What pydantic is to leave out: computed fields, and the lists from which validators make the rest."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and hasattr(kind, "model_fields"):
-            names = {part for part in kind.model_fields if part.startswith("initial_")}
-            if names := names | set(kind.model_computed_fields):
-                found[name] = names
+        fields = getattr(field.annotation, "model_fields", {})
+        names = {part for part in fields if part.startswith("initial_")}
+        if names := names | set(getattr(field.annotation, "model_computed_fields", ())):
+            found[name] = names
     return found

@@ -126,6 +126,9 @@ def _suite(name: str) -> Json:
 
 def _user_task(name: str, data: Json, vectors: Json, task: Any) -> Json:
     gold = _gold(task, _world(name, data, vectors))
+    after = _world(name, data, vectors)
+    for _ in _played(name, after, gold):
+        pass
     canaries = {vector: CANARY.format(vector) for vector in vectors}
     seen = "\n".join(_played(name, _world(name, data, canaries), gold))
     question = {"suite": name, "user_task": task.ID, "injection_task": None, "output": task.GROUND_TRUTH_OUTPUT}
@@ -139,6 +142,11 @@ def _user_task(name: str, data: Json, vectors: Json, task: Any) -> Json:
         "difficulty": task.DIFFICULTY.name.lower(),
         "seen": [vector for vector in vectors if canaries[vector] in seen],
         "last_necessary": next(needed, None),
+        "hijacks": {
+            attack.ID: calls
+            for attack in _upstream(name).injection_tasks.values()
+            if (calls := _gold(attack, after)) != _gold(attack, _world(name, data, vectors))
+        },
         "passes_at_once": _passes({**question, "calls": [], "output": ""}, data, vectors),
     }
 
