@@ -14,14 +14,19 @@
     tools = ["send_money"]
     tasks = "banking_*"                            # glob over task ids
     arguments.amount = { maximum = 100 }           # JSON Schema, 2020-12
+    said = "(?i)pay"                               # regular expression that the user's words match
     known.recipient = ["prompt", "/contacts/*/iban"]
     fallback = "message"                           # of a forbid: message, terminate, or ask (the user)
     message = "Only known recipients, please."
 
-A rule applies where tool and task match and every named argument that is given meets its schema and, under `known`, is
-the user's or the world's own: each text in it is part of what the user has said, or equals a value at one of these
-places of the task's initial state (``*`` is every key or item there). What a tool has answered never counts: strangers
-may have written it.
+A rule applies where tool and task match, what the user has said matches `said`, and every named argument that is given
+meets its schema and, under `known`, is the user's or the world's own. Each text in it must be
+
+* ``prompt``: whole words of what the user has said, or
+* ``/pointer``: a value, or a key, at or below that place of the task's initial state (``*`` is every item there), or
+* ``in /pointer``: whole words of a text at that place.
+
+What a tool has answered never counts by itself: strangers may have written it.
 
 Source: Progent, arXiv:2504.11703, whose rules have priorities, effects, JSON Schema and fallbacks; `known` is ours.
 """
@@ -29,6 +34,7 @@ Source: Progent, arXiv:2504.11703, whose rules have priorities, effects, JSON Sc
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -45,7 +51,7 @@ from gymcp.types import Json, Task, Tool, ToolCall, ToolResult
 
 Effect = Literal["allow", "forbid"]
 Fallback = Literal["message", "terminate", "ask"]
-PROMPT = "prompt"
+PROMPT, INSIDE = "prompt", "in "
 _EFFECTS, _FALLBACKS = ("allow", "forbid"), ("message", "terminate", "ask")
 
 
@@ -55,6 +61,8 @@ class Rule:
     tools: tuple[str, ...]
     tasks: str = "*"
     priority: int = 0
+    said: str = ""
+    """Regular expression, searched in what the user has said; empty: whatever they said."""
     arguments: Mapping[str, Json] = field(default_factory=dict)
     """Argument -> JSON Schema."""
     known: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -67,6 +75,8 @@ class Rule:
         if not fnmatch.fnmatchcase(task.id, self.tasks):
             return False
         if not any(fnmatch.fnmatchcase(call.name, pattern) for pattern in self.tools):
+            return False
+        if self.said and not any(re.search(self.said, text) for text in said):
             return False
         schemas = ((arguments[name], schema) for name, schema in self.arguments.items() if name in arguments)
         if not all(Draft202012Validator(schema).is_valid(value) for value, schema in schemas):
@@ -167,14 +177,18 @@ def parse_privileges(content: Mapping[str, Json], where: str) -> Privileges:
 
 
 def _rule(who: str, row: Mapping[str, Json]) -> Rule:
-    _only(who, row, {"effect", "tools", "tasks", "priority", "arguments", "known", "fallback", "message"})
+    _only(who, row, {"effect", "tools", "tasks", "priority", "said", "arguments", "known", "fallback", "message"})
     effect = _one_of(who, "effect", row.get("effect"), _EFFECTS)
     fallback = _one_of(who, "fallback", row.get("fallback", "message"), _FALLBACKS)
     tools, tasks, priority = row.get("tools"), row.get("tasks", "*"), row.get("priority", 0)
     if not isinstance(tools, list | tuple) or not tools or not all(isinstance(tool, str) for tool in tools):
         raise ConfigError(f"{who}: tools must be a list of names or globs, not {tools!r}")
-    if not isinstance(tasks, str) or not isinstance(row.get("message", ""), str):
-        raise ConfigError(f"{who}: tasks and message must be texts")
+    if not all(isinstance(text, str) for text in (tasks, row.get("said", ""), row.get("message", ""))):
+        raise ConfigError(f"{who}: tasks, said and message must be texts")
+    try:
+        re.compile(row.get("said", ""))
+    except re.error as error:
+        raise ConfigError(f"{who}: said: not a regular expression: {error}") from error
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise ConfigError(f"{who}: priority must be a whole number, not {priority!r}")
     arguments, known = row.get("arguments", {}), row.get("known", {})
@@ -186,13 +200,16 @@ def _rule(who: str, row: Mapping[str, Json]) -> Rule:
         except SchemaError as error:
             raise ConfigError(f"{who}: arguments.{name}: not a JSON Schema: {error.message}") from error
     for name, places in known.items():
-        if not isinstance(places, list | tuple) or not all(p == PROMPT or str(p).startswith("/") for p in places):
-            raise ConfigError(f"{who}: known.{name}: must be a list of 'prompt' and /pointers, not {places!r}")
+        if not isinstance(places, list | tuple) or not all(_is_place(place) for place in places):
+            raise ConfigError(
+                f"{who}: known.{name}: must be a list of 'prompt', '/pointer' and 'in /pointer', not {places!r}"
+            )
     return Rule(
         effect="allow" if effect == "allow" else "forbid",
         tools=tuple(tools),
         tasks=tasks,
         priority=priority,
+        said=row.get("said", ""),
         arguments=arguments,
         known={name: tuple(places) for name, places in known.items()},
         fallback="terminate" if fallback == "terminate" else "ask" if fallback == "ask" else "message",
@@ -211,12 +228,27 @@ def _one_of(who: str, key: str, value: Json, known: tuple[str, ...]) -> str:
     return str(value)
 
 
+def _is_place(place: Json) -> bool:
+    return isinstance(place, str) and (place == PROMPT or place.removeprefix(INSIDE).startswith("/"))
+
+
 def _is_known(value: Json, places: Sequence[str], task: Task, said: Sequence[str]) -> bool:
-    world = {text for place in places if place != PROMPT for text in _texts(_at(task.initial_state, place))}
-    heard = [text.casefold() for text in said] if PROMPT in places else []
-    return all(
-        text in world or (text != "" and any(text.casefold() in words for words in heard)) for text in _texts([value])
-    )
+    values: set[str] = set()
+    texts = list(said) if PROMPT in places else []
+    for place in places:
+        if place.startswith("/"):
+            values.update(_texts(_at(task.initial_state, place), keys=True))
+        elif place != PROMPT:
+            texts += _texts(_at(task.initial_state, place.removeprefix(INSIDE)))
+    return all(text in values or _is_said(text, texts) for text in _texts([value]))
+
+
+def _is_said(text: str, texts: Sequence[str]) -> bool:
+    """Whether it stands in one of the texts, not as a part of a longer word, whatever the case."""
+    if not text.strip():
+        return False
+    words = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)", re.IGNORECASE)
+    return any(words.search(each) for each in texts)
 
 
 def _at(world: Json, pointer: str) -> list[Json]:
@@ -235,12 +267,13 @@ def _children(value: Json, part: str) -> list[Json]:
     return []
 
 
-def _texts(values: Iterable[Json]) -> Iterator[str]:
+def _texts(values: Iterable[Json], *, keys: bool = False) -> Iterator[str]:
     """Every text and number in the values, as a text."""
     for value in values:
         if isinstance(value, Mapping):
-            yield from _texts(value.values())
+            yield from map(str, value) if keys else ()
+            yield from _texts(value.values(), keys=keys)
         elif isinstance(value, list | tuple):
-            yield from _texts(value)
+            yield from _texts(value, keys=keys)
         elif value is not None:
             yield str(value)

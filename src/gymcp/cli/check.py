@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,7 +23,10 @@ from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.leaks import Leak, find_leaks
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.offered import list_tools
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.privileges import Privileges, check_tools, gold_blocks, read_privileges
+from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.remote import check_remotes
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
@@ -46,17 +51,22 @@ def command(
     tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
     limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    privileges: Annotated[
+        Path | None, typer.Option(help="TOML with rules over tool calls: prove that they block no gold.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
-    no server can read the gold. Exit code 1 where something fails."""
+    no server can read the gold; with --privileges all of it under these rules. Exit code 1 where something fails."""
     wall = get_sandbox(sandbox)
     wall.check()
-    loaded = load_env(load_spec(env))
+    rules = read_privileges(privileges) if privileges else None
+    loaded = Worn(privileges=rules).over(load_spec(env))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     reap_before_a_run()
-    verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
+    verdicts = [] if rules is None else [_privileges(loaded, wall, rules)]
+    verdicts += [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:
         print_json(
             {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
@@ -74,6 +84,17 @@ def command(
 
 def _as_object(verdict: Verdict) -> dict[str, Json]:
     return {"passed": verdict.passed, "applies": verdict.applies, "detail": verdict.detail}
+
+
+def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
+    check_tools(rules, asyncio.run(list_tools(loaded, wall)))
+    blocks = list(gold_blocks(loaded.suite.tasks, rules))
+    calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
+    detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"
+    if blocks:
+        task, call = blocks[0]
+        detail += f"; first: {task.id}: {call.name}({call.arguments})"
+    return Verdict(check="privileges", passed=not blocks, detail=detail)
 
 
 def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
@@ -110,8 +131,13 @@ def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency
             continue
         for trajectory in ended:
             started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
-        wrong = sorted((t for t in ended if t.score != expected), key=lambda trajectory: trajectory.task)
+        at_once = loaded.suite.pass_at_once if agent == "null" else frozenset[str]()
+        wrong = sorted(
+            (t for t in ended if t.score != (1.0 if t.task in at_once else expected)), key=lambda each: each.task
+        )
         detail = f"{len(ended) - len(wrong)}/{len(ended)} tasks scored {expected:g}, as they must"
+        if known := sum(trajectory.task in at_once for trajectory in ended):
+            detail += f", but {known} that the suite's own grader passes at once, as documented"
         if wrong:
             detail += f"; first: {wrong[0].task}: {wrong[0].reason}"
         verdicts.append(Verdict(check=agent, passed=not wrong, detail=detail))

@@ -25,9 +25,10 @@ from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.policy import opened, plan_policy
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec, source_of
+from gymcp.envs.offered import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
-from gymcp.envs.wrappers.privileges import read_privileges
+from gymcp.envs.wrappers.privileges import check_tools, read_privileges
 from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
@@ -166,6 +167,8 @@ def command(
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
+    if worn.privileges is not None:
+        check_tools(worn.privileges, asyncio.run(list_tools(loaded, wall)))
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     reap_before_a_run()
     config = plan.config(loaded, source_of(env))

@@ -1,0 +1,21 @@
+"""Which tools an environment's servers have, before any layer."""
+
+from __future__ import annotations
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.world import Origin, open_world
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.types import Tool
+
+
+async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
+    """By name. Servers may make tools of a task's initial state, so one task of each first tag is opened.
+
+    Raises EnvInfraError where a server does not start.
+    """
+    tools: dict[str, Tool] = {}
+    for task in {task.tags[:1]: task for task in env.suite.tasks}.values():
+        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
+            tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
+    return tools
