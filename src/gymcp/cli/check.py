@@ -12,14 +12,11 @@ from typing import Annotated
 import typer
 from gymnasium.utils.env_checker import check_env
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.agents.runs import Plan, run_until_signalled
+from gymcp.agents.scripted import applies
 from gymcp.cli.clean import reap_before_a_run
-from gymcp.cli.eval import INTERRUPTED
+from gymcp.cli.gates import EXPECTED, INTERRUPTED, play, wrong
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.leaks import Leak, find_leaks
@@ -30,10 +27,7 @@ from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.remote import check_remotes
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
-from gymcp.types import Json, Trajectory
-
-GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
-"""Agent -> the score that every task must get."""
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,51 +112,31 @@ def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
 def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
     verdicts = []
     started_from: dict[str, set[str]] = {}
-    for agent, expected in GATES.items():
+    for agent, score in EXPECTED.items():
         if not any(applies(agent, task) for task in loaded.suite.tasks):
             detail = "not applicable: no task has what this agent plays"
             verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
             continue
         plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
         try:
-            ended = _play(loaded, wall, plan, concurrency)
+            ended = play(loaded, wall, plan, concurrency)
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue
         for trajectory in ended:
             started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
         at_once = loaded.suite.pass_at_once if agent == "null" else frozenset[str]()
-        wrong = sorted(
-            (t for t in ended if t.score != (1.0 if t.task in at_once else expected)), key=lambda each: each.task
-        )
-        detail = f"{len(ended) - len(wrong)}/{len(ended)} tasks scored {expected:g}, as they must"
+        faults = wrong(loaded, agent, ended)
+        detail = f"{len(ended) - len(faults)}/{len(ended)} tasks scored {score:g}, as they must"
         if known := sum(trajectory.task in at_once for trajectory in ended):
             detail += f", but {known} that the suite's own grader passes at once, as documented"
-        if wrong:
-            detail += f"; first: {wrong[0].task}: {wrong[0].reason}"
-        verdicts.append(Verdict(check=agent, passed=not wrong, detail=detail))
+        if faults:
+            detail += f"; first: {faults[0].task}: {faults[0].reason}"
+        verdicts.append(Verdict(check=agent, passed=not faults, detail=detail))
     clean = sum(len(keys) == 1 for keys in started_from.values())
     detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
     verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
     return verdicts
-
-
-def _play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
-    """The plan's episodes, kept in memory only."""
-    jobs = list(jobs_of(plan, select_tasks(loaded.suite, plan)))
-    ended: list[Trajectory] = []
-    with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
-        progress.start(len(jobs))
-
-        def note(rollout: Rollout, last: bool) -> None:
-            if last:
-                ended.append(rollout.trajectory)
-                progress.advance(rollout.trajectory)
-
-        schedule = Schedule(concurrency=concurrency)
-        if not run_until_signalled(run_jobs(loaded, wall, SCRIPTED[plan.agent], jobs, schedule, note)):
-            raise typer.Exit(INTERRUPTED)
-    return ended
 
 
 def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
