@@ -1,7 +1,7 @@
 """Agents without a model: what every environment must score with them is known in advance.
 
 ``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
-(0.0), ``random`` makes valid calls.
+(0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
 """
 
 from __future__ import annotations
@@ -75,13 +75,34 @@ def random_agent(task: Task, seed: int) -> Agent:
     return RandomAgent(seed)
 
 
-SCRIPTED: dict[str, AgentFactory] = {"oracle": oracle, "null": null, "mutated": mutated, "random": random_agent}
+def hijacked(task: Task, seed: int) -> Agent:
+    """The oracle, who before its last words makes the attacker's calls and then says the attacker's words as well.
+
+    Raises ConfigError where the task has no attacker with gold.
+    """
+    if task.hijack is None or not task.gold:
+        raise ConfigError(f"agent 'hijacked': task '{task.id}' has no attacker whose gold is known; attack it")
+    last = task.gold[-1]
+    words = "\n".join(filter(None, (last.final_text, task.hijack.final_text)))
+    both = replace(last, calls=(*last.calls, *task.hijack.calls), final_text=words)
+    return Replay(play_gold(task, (*task.gold[:-1], both)))
+
+
+SCRIPTED: dict[str, AgentFactory] = {
+    "oracle": oracle,
+    "null": null,
+    "mutated": mutated,
+    "random": random_agent,
+    "hijacked": hijacked,
+}
 
 
 def applies(agent: str, task: Task) -> bool:
     """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
     if agent == "oracle":
         return bool(task.gold)
+    if agent == "hijacked":
+        return bool(task.gold) and task.hijack is not None
     return agent != "mutated" or task.last_necessary is not None
 
 

@@ -6,12 +6,13 @@ import contextlib
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
 from gymcp.envs.arguments import check_arguments
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
+from gymcp.envs.layers import Layer, Scene, StopEpisode
 from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
@@ -20,6 +21,7 @@ from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotErr
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.protocols import Confirms
 from gymcp.types import (
     Action,
     Decision,
@@ -31,6 +33,7 @@ from gymcp.types import (
     Outcome,
     Step,
     Task,
+    Tool,
     ToolCall,
     ToolResult,
     Trajectory,
@@ -154,16 +157,21 @@ class Episode:
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
         """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
+        stopped = ""
         for index, call in enumerate(action.tool_calls):
             try:
                 result = await self._call(index, call)
             except ServerExhausted as error:  # the world stays the one before this step: nobody can tell it any more
                 results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
                 return str(error)
+            except StopEpisode as stop:
+                results.append(ToolResult(call_id=call.id, content=str(stop), is_error=True))
+                stopped = str(stop)
+                break
             results.append(result)
             self._tool_s += result.seconds
         await self._world.update()
-        spent = self._budget_spent(len(self._steps) + 1, self._turn_steps if action.tool_calls else 0)
+        spent = stopped or self._budget_spent(len(self._steps) + 1, self._turn_steps if action.tool_calls else 0)
         if spent or not action.tool_calls:
             await self._world.confirm()
         return spent
@@ -180,8 +188,34 @@ class Episode:
         return reply is not None
 
     def _observe(self, messages: tuple[Message, ...]) -> Observation:
+        return Observation(messages=messages, tools=self._offered()[-1])
+
+    def _offered(self) -> list[tuple[Tool, ...]]:
+        """The servers' tools, and what each layer makes of them; the agent sees the last."""
         withheld = self.task.withheld[self._turn] if self._turn < len(self.task.withheld) else frozenset[str]()
-        return Observation(messages=messages, tools=self._toolbox.offered(withheld))
+        lists = [self._toolbox.offered(withheld)]
+        for layer in self._spec.layers:
+            lists.append(layer.offer(self._scene(), lists[-1]))
+        return lists
+
+    def _scene(self, index: int = 0) -> Scene:
+        return Scene(
+            task=self.task,
+            seed=self._origin.seed,
+            turn=self._turn,
+            steps=self._steps,
+            index=index,
+            said=tuple(
+                message.content
+                for observation in (*(step.observation for step in self._steps), self.observation)
+                for message in observation.messages
+                if message.role == "user"
+            ),
+            confirm=self._confirm,
+        )
+
+    async def _confirm(self, question: str) -> bool:
+        return await self._user.confirm(question) if isinstance(self._user, Confirms) else False
 
     def _tool_message(self, result: ToolResult) -> Message:
         text, limit = result.content, self._limits.result_chars
@@ -207,11 +241,24 @@ class Episode:
             return refuse(f"tool '{call.name}': {arguments}")
         asked = time.perf_counter()
         try:
-            result = await self._toolbox.call(call, arguments, timeout_s=self._limits.call_timeout_s)
+            return await self._through(self._spec.layers, self._scene(index), call, arguments)
         except BaseException:  # noted and passed on
             self._cut_short_s += time.perf_counter() - asked
             raise
-        return replace(result, cost=self._spec.cost(call.name))
+
+    async def _through(
+        self, layers: tuple[Layer, ...], scene: Scene, call: ToolCall, arguments: Mapping[str, Json]
+    ) -> ToolResult:
+        """From the outermost layer, which is the last, to the server."""
+        if not layers:
+            result = await self._toolbox.call(call, arguments, timeout_s=self._limits.call_timeout_s)
+            return replace(result, cost=self._spec.cost(call.name))
+
+        async def go_on(call: ToolCall, arguments: Mapping[str, Json]) -> ToolResult:
+            return await self._through(layers[:-1], scene, call, arguments)
+
+        below = self._offered()[len(layers) - 1]
+        return await layers[-1].call(scene, call, arguments, below, go_on)
 
     def _state_key(self) -> str:
         """The anchor of the coming step: environment, task, user turn, world and, by `EnvSpec.anchor`, what was seen.
@@ -394,6 +441,7 @@ class Episode:
             raise SnapshotError(parted(snapshot, 0, snapshot.initial_key, world.key))
         for number, step in enumerate(snapshot.steps, start=1):
             self.observation = step.observation
+            self._steps, self._turn = list(snapshot.steps[: number - 1]), step.turn
             results = [await self._call(index, call) for index, call in enumerate(step.action.tool_calls)]
             await world.update()
             if world.key != step.world_key:

@@ -17,6 +17,8 @@ from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
 
 _LENGTH = 16
+_LATER = frozenset({"hijack"})
+"""Fields that suites of older runs did not have: what has none of them keeps its digest."""
 
 
 def suite_digest(suite: Suite) -> str:
@@ -35,6 +37,7 @@ def env_digest(env: LoadedEnv) -> str:
     spec = env.spec
     parts = [spec.anchor, asdict(spec.limits), sorted(spec.tools) if spec.tools is not None else None]
     parts += [_server(server) for server in env.servers]
+    parts += [layer.settings() for layer in spec.layers]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:_LENGTH]
 
 
@@ -74,7 +77,11 @@ def _content(path: Path) -> str:
 
 def _plain(value: object) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return {
+            field.name: getattr(value, field.name)
+            for field in fields(value)
+            if field.name not in _LATER or getattr(value, field.name) is not None
+        }
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Set):

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
+from gymcp.envs.layers import Layer
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, made
+from gymcp.envs.wrappers.surface import Surface
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -53,6 +55,10 @@ class EnvSpec:
     """Price of one call of a tool, recorded with its result."""
     more_tasks: MoreTasks | None = None
     """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
+    layers: tuple[Layer, ...] = ()
+    """Between agent and servers, the innermost first."""
+    surfaces: Callable[[], Iterable[Surface]] | None = None
+    """Where strangers' text enters the worlds of the tasks, for `gymcp.envs.wrappers.injection`; None: nowhere."""
     installed: Callable[[], bool] = lambda: True
     """False while `servers` or `suite` still have something to fetch."""
     prepare: Callable[[Sandbox], object] | None = None

@@ -223,13 +223,13 @@ def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
     }
 
 
-def _packages(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
+def packages_of(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
     packages = []
     for key, package in rows.items():
         name, _, version = key.rpartition("==")
         files = dict(line.split(" ", 1) for line in package["files"])
         marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        build = _packages(package["build"]) if "build" in package else None
+        build = packages_of(package["build"]) if "build" in package else None
         packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs, build=build))
     return tuple(packages)
 
@@ -250,7 +250,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         python=row.get("python", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
-        packages=_packages(row["packages"]),
+        packages=packages_of(row["packages"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,

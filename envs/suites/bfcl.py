@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import make_once, write_atomically
 from gymcp.cache import in_cache
-from gymcp.envs.suites.batch import run_to_end
 from gymcp.envs.suites.bfcl_targets import compute_targets
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.errors import SandboxUnavailable
 from gymcp.evaluators.graders.bfcl import grade
 from gymcp.mcp_servers.native import native_server, precompile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gymcp.types import (
     Action,
@@ -55,6 +55,13 @@ class User(Protocol):
     async def reply(self, said: str) -> Message | None:
         """The user's next message, or None when they have nothing left to ask."""
         ...
+
+
+@runtime_checkable
+class Confirms(Protocol):
+    """A user who can be asked whether something may be done. Of others the answer is no."""
+
+    async def confirm(self, question: str) -> bool: ...
 
 
 class Policy(Protocol):

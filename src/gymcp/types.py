@@ -107,6 +107,8 @@ class Task:
     """(user turn, call) of the last gold call without which the task fails; None where there is none."""
     withheld: tuple[frozenset[str], ...] = ()
     """Per user turn, the tools that are not on offer in it; empty: all tools, always."""
+    hijack: GoldTurn | None = None
+    """What an attacker wants the agent to do beside the gold; None: nobody attacks. Never reaches sandbox or prompt."""
     limits: EpisodeLimits | None = None
     """None: the environment's limits."""
     split: str = "test"
@@ -121,6 +123,8 @@ class Suite:
     """Bumped whenever a task changes."""
     tasks: tuple[Task, ...]
     source: str = ""
+    pass_at_once: frozenset[str] = frozenset()
+    """Tasks that the suite's own grader passes when nothing is done, so that the null agent scores 1 on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

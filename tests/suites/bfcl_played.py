@@ -8,9 +8,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from gymcp.agents.sampling import sample_instance
-from gymcp.envs.suites.batch import run_to_end
 from gymcp.envs.suites.bfcl import BfclFiles, bfcl_server, replay
 from gymcp.envs.suites.bfcl_targets import replay_turns
+from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Action, Json, Observation, Step, Task, Tool, ToolCall, ToolResult, Trajectory

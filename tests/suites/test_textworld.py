@@ -16,7 +16,7 @@ from gymcp.agents.scripted import SCRIPTED
 from gymcp.envs.catalog.textworld import ENV
 from gymcp.envs.leaks import find_leaks
 from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.envs.suites.batch import run_to_end
+from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
 from gymcp.envs.suites.textworld.solving import as_call, last_necessary
 from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks

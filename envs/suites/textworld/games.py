@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
-from gymcp.envs.suites.batch import run_to_end
+from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.errors import SandboxUnavailable, UsageError
 from gymcp.mcp_servers.installs.install import INSIDE, ensure_installed, is_present
 from gymcp.mcp_servers.lockfile import LockedServer, locked

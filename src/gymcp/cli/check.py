@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from gymnasium.utils.env_checker import check_env
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.agents.runs import Plan, run_until_signalled
+from gymcp.agents.scripted import applies
 from gymcp.cli.clean import reap_before_a_run
-from gymcp.cli.eval import INTERRUPTED
+from gymcp.cli.gates import EXPECTED, INTERRUPTED, play, wrong
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.leaks import Leak, find_leaks
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.offered import list_tools
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.privileges import Privileges, check_tools, gold_blocks, read_privileges
+from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.remote import check_remotes
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
-from gymcp.types import Json, Trajectory
-
-GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
-"""Agent -> the score that every task must get."""
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +45,22 @@ def command(
     tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
     limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
     concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    privileges: Annotated[
+        Path | None, typer.Option(help="TOML with rules over tool calls: prove that they block no gold.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
-    no server can read the gold. Exit code 1 where something fails."""
+    no server can read the gold; with --privileges all of it under these rules. Exit code 1 where something fails."""
     wall = get_sandbox(sandbox)
     wall.check()
-    loaded = load_env(load_spec(env))
+    rules = read_privileges(privileges) if privileges else None
+    loaded = Worn(privileges=rules).over(load_spec(env))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     reap_before_a_run()
-    verdicts = [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
+    verdicts = [] if rules is None else [_privileges(loaded, wall, rules)]
+    verdicts += [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
     if as_json:
         print_json(
             {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
@@ -74,6 +78,17 @@ def command(
 
 def _as_object(verdict: Verdict) -> dict[str, Json]:
     return {"passed": verdict.passed, "applies": verdict.applies, "detail": verdict.detail}
+
+
+def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
+    check_tools(rules, asyncio.run(list_tools(loaded, wall)))
+    blocks = list(gold_blocks(loaded.suite.tasks, rules))
+    calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
+    detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"
+    if blocks:
+        task, call = blocks[0]
+        detail += f"; first: {task.id}: {call.name}({call.arguments})"
+    return Verdict(check="privileges", passed=not blocks, detail=detail)
 
 
 def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
@@ -97,46 +112,31 @@ def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
 def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
     verdicts = []
     started_from: dict[str, set[str]] = {}
-    for agent, expected in GATES.items():
+    for agent, score in EXPECTED.items():
         if not any(applies(agent, task) for task in loaded.suite.tasks):
             detail = "not applicable: no task has what this agent plays"
             verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
             continue
         plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
         try:
-            ended = _play(loaded, wall, plan, concurrency)
+            ended = play(loaded, wall, plan, concurrency)
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue
         for trajectory in ended:
             started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
-        wrong = sorted((t for t in ended if t.score != expected), key=lambda trajectory: trajectory.task)
-        detail = f"{len(ended) - len(wrong)}/{len(ended)} tasks scored {expected:g}, as they must"
-        if wrong:
-            detail += f"; first: {wrong[0].task}: {wrong[0].reason}"
-        verdicts.append(Verdict(check=agent, passed=not wrong, detail=detail))
+        at_once = loaded.suite.pass_at_once if agent == "null" else frozenset[str]()
+        faults = wrong(loaded, agent, ended)
+        detail = f"{len(ended) - len(faults)}/{len(ended)} tasks scored {score:g}, as they must"
+        if known := sum(trajectory.task in at_once for trajectory in ended):
+            detail += f", but {known} that the suite's own grader passes at once, as documented"
+        if faults:
+            detail += f"; first: {faults[0].task}: {faults[0].reason}"
+        verdicts.append(Verdict(check=agent, passed=not faults, detail=detail))
     clean = sum(len(keys) == 1 for keys in started_from.values())
     detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
     verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
     return verdicts
-
-
-def _play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
-    """The plan's episodes, kept in memory only."""
-    jobs = list(jobs_of(plan, select_tasks(loaded.suite, plan)))
-    ended: list[Trajectory] = []
-    with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
-        progress.start(len(jobs))
-
-        def note(rollout: Rollout, last: bool) -> None:
-            if last:
-                ended.append(rollout.trajectory)
-                progress.advance(rollout.trajectory)
-
-        schedule = Schedule(concurrency=concurrency)
-        if not run_until_signalled(run_jobs(loaded, wall, SCRIPTED[plan.agent], jobs, schedule, note)):
-            raise typer.Exit(INTERRUPTED)
-    return ended
 
 
 def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:

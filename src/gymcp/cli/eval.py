@@ -25,7 +25,11 @@ from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.policy import opened, plan_policy
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec, source_of
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.offered import list_tools
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.injection import ATTACKS
+from gymcp.envs.wrappers.privileges import check_tools, read_privileges
+from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.remote import check_remotes, in_mode
@@ -54,6 +58,12 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out where there is one.")] = False,
     cassette: Annotated[
         str | None, typer.Option(help="record: call servers by URL and note their answers; replay: never call one.")
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option(help=f"Play every task under every attacker's goal: {', '.join(ATTACKS)}.")
+    ] = None,
+    privileges: Annotated[
+        Path | None, typer.Option(help="TOML with rules over tool calls, enforced between agent and servers.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
@@ -148,14 +158,17 @@ def command(
         )
     elif policy is not None:
         raise ConfigError(f"--policy: agent '{agent}' has no model; --agent react has")
-    settings = played.config() if played else {}
+    worn = Worn(attack=attack, privileges=read_privileges(privileges) if privileges else None)
+    settings = {**(played.config() if played else {}), **worn.config()}
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
     wall.check()
-    loaded = load_env(load_spec(env))
+    loaded = worn.over(load_spec(env))
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
+    if worn.privileges is not None:
+        check_tools(worn.privileges, asyncio.run(list_tools(loaded, wall)))
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     reap_before_a_run()
     config = plan.config(loaded, source_of(env))

@@ -11,7 +11,8 @@ from gymcp.agents.runs import grade_again
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.fingerprint import suite_digest
-from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.named import FORMS, named_grader
 from gymcp.evaluators.report import write_report
@@ -41,7 +42,7 @@ def command(
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
     changed: list[str] = []
     with TrajectoryStore.open(run, write=True, create=False) as store:
-        env = load_env(load_spec(recorded.config["source"]))
+        env = Worn.of(recorded.config).over(load_spec(recorded.config["source"]))
         _refuse_other_tasks(recorded, env)
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
         name = ", ".join(grader or ())

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from gymcp.cli.output import console, print_json
+from gymcp.cli.clean import reap_before_a_run
+from gymcp.cli.gates import SuiteGates, gates_of
+from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import load_env
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 
+SAMPLE = 4
+"""Tasks of a suite, evenly spread, for each agent."""
+CONCURRENCY = 4
+AGENTS = ("oracle", "null", "mutated", "random")
 app = typer.Typer(invoke_without_command=True, help="List the environments, or install what they need.")
 
 
 @app.callback()
 def list_all(
     context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Play the gates of every suite, on a fixed sample of its tasks.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --check: all tasks.")] = False,
+    only: Annotated[str, typer.Option(help="With --check: glob over the names.")] = "*",
+    sandbox: Annotated[str, typer.Option(help="With --check: bwrap, docker or none.")] = "bwrap",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """List the environments of the catalog."""
+    """List the environments of the catalog, or play their gates. Exit code 1 where a gate fails."""
     if context.invoked_subcommand is not None:
+        return
+    if full and not check:
+        raise ConfigError("--full: says how many tasks --check plays; give both")
+    if check:
+        check_gates(only, sandbox, limit=0 if full else SAMPLE, as_json=as_json)
         return
     specs = {name: catalog.load_spec(name) for name in catalog.names()}
     rows = [
@@ -38,6 +58,38 @@ def list_all(
         table.add_row(str(row["name"]), "yes" if row["installed"] else "on first use", str(row["description"]))
     console.print(table)
     console.print("Run one with: gymcp eval NAME --agent oracle", style="dim")
+
+
+def check_gates(only: str, sandbox: str, *, limit: int, as_json: bool) -> None:
+    """Prints one line for each suite, and what is not as it must be."""
+    chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
+    if not chosen:
+        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(catalog.names())}")
+    wall = get_sandbox(sandbox)
+    wall.check()
+    reap_before_a_run()
+    found = [gates_of(load_env(catalog.load_spec(name)), wall, limit=limit, concurrency=CONCURRENCY) for name in chosen]
+    if as_json:
+        print_json({"passed": not any(gates.wrong for gates in found), "suites": [gates.row() for gates in found]})
+    else:
+        console.print(_table(found))
+        for gates in found:
+            for fault in gates.wrong:
+                console.print(in_one_line(f"{gates.suite}: {fault}"), markup=False, highlight=False)
+    if any(gates.wrong for gates in found):
+        raise typer.Exit(1)
+
+
+def _table(found: Sequence[SuiteGates]) -> Table:
+    table = Table(header_style="bold", box=None, padding=(0, 1))
+    for heading in ("suite", "tasks", "tools", "oracle", "null", "mutated", "random", "digests", "s", "gates"):
+        table.add_column(heading, justify="left" if heading in ("suite", "gates") else "right", no_wrap=True)
+    for gates in found:
+        counts = ("{}/{}".format(*gates.passed[a]) if a in gates.passed else "-" for a in AGENTS)
+        ended = "[red]FAIL[/]" if gates.wrong else "[green]pass[/]"
+        digests = "{}/{}".format(*gates.digests)
+        table.add_row(gates.suite, str(gates.tasks), str(gates.tools), *counts, digests, f"{gates.seconds:.0f}", ended)
+    return table
 
 
 @app.command("install")

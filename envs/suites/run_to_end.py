@@ -1,4 +1,4 @@
-"""Runs a server's program over a text, once, to its end: for what a suite computes in a sandbox before any episode."""
+"""A server's program run once, from what it is given to what it writes: how suites use code of upstream's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymcp.errors import UsageError
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 
-RUN_TIMEOUT_S = 300.0
+RUN_TIMEOUT_S = 900.0
 
 
 def run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:

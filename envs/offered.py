@@ -1,0 +1,25 @@
+"""Which tools an environment's servers have, before any layer."""
+
+from __future__ import annotations
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.world import Origin, open_world
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.types import Tool
+
+
+async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
+    """By name. Servers may make tools of a task's initial state, so tasks are opened until every tag was seen.
+
+    Raises EnvInfraError where a server does not start.
+    """
+    tools: dict[str, Tool] = {}
+    seen: set[str] = set()
+    for number, task in enumerate(env.suite.tasks):
+        if number and seen.issuperset(task.tags):
+            continue
+        seen.update(task.tags)
+        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
+            tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
+    return tools

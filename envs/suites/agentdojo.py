@@ -1,0 +1,190 @@
+"""AgentDojo v1.2.2: 97 user tasks over 74 tools in four suites, and 35 goals of an attacker, from upstream's own wheel.
+
+Nothing of upstream is in this repository. The wheel is fetched once and split: ``server/`` holds what may be mounted in
+a server's sandbox (tools and models of worlds), ``private/`` the whole package, for the grader's sandbox alone. What
+both import lies in a virtualenv of its own, made of the wheels that `agentdojo.lock` names by hash.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gymcp.atomic import make_once, write_atomically
+from gymcp.cache import in_cache
+from gymcp.envs.suites.agentdojo_tasks import task_id, to_task
+from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.packages import locked_packages, packages_folder
+from gymcp.envs.suites.run_to_end import run_to_end
+from gymcp.errors import IntegrityError, SandboxUnavailable
+from gymcp.mcp_servers.native import native_server, precompile
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.paths import gymcp_home
+from gymcp.types import Json, Suite
+
+AGENTDOJO = Wheel(
+    name="agentdojo",
+    version="0.1.35",
+    sha256="364bea4219716b716bf639f504d195943f7f6a5535d312ca41d7098704a2affd",
+)
+LOCK = Path(__file__).with_name("agentdojo.lock")
+PROGRAM = "gymcp.mcp_servers.programs.agentdojo"
+JUDGE = "gymcp.mcp_servers.programs.agentdojo_judge"
+REVISION = 1
+"""Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
+TASKS, GOALS = 97, 35
+CODE, LIBRARIES = PurePosixPath("/srv/agentdojo"), PurePosixPath("/srv/libraries")
+"""Where upstream's package, and what it imports, appear in a sandbox."""
+
+_TOOLS = "agentdojo/default_suites/v1"
+_SUITES = ("workspace", "travel", "banking", "slack")
+_MOUNTED = frozenset(
+    ["agentdojo/functions_runtime.py", "agentdojo/strenum.py", f"{_TOOLS}/tools/__init__.py"]
+    + [f"{_TOOLS}/{suite}/task_suite.py" for suite in _SUITES]
+    + [
+        f"{_TOOLS}/tools/{name}.py"
+        for name in (
+            *("banking_client", "calendar_client", "cloud_drive_client", "email_client", "file_reader", "slack"),
+            *("travel_booking_client", "types", "user_account", "web"),
+        )
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentdojoFiles:
+    root: Path
+    libraries: Path
+    """The site-packages of the virtualenv."""
+
+    @property
+    def server(self) -> Path:
+        """What may be mounted in a server's sandbox."""
+        return self.root / "server"
+
+    @property
+    def private(self) -> Path:
+        """What must never be readable from inside a server's sandbox."""
+        return self.root / "private"
+
+    @property
+    def tasks(self) -> Path:
+        """Tasks and goals, as this code makes them; another version of it uses another file."""
+        return self.private / f"tasks-{_fingerprint()}.json"
+
+
+@in_cache()
+def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> AgentdojoFiles:
+    """The suite's files in gymcp's cache. What is complete is used as it is, without network.
+
+    Upstream's code runs once over the gold, for the tasks: in `sandbox`, else in bubblewrap. Raises SandboxUnavailable
+    where that is not there, IntegrityError for files with another hash or tasks that are not those of this version,
+    UsageError where something cannot be had.
+    """
+    home = home or gymcp_home()
+    files = _files(home)
+    if files.tasks.is_file() and files.libraries.is_dir():
+        return files
+    wall = sandbox or get_sandbox("bwrap")
+    _check(wall)
+    locked_packages("suite 'agentdojo'", LOCK, home)
+
+    def make(folder: Path) -> None:
+        wheel = fetch_wheel(AGENTDOJO, home / "wheels")
+        unpack(wheel, folder / "server", lambda name: name if name in _MOUNTED else None)
+        unpack(wheel, folder / "private", _of_package)
+        precompile(folder / "server")
+
+    make_once(files.root, make)
+    suites = json.loads(run_to_end(judge_server(files), wall, "", "--tasks"))
+    counts = tuple(sum(len(suite[part]) for suite in suites.values()) for part in ("user_tasks", "injection_tasks"))
+    if counts != (TASKS, GOALS):
+        raise IntegrityError(f"suite 'agentdojo': has {counts[0]} tasks and {counts[1]} goals, not {TASKS} and {GOALS}")
+    write_atomically(files.tasks, json.dumps(suites).encode())
+    return files
+
+
+def is_installed() -> bool:
+    """True where nothing is left to fetch or to compute."""
+    files = _files(gymcp_home())
+    return files.tasks.is_file() and files.libraries.is_dir()
+
+
+def read_suites() -> dict[str, Json]:
+    """What upstream's code says of each suite, installed where it is not yet: world, vectors, tasks, goals."""
+    return _read(install_agentdojo().tasks)
+
+
+def load_suite() -> Suite:
+    """All 97 user tasks without an attack, installed where they are not yet."""
+    return Suite(
+        name="agentdojo",
+        version=f"{AGENTDOJO.version}+{REVISION}",
+        tasks=tuple(to_task(name, suite, row) for name, suite in read_suites().items() for row in suite["user_tasks"]),
+        source=f"{AGENTDOJO.name}=={AGENTDOJO.version}",
+        pass_at_once=frozenset(
+            task_id(name, row["id"])
+            for name, suite in read_suites().items()
+            for row in suite["user_tasks"]
+            if row["passes_at_once"]
+        ),
+    )
+
+
+def servers() -> tuple[ServerSpec, ...]:
+    """The one server of every task; `Task.initial_state` says which suite's tools it has."""
+    return (agentdojo_server(install_agentdojo()),)
+
+
+def agentdojo_server(files: AgentdojoFiles) -> ServerSpec:
+    mounts = [Mount(source=files.server, target=CODE), Mount(source=files.libraries, target=LIBRARIES)]
+    return native_server("agentdojo", PROGRAM, mounts=mounts, python_path=[CODE, LIBRARIES], start="fork")
+
+
+def judge_server(files: AgentdojoFiles) -> ServerSpec:
+    """Upstream's graders: no server of an episode, but started like one."""
+    mounts = [Mount(source=files.private, target=CODE), Mount(source=files.libraries, target=LIBRARIES)]
+    limits = Limits(memory_mb=1024)
+    return native_server(
+        "agentdojo-judge", JUDGE, modules=(PROGRAM,), mounts=mounts, python_path=[CODE, LIBRARIES], limits=limits
+    )
+
+
+def _files(home: Path) -> AgentdojoFiles:
+    return AgentdojoFiles(root=home / "suites" / "agentdojo" / AGENTDOJO.version, libraries=packages_folder(LOCK, home))
+
+
+def _check(sandbox: Sandbox) -> None:
+    try:
+        sandbox.check()
+    except SandboxUnavailable as error:
+        raise SandboxUnavailable(
+            f"agentdojo: install: upstream's code runs once, for the tasks, and not without a sandbox: {error}; to "
+            "choose: gymcp suites install agentdojo --sandbox docker, or --sandbox none to run it unconfined"
+        ) from error
+
+
+def _of_package(name: str) -> str | None:
+    return name if name.startswith("agentdojo/") and name.endswith((".py", ".yaml")) else None
+
+
+@functools.cache
+def _read(path: Path) -> dict[str, Json]:
+    found: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+@functools.cache
+def _fingerprint() -> str:
+    """Of all that decides what a task's record holds."""
+    found = hashlib.sha256(AGENTDOJO.sha256.encode() + LOCK.read_bytes())
+    for name in (PROGRAM, JUDGE):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.update(Path(spec.origin).read_bytes())
+    return found.hexdigest()[:16]

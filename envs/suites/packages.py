@@ -1,0 +1,48 @@
+"""Packages that a suite's code imports: a virtualenv of its own, from wheels named by their hashes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from gymcp.atomic import make_once
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.installs.python import platform_name
+from gymcp.mcp_servers.installs.wheels import make_venv
+from gymcp.mcp_servers.lockfile import LockedPackage, content_of, packages_of
+from gymcp.mcp_servers.native import precompile
+from gymcp.mcp_servers.sandbox import interpreter
+
+
+def locked_packages(who: str, lock: Path, home: Path) -> Path:
+    """The folder with the packages of a lock, for the sandbox's interpreter, made where it is not there yet.
+
+    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash.
+    """
+    made = packages_folder(lock, home)
+
+    def make(folder: Path) -> None:
+        make_venv(f"{who}: install", folder / "venv", _read(lock))
+        precompile(folder / made.relative_to(_root(lock, home)))
+
+    make_once(_root(lock, home), make)
+    return made
+
+
+def packages_folder(lock: Path, home: Path) -> Path:
+    """Where `locked_packages` has them, or would have them."""
+    major, minor = interpreter().version
+    return _root(lock, home) / "venv" / "lib" / f"python{major}.{minor}" / "site-packages"
+
+
+def _root(lock: Path, home: Path) -> Path:
+    key = digest([platform_name(), [content_of(package) for package in _read(lock)]])
+    return home / "suites" / "packages" / f"{lock.stem}-{key[:16]}"
+
+
+def _read(lock: Path) -> tuple[LockedPackage, ...]:
+    try:
+        return packages_of(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"lock '{lock}': cannot be read: {type(error).__name__}: {error}") from error

@@ -1,0 +1,43 @@
+"""The wrappers that a run was asked for, from the command line or from the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.envs.wrappers.injection import find_attack, injected
+from gymcp.envs.wrappers.privileges import Privileges, parse_privileges, privileged
+from gymcp.types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worn:
+    attack: str | None = None
+    privileges: Privileges | None = None
+
+    @staticmethod
+    def of(config: Mapping[str, Json]) -> Worn:
+        """What a run's `config` says. Raises ConfigError."""
+        rules = config.get("privileges")
+        return Worn(
+            attack=config.get("attack"),
+            privileges=None if rules is None else parse_privileges(rules, "run.json"),
+        )
+
+    def config(self) -> dict[str, Json]:
+        """What `run.json` keeps: enough to wear the same again."""
+        found: dict[str, Json] = {}
+        if self.attack is not None:
+            found["attack"] = self.attack
+        if self.privileges is not None:
+            found["privileges"] = self.privileges.to_row()
+        return found
+
+    def over(self, spec: EnvSpec) -> LoadedEnv:
+        """The environment, loaded, with all of it around it. Raises ConfigError."""
+        if self.attack is not None:
+            spec = injected(spec, find_attack(self.attack))
+        if self.privileges is not None:
+            spec = privileged(spec, self.privileges)
+        return load_env(spec)
