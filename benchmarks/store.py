@@ -1,8 +1,8 @@
 """Writing and reading whole episodes of 10 steps x 300 drawn tokens, beside JSON lines and parquet of the same records.
 
 Every prompt goes on from the tokens before it, as an agent's do: an episode draws 3,000 tokens, reads 600 new ones, and
-names 16,500 more that it had read before. The store keeps those once. JSON lines and parquet keep every prompt whole, as
-data to train on does; "new tokens only" leaves them out there, too, which takes a reader of one's own.
+names 16,500 more that it had read before. The store keeps those once. JSON lines and parquet keep every prompt
+whole, as data to train on does; "new tokens only" leaves them out there, too, which takes a reader of one's own.
 """
 
 from __future__ import annotations
@@ -215,7 +215,8 @@ def measure(count: int, folder: Path) -> list[Result]:
     for name, write in ways.items():
         inside = folder / name
         inside.mkdir()
-        *rates[name], paths[name] = rate(write, count, inside)
+        wall, cpu, paths[name] = rate(write, count, inside)
+        rates[name] = (wall, cpu)
     with TrajectoryStore.open(paths["store, one by one"]) as store:
         times = {
             "JSON lines": milliseconds(lines_reader(paths["JSON lines"]), count),

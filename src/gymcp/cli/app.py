@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, serve, servers, suites, train
+from gymcp.cli import check, clean, doctor, eval, export, grade, new, report, sandbox, serve, servers, suites, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -24,6 +24,8 @@ app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("report")(report.command)
+app.command("export")(export.command)
+app.command("import")(export.import_command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.add_typer(sandbox.app, name="sandbox")

@@ -32,10 +32,10 @@ def pack_int_column(values: tuple[int, ...]) -> tuple[IntKind, bytes]:
 def unpack_int_column(kind: IntKind, data: bytes) -> list[int]:
     """[L]: what `pack_int_column` was given."""
     if kind != "<u3":
-        return np.frombuffer(data, dtype=kind).tolist()
+        return list(np.frombuffer(data, dtype=kind).tolist())
     wide = np.zeros((len(data) // 3, 4), dtype=np.uint8)
     wide[:, :3] = np.frombuffer(data, dtype=np.uint8).reshape(-1, 3)
-    return wide.view("<u4").ravel().tolist()
+    return list(wide.view("<u4").ravel().tolist())
 
 
 def pack_float_column(values: tuple[float, ...]) -> tuple[FloatKind, bytes]:
@@ -51,4 +51,4 @@ def pack_float_column(values: tuple[float, ...]) -> tuple[FloatKind, bytes]:
 
 def unpack_float_column(kind: FloatKind, data: bytes) -> list[float]:
     """[L]: what `pack_float_column` was given."""
-    return np.frombuffer(data, dtype=kind).astype("<f8").tolist()
+    return list(np.frombuffer(data, dtype=kind).astype("<f8").tolist())

@@ -6,11 +6,10 @@ NaN is kept (a model may write it in an argument) although no record with one eq
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain, islice
 
@@ -34,9 +33,9 @@ class StepRow:
     logprobs: bytes | None = None
 
 
-def dumps(value: Json) -> str:
+def dumps(value: Json, *, ascii_only: bool = False) -> str:
     """Compact JSON of a value that may hold records and mappings. Raises TypeError, ValueError or RecursionError."""
-    return _ENCODER.encode(value)
+    return (_ASCII_ENCODER if ascii_only else _ENCODER).encode(value)
 
 
 def pack(value: Json) -> bytes:
@@ -136,7 +135,7 @@ def decode_steps(rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...
         payload = unpack(row.payload)
         if "steps" not in payload:
             payload = _of_format_1(payload, row)
-        prompts, ids, logprobs = map(iter, _columns(payload, row))
+        prompts, ids, logprobs = _columns(payload, row)
         for step in payload["steps"]:
             sampled = step.pop("sampled")
             if sampled is None or row.ids is None:
@@ -155,14 +154,14 @@ def decode_steps(rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...
     return tuple(steps)
 
 
-def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[list[int], list[int], list[float]]:
+def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[Iterator[int], Iterator[int], Iterator[float]]:
     if row.prompt_ids is None or row.ids is None or row.logprobs is None:
-        return [], [], []
+        return iter(()), iter(()), iter(())
     kinds = payload["kinds"]
     return (
-        unpack_int_column(kinds["prompt_ids"], row.prompt_ids),
-        unpack_int_column(kinds["ids"], row.ids),
-        unpack_float_column(kinds["logprobs"], row.logprobs),
+        iter(unpack_int_column(kinds["prompt_ids"], row.prompt_ids)),
+        iter(unpack_int_column(kinds["ids"], row.ids)),
+        iter(unpack_float_column(kinds["logprobs"], row.logprobs)),
     )
 
 
@@ -192,24 +191,21 @@ def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str
 
 
 def _plain(value: object) -> Json:
-    if (read := _reader(type(value))) is not None:
-        return read(value)
+    kind = type(value)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    if (names := _FIELDS[kind]) is not None:
+        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{kind.__name__} is not JSON")
 
 
-@functools.cache
-def _reader(kind: type) -> Callable[[object], dict[str, Json]] | None:
-    """From a record of that class to its fields, without looking for them every time; None for other classes."""
-    if not is_dataclass(kind):
-        return None
-    names = tuple(field.name for field in fields(kind))
-    return lambda value: {name: getattr(value, name) for name in names}
-
-
+_FIELDS: dict[type, tuple[str, ...] | None] = {}
+"""Of each record's class; None for a class that is no record. Looking them up every time takes longer than the rest."""
 # without a look for circles, which would end in a RecursionError as well
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
+_ASCII_ENCODER = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"), default=_plain)
 
 
 def _calls(calls: list[dict[str, Json]]) -> tuple[ToolCall, ...]:
