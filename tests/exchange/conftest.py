@@ -42,7 +42,7 @@ def harbor() -> Verdicts:
 
 
 def _virtualenv() -> Path:
-    """Harbor and of its needs only pydantic: its schema imports nothing else, and runs on an older Python than the rest."""
+    """Harbor, and of its needs only pydantic: its schema imports no more, and runs on an older Python than the rest."""
 
     def make(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

@@ -6,7 +6,22 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, export, grade, new, report, sandbox, serve, servers, suites, train
+from gymcp.cli import (
+    check,
+    clean,
+    doctor,
+    eval,
+    export,
+    grade,
+    judge,
+    new,
+    report,
+    sandbox,
+    serve,
+    servers,
+    suites,
+    train,
+)
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -23,6 +38,7 @@ app.add_typer(suites.app, name="suites")
 app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
+app.command("judge")(judge.command)
 app.command("report")(report.command)
 app.command("export")(export.command)
 app.command("import")(export.import_command)
