@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
+from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import measure
 from gymcp.evaluators.report.numbers import summary_object
 from gymcp.evaluators.report.page import render
@@ -28,6 +29,8 @@ def write_report(folder: Path) -> dict[str, Json]:
     rows = [row for row in attempts if row.latest]
     summary = measure(attempts)
     found = summary_object(run, rows, summary)
+    if (judge := load_judge(folder)) is not None:
+        found["judge"] = judge
     try:
         write_atomically(folder / SUMMARY_FILE, json.dumps(found, indent=2).encode() + b"\n")
         write_atomically(folder / REPORT_FILE, render(run, rows, summary).encode())

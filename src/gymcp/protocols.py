@@ -15,6 +15,7 @@ from gymcp.types import (
     Sampled,
     Sampling,
     Score,
+    Spent,
     Task,
     Tool,
     Trajectory,
@@ -84,4 +85,12 @@ class ChatPolicy(Protocol):
 
         `PromptTooLong` where the endpoint says that the prompt is longer than the context.
         """
+        ...
+
+
+class Judge(Protocol):
+    """A language model that is asked one thing, once."""
+
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
+        """What it says, and what that took. Raises PolicyInfraError; PromptTooLong where the question does not fit."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from store_records import SEARCH, episode, json_values, step, texts, trajectorie
 
 from gymcp.errors import StoreError
 from gymcp.store import EpisodeRow, TrajectoryStore, with_grade
+from gymcp.store.codec import STEPS_PER_ROW
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Outcome, Sampled, Trajectory, Usage
 
@@ -76,9 +78,9 @@ def test_a_prompt_is_stored_without_what_the_step_before_already_holds(store: Tr
     trajectory = replace(episode("a"), steps=tuple(replace(step(0), sampled=s) for s in (first, None, grown, edited)))
     store.append(trajectory, {})
     connection = sqlite3.connect(tmp_path / FILE_NAME)
-    lengths = [n for (n,) in connection.execute("SELECT length(prompt_ids) / 4 FROM steps ORDER BY step")]
+    ((prompts,),) = connection.execute("SELECT prompt_ids FROM steps")
     connection.close()
-    assert lengths == [3, None, 2, 1]
+    assert list(np.frombuffer(prompts, "<u2")) == [1, 2, 3, 6, 7, 9]
     assert store.load("a-0-0") == trajectory
 
 
@@ -217,3 +219,26 @@ def test_threads_share_a_store(store: TrajectoryStore) -> None:
     for thread in threads:
         thread.join()
     assert len(store.summaries()) == 120
+
+
+def test_many_are_appended_together_or_not_at_all(store: TrajectoryStore) -> None:
+    store.append_many([(episode("a"), {"s": 1}, ("tag",)), (episode("b"), {"s": 1, "t": 2}, ())])
+    assert [(row.id, row.tags) for row in store.summaries()] == [("a-0-0", ("tag",)), ("b-0-0", ())]
+    assert (store.load("b-0-0"), store.state("t")) == (episode("b"), 2)
+    with pytest.raises(StoreError, match="task 'a' trial 0 is already recorded"):
+        store.append_many([(episode("c"), {"u": 3}, ()), (episode("a", attempt=1), {}, ())])
+    assert [row.id for row in store.summaries(latest=False)] == ["a-0-0", "b-0-0"]
+    with pytest.raises(KeyError):
+        store.state("u")
+
+
+def test_an_episode_of_more_steps_than_a_row_holds_is_whole(store: TrajectoryStore) -> None:
+    tokens = tuple(range(70_000, 70_003))
+    steps = []
+    for n in range(2 * STEPS_PER_ROW + 1):
+        sampled = Sampled(prompt_ids=tokens[: 3 * n], ids=(n, n + 1, n + 2), logprobs=(-0.5,), versions=())
+        tokens += sampled.ids
+        steps.append(replace(step(n), sampled=None if n % 5 == 4 else sampled))
+    long = replace(episode("a"), steps=tuple(steps))
+    store.append(long, {})
+    assert store.load("a-0-0") == long

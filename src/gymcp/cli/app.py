@@ -12,7 +12,9 @@ from gymcp.cli import (
     compare,
     doctor,
     eval,
+    export,
     grade,
+    judge,
     new,
     report,
     sandbox,
@@ -39,8 +41,11 @@ app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("compare")(compare.command)
+app.command("judge")(judge.command)
 app.command("report")(report.command)
 app.command("view")(view.command)
+app.command("export")(export.command)
+app.command("import")(export.import_command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.add_typer(sandbox.app, name="sandbox")

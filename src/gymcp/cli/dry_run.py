@@ -47,6 +47,14 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, save: bool, a
         _print(preset, credit, anchors)
 
 
+def advantages_of(folder: Path, preset: str, options: Mapping[str, Json]) -> dict[str, list[float]]:
+    """[T] by the id of each trajectory that a preset gives credit to."""
+    chosen = make_preset(preset, **options)
+    credit = assign_credit(_batch(folder, chosen), chosen)
+    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
+    return {record.id: row.tolist() for record, row in zip(credit.batch.sources, rows, strict=True)}
+
+
 def _batch(folder: Path, preset: Preset) -> StepBatch:
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):

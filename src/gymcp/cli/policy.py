@@ -117,7 +117,7 @@ def opened(
 
     Raises ConfigError, or EnvInfraError where a server fails.
     """
-    with _held_open(runner, open_model(plan.spec, plan.options)) as model:
+    with held_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
         runner.run(_preflight(model, plan.settings, env, sandbox, tasks))
@@ -132,7 +132,7 @@ async def _preflight(
 
 
 @contextlib.contextmanager
-def _held_open(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+def held_open(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
     """What `context` gives, on the runner's event loop; one task of it enters and leaves, as task groups want it."""
 
     async def enter() -> tuple[T, asyncio.Event, asyncio.Task[None]]:

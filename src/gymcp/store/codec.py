@@ -9,35 +9,35 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import chain, islice
 
 import numpy as np
-import numpy.typing as npt
 
+from gymcp.store.arrays import pack_float_column, pack_int_column, unpack_float_column, unpack_int_column
 from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult
 
-Tokens = npt.NDArray[np.int64]
+STEPS_PER_ROW = 64
+"""Encoded together, which is faster and smaller than each by itself; sqlite's limit for a row is 1 GB."""
 
 _COMPRESS_ABOVE = 1024
-_NO_TOKENS: Tokens = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One step as the database keeps it."""
+    """Up to `STEPS_PER_ROW` steps, one after the other, as the database keeps them: what holds no tokens is JSON."""
 
     payload: bytes
     prompt_ids: bytes | None = None
-    """Only what follows the tokens shared with the step before; its length is in the payload."""
+    """Only what follows the tokens shared with the step before; how many that are is in the payload."""
     ids: bytes | None = None
     logprobs: bytes | None = None
-    """float64, so that a loaded record equals the one that was stored."""
 
 
-def dumps(value: Json) -> str:
+def dumps(value: Json, *, ascii_only: bool = False) -> str:
     """Compact JSON of a value that may hold records and mappings. Raises TypeError, ValueError or RecursionError."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return (_ASCII_ENCODER if ascii_only else _ENCODER).encode(value)
 
 
 def pack(value: Json) -> bytes:
@@ -88,87 +88,136 @@ def unpack_tools(data: bytes) -> tuple[Tool, ...]:
 
 
 def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, bytes]]:
-    """[T] -> one row per step, and the tool lists they name."""
+    """[T] -> rows of `STEPS_PER_ROW` steps, and the tool lists they name."""
     rows: list[StepRow] = []
     interned: dict[str, bytes] = {}
     tools: tuple[Tool, ...] | None = None
     tools_ref = ""
-    context = _NO_TOKENS
-    for step in steps:
-        if step.observation.tools is not tools:
-            tools = step.observation.tools
-            tools_ref, packed = pack_tools(tools)
-            interned[tools_ref] = packed
-        payload = _plain(step)
-        payload["observation"] = {"messages": step.observation.messages, "tools": tools_ref}
-        if step.sampled is None:
-            rows.append(StepRow(payload=pack(payload)))
-            continue
-        prompt, ids = _tokens(step.sampled.prompt_ids), _tokens(step.sampled.ids)
-        shared = _shared_prefix(prompt, context)
-        width = "<i4" if _fits_int32(prompt) and _fits_int32(ids) else "<i8"
-        payload["sampled"] = {
-            "shared": shared,
-            "dtype": width,
-            "versions": step.sampled.versions,
-            "finish": step.sampled.finish,
-        }
-        rows.append(
-            StepRow(
-                payload=pack(payload),
-                prompt_ids=prompt[shared:].astype(width).tobytes(),
-                ids=ids.astype(width).tobytes(),
-                logprobs=np.array(step.sampled.logprobs, dtype="<f8").tobytes(),
-            )
-        )
-        context = np.concatenate((prompt, ids))
+    before: Sampled | None = None
+    for start in range(0, len(steps), STEPS_PER_ROW):
+        payloads: list[Json] = []
+        new: list[tuple[int, ...]] = []
+        drawn: list[Sampled] = []
+        for step in steps[start : start + STEPS_PER_ROW]:
+            if step.observation.tools is not tools:
+                tools = step.observation.tools
+                tools_ref, packed = pack_tools(tools)
+                interned[tools_ref] = packed
+            payload = _plain(step)
+            payload["observation"] = {"messages": step.observation.messages, "tools": tools_ref}
+            payloads.append(payload)
+            if (sampled := step.sampled) is None:
+                continue
+            shared = _shared_prefix(sampled.prompt_ids, before)
+            payload["sampled"] = {
+                "shared": shared,
+                "sizes": (len(sampled.prompt_ids) - shared, len(sampled.ids), len(sampled.logprobs)),
+                "versions": sampled.versions,
+                "finish": sampled.finish,
+            }
+            new.append(sampled.prompt_ids[shared:])
+            drawn.append(sampled)
+            before = sampled
+        rows.append(_row(payloads, new, drawn))
     return rows, interned
 
 
-def decode_steps(rows: list[StepRow], tools: Callable[[str], tuple[Tool, ...]]) -> tuple[Step, ...]:
-    """What `encode_steps` was given; `tools` finds a tool list by its name."""
+def _row(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled]) -> StepRow:
+    if not drawn:
+        return StepRow(payload=pack({"steps": payloads}))
+    columns = {
+        "prompt_ids": pack_int_column(tuple(chain.from_iterable(new))),
+        "ids": pack_int_column(tuple(chain.from_iterable(sampled.ids for sampled in drawn))),
+        "logprobs": pack_float_column(tuple(chain.from_iterable(sampled.logprobs for sampled in drawn))),
+    }
+    kinds = {name: kind for name, (kind, _) in columns.items()}
+    return StepRow(
+        payload=pack({"steps": payloads, "kinds": kinds}), **{name: data for name, (_, data) in columns.items()}
+    )
+
+
+def decode_steps(rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...]]) -> tuple[Step, ...]:
+    """What `encode_steps` was given; `tools` finds a tool list by its name.
+
+    Rows without their token columns give steps without `Step.sampled`.
+    """
     steps: list[Step] = []
-    context = _NO_TOKENS
+    context: tuple[int, ...] = ()
     for row in rows:
-        fields = unpack(row.payload)
-        observation = fields.pop("observation")
-        sampled = fields.pop("sampled")
-        action = fields.pop("action")
-        results = fields.pop("results")
-        record = None
-        if sampled is not None and row.prompt_ids is not None and row.ids is not None and row.logprobs is not None:
-            new = np.frombuffer(row.prompt_ids, dtype=sampled["dtype"]).astype(np.int64)
-            ids = np.frombuffer(row.ids, dtype=sampled["dtype"]).astype(np.int64)
-            prompt = np.concatenate((context[: sampled["shared"]], new))
-            context = np.concatenate((prompt, ids))
+        payload = unpack(row.payload)
+        if "steps" not in payload:
+            payload = _of_format_1(payload, row)
+        prompts, ids, logprobs = _columns(payload, row)
+        for step in payload["steps"]:
+            sampled = step.pop("sampled")
+            if sampled is None or row.ids is None:
+                steps.append(_step(step, None, tools))
+                continue
+            n_new, n_ids, n_logprobs = sampled["sizes"]
             record = Sampled(
-                prompt_ids=tuple(prompt.tolist()),
-                ids=tuple(ids.tolist()),
-                logprobs=tuple(np.frombuffer(row.logprobs, dtype="<f8").tolist()),
+                prompt_ids=context[: sampled["shared"]] + tuple(islice(prompts, n_new)),
+                ids=tuple(islice(ids, n_ids)),
+                logprobs=tuple(islice(logprobs, n_logprobs)),
                 versions=tuple((version, start, end) for version, start, end in sampled["versions"]),
                 finish=sampled["finish"],
             )
-        steps.append(
-            Step(
-                observation=Observation(
-                    messages=tuple(_message(message) for message in observation["messages"]),
-                    tools=tools(observation["tools"]),
-                ),
-                action=Action(text=action["text"], tool_calls=_calls(action["tool_calls"])),
-                results=tuple(ToolResult(**result) for result in results),
-                sampled=record,
-                **fields,
-            )
-        )
+            context = record.prompt_ids + record.ids
+            steps.append(_step(step, record, tools))
     return tuple(steps)
 
 
+def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[Iterator[int], Iterator[int], Iterator[float]]:
+    if row.prompt_ids is None or row.ids is None or row.logprobs is None:
+        return iter(()), iter(()), iter(())
+    kinds = payload["kinds"]
+    return (
+        iter(unpack_int_column(kinds["prompt_ids"], row.prompt_ids)),
+        iter(unpack_int_column(kinds["ids"], row.ids)),
+        iter(unpack_float_column(kinds["logprobs"], row.logprobs)),
+    )
+
+
+def _of_format_1(step: dict[str, Json], row: StepRow) -> dict[str, Json]:
+    """A row of one step, whose sizes were those of its columns."""
+    sampled = step["sampled"]
+    if sampled is None or row.prompt_ids is None or row.ids is None or row.logprobs is None:
+        return {"steps": [step]}
+    kind = sampled["dtype"]
+    width = int(kind[-1])
+    sampled["sizes"] = (len(row.prompt_ids) // width, len(row.ids) // width, len(row.logprobs) // 8)
+    return {"steps": [step], "kinds": {"prompt_ids": kind, "ids": kind, "logprobs": "<f8"}}
+
+
+def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str], tuple[Tool, ...]]) -> Step:
+    observation, action, results = fields.pop("observation"), fields.pop("action"), fields.pop("results")
+    return Step(
+        observation=Observation(
+            messages=tuple(_message(message) for message in observation["messages"]),
+            tools=tools(observation["tools"]),
+        ),
+        action=Action(text=action["text"], tool_calls=_calls(action["tool_calls"])),
+        results=tuple(ToolResult(**result) for result in results),
+        sampled=sampled,
+        **fields,
+    )
+
+
 def _plain(value: object) -> Json:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: getattr(value, name) for name in value.__dataclass_fields__}
+    kind = type(value)
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+    if (names := _FIELDS[kind]) is not None:
+        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+    raise TypeError(f"{kind.__name__} is not JSON")
+
+
+_FIELDS: dict[type, tuple[str, ...] | None] = {}
+"""Of each record's class; None for a class that is no record. Looking them up every time takes longer than the rest."""
+# without a look for circles, which would end in a RecursionError as well
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
+_ASCII_ENCODER = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"), default=_plain)
 
 
 def _calls(calls: list[dict[str, Json]]) -> tuple[ToolCall, ...]:
@@ -179,17 +228,12 @@ def _message(fields: dict[str, Json]) -> Message:
     return Message(**{**fields, "tool_calls": _calls(fields["tool_calls"])})
 
 
-def _tokens(ids: tuple[int, ...]) -> Tokens:
-    return np.array(ids, dtype=np.int64)
-
-
-def _fits_int32(ids: Tokens) -> bool:
-    limits = np.iinfo(np.int32)
-    return not ids.size or (int(ids.min()) >= limits.min and int(ids.max()) <= limits.max)
-
-
-def _shared_prefix(prompt: Tokens, context: Tokens) -> int:
-    """How many tokens the two begin with alike: the prompt of a turn is mostly the turn before."""
-    length = min(prompt.size, context.size)
-    different = np.flatnonzero(prompt[:length] != context[:length])
-    return int(different[0]) if different.size else length
+def _shared_prefix(prompt: tuple[int, ...], before: Sampled | None) -> int:
+    """How many tokens begin it that the step before ended with: mostly all of that step's."""
+    if before is None:
+        return 0
+    read, whole = len(before.prompt_ids), len(before.prompt_ids) + len(before.ids)
+    if prompt[:read] == before.prompt_ids and prompt[read:whole] == before.ids:
+        return whole
+    context = before.prompt_ids + before.ids
+    return next((n for n, (a, b) in enumerate(zip(prompt, context, strict=False)) if a != b), min(len(prompt), whole))

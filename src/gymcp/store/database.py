@@ -13,10 +13,12 @@ from pathlib import Path
 from gymcp.errors import StoreError
 
 FILE_NAME = "trajectories.sqlite"
-FORMAT = 1
-"""Kept in ``PRAGMA user_version``."""
+FORMAT = 2
+"""Kept in ``PRAGMA user_version``. 1 had a row for every step; it is read, and what is added to it makes it a 2."""
 
 _APPLICATION_ID = 0x67796D63  # "gymc"
+_CHECKPOINT_PAGES = 4_000
+"""16 MB of log before it is copied into the file, which takes two fsyncs: four times sqlite's own."""
 
 # `seed` has no type: a seed beyond 64 bits is kept as text, which an INTEGER column would turn into a float.
 _SCHEMA = """
@@ -161,8 +163,10 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
                 # What is committed outlives a kill -9 of the process. After a power cut the last commits may be gone,
                 # though the database stays sound; FULL would keep them, at an fsync per episode.
                 connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 with transaction(connection):  # says now, not at the first episode, what will not let us write
                     connection.execute(_ADDED)
+                    connection.execute(f"PRAGMA user_version = {FORMAT}")
         except BaseException:
             connection.close()
             raise

@@ -10,13 +10,14 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
 from gymcp.store.codec import (
+    STEPS_PER_ROW,
     StepRow,
     decode_steps,
     dumps,
@@ -91,19 +92,39 @@ class TrajectoryStore:
         Another attempt of a (task, trial) is accepted only after one that ended in infrastructure or was cancelled.
         Raises StoreError for any other, for an id that is taken, and for what cannot be stored.
         """
-        head, steps, contents = self._encode(trajectory, blobs, tags)
+        encoded = self._encode(trajectory, blobs, tags)
         with self._transaction() as db:
-            attempt = self._next_attempt(trajectory)
-            cursor = db.execute(
-                'INSERT INTO trajectories (attempt, id, env, task, trial, seed, "group", parent, outcome, score,'
-                " components, reason, steps, usage, tags, rest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-                (attempt, *head),
-            )
-            db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", contents)
-            db.executemany(
-                "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
-                ((cursor.lastrowid, n, s.payload, s.prompt_ids, s.ids, s.logprobs) for n, s in enumerate(steps)),
-            )
+            return self._insert(db, trajectory, *encoded)
+
+    def append_many(self, episodes: Iterable[tuple[Trajectory, Mapping[str, Json], Sequence[str]]]) -> None:
+        """Records (episode, its states, its tags) in one transaction: all or none, and faster than one by one."""
+        encoded = [(trajectory, self._encode(trajectory, blobs, tags)) for trajectory, blobs, tags in episodes]
+        with self._transaction() as db:
+            for trajectory, parts in encoded:
+                self._insert(db, trajectory, *parts)
+
+    def _insert(
+        self,
+        db: sqlite3.Connection,
+        trajectory: Trajectory,
+        head: tuple[Any, ...],
+        rows: list[StepRow],
+        contents: list[tuple[str | bytes, bytes]],
+    ) -> int:
+        attempt = self._next_attempt(trajectory)
+        cursor = db.execute(
+            'INSERT INTO trajectories (attempt, id, env, task, trial, seed, "group", parent, outcome, score,'
+            " components, reason, steps, usage, tags, rest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            (attempt, *head),
+        )
+        db.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", contents)
+        db.executemany(
+            "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (cursor.lastrowid, n * STEPS_PER_ROW, row.payload, row.prompt_ids, row.ids, row.logprobs)
+                for n, row in enumerate(rows)
+            ),
+        )
         return attempt
 
     def load(self, id: str, *, tokens: bool = True) -> Trajectory:
@@ -345,8 +366,8 @@ class TrajectoryStore:
                 trajectory.score,
                 text(dumps(trajectory.components)),
                 text(trajectory.reason),
-                len(steps),
-                dumps(asdict(trajectory.usage)),
+                len(trajectory.steps),
+                dumps(trajectory.usage),
                 text(dumps(list(tags))),
                 pack({name: getattr(trajectory, name) for name in _REST}),
             )

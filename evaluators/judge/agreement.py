@@ -1,0 +1,175 @@
+"""How far a judge says what people say: agreement, and Cohen's kappa, which takes chance out of it."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.statistics import Interval, wilson
+from gymcp.store import EpisodeRow
+
+RESAMPLES = 10_000
+
+_PASS = frozenset({"1", "1.0", "true", "yes", "y", "pass", "passed", "success", "correct"})
+_FAIL = frozenset({"0", "0.0", "false", "no", "n", "fail", "failed", "failure", "incorrect"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """One line of a file of labels."""
+
+    name: str
+    """As messages name the episode."""
+    person: bool
+    judge: bool | None = None
+    """Where the file says that itself."""
+    id: str = ""
+    task: str = ""
+    trial: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    items: int
+    agree: float
+    """Share of the items on which both say the same."""
+    agree_ci95: Interval
+    kappa: float | None
+    """None where both give one and the same label to everything: chance alone then explains all."""
+    kappa_ci95: Interval | None
+    table: tuple[int, int, int, int]
+    """Items by (person, judge): pass and pass, pass and fail, fail and pass, fail and fail."""
+
+
+def agreement(pairs: Sequence[tuple[bool, bool]], *, seed: int = 0) -> Agreement:
+    """Of (person, judge) verdicts on items. Raises ConfigError where there is none.
+
+    The interval of the agreement is Wilson's; that of kappa the percentile bootstrap over items, without the resamples
+    in which kappa is not defined.
+    """
+    if not pairs:
+        raise ConfigError("agreement: no item has both a label and a verdict")
+    counts = np.array([sum(pair == cell for pair in pairs) for cell in _CELLS])
+    n = len(pairs)
+    agree = float(counts[0] + counts[3]) / n
+    interval = wilson(float(counts[0] + counts[3]), n)
+    assert interval is not None, "there is at least one pair"
+    kappa = float(cohens_kappa(counts[None, :])[0])
+    return Agreement(
+        items=n,
+        agree=agree,
+        agree_ci95=interval,
+        kappa=None if math.isnan(kappa) else kappa,
+        kappa_ci95=None if math.isnan(kappa) else _bootstrap(counts, seed),
+        table=(int(counts[0]), int(counts[1]), int(counts[2]), int(counts[3])),
+    )
+
+
+_CELLS = ((True, True), (True, False), (False, True), (False, False))
+
+
+def cohens_kappa(
+    tables: np.ndarray[tuple[int, int], np.dtype[np.int64]],
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """[N, 4] counts of (pass pass, pass fail, fail pass, fail fail) -> [N]; NaN where agreement by chance is certain.
+
+    Source: Cohen 1960.
+    """
+    shares = tables / tables.sum(axis=1, keepdims=True)
+    observed = shares[:, 0] + shares[:, 3]
+    person, judge = shares[:, 0] + shares[:, 1], shares[:, 0] + shares[:, 2]
+    chance = person * judge + (1 - person) * (1 - judge)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(1 - chance < 1e-12, np.nan, (observed - chance) / (1 - chance))
+
+
+def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) -> Interval:
+    """Items drawn with replacement: their counts are multinomial."""
+    n = int(counts.sum())
+    drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES)
+    kappas = cohens_kappa(drawn)
+    defined = kappas[~np.isnan(kappas)]
+    low, high = np.quantile(defined, [0.025, 0.975])
+    left = f", {RESAMPLES - len(defined)} of them undefined" if len(defined) < RESAMPLES else ""
+    method = f"bootstrap over {n} items, {RESAMPLES} resamples{left}, seed {seed}"
+    return Interval(low=float(low), high=float(high), method=method)
+
+
+def load_labels(file: Path) -> list[Labelled]:
+    """A CSV with a header: ``label``, and ``id``, or ``task`` and ``trial``; ``judge`` where it holds both verdicts.
+
+    Raises ConfigError for the first line that is wrong.
+    """
+    where = f"labels {file}"
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            columns = set(reader.fieldnames or ())
+            if "label" not in columns or not columns & {"id", "task", "judge"}:
+                raise ConfigError(
+                    f"{where}: needs the columns label, and id (or task and trial) or judge;"
+                    f" has {', '.join(sorted(columns)) or 'none'}"
+                )
+            found = [_labelled(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{where}: is not CSV in UTF-8: {error}") from error
+    if not found:
+        raise ConfigError(f"{where}: holds no label")
+    return found
+
+
+def _labelled(row: Mapping[str, str | None], where: str) -> Labelled:
+    trial = row.get("trial") or "0"
+    if not trial.isdecimal():
+        raise ConfigError(f"{where}: trial is {trial!r}, not a number")
+    id, task = row.get("id") or "", row.get("task") or ""
+    said = row.get("judge")
+    return Labelled(
+        name=id or (f"{task} trial {trial}" if task else where),
+        person=_verdict(row.get("label"), f"{where}: label"),
+        judge=None if said is None or not said.strip() else _verdict(said, f"{where}: judge"),
+        id=id,
+        task=task,
+        trial=int(trial),
+    )
+
+
+def _verdict(text: str | None, where: str) -> bool:
+    word = (text or "").strip().lower()
+    if word not in _PASS | _FAIL:
+        raise ConfigError(f"{where}: is {text!r}; write pass or fail, yes or no, 1 or 0")
+    return word in _PASS
+
+
+def match_labels(labels: Sequence[Labelled], rows: Sequence[EpisodeRow]) -> tuple[list[tuple[bool, bool]], list[str]]:
+    """(person, judge) of every label whose episode a judge has scored, and what is wrong with the others, in words.
+
+    A judge's verdict is a pass where the score is full. Raises ConfigError where an episode has two labels.
+    """
+    by_id = {row.id: row for row in rows}
+    by_task = {(row.task, row.trial): row for row in rows if row.latest}
+    pairs: list[tuple[bool, bool]] = []
+    problems: list[str] = []
+    seen: set[str] = set()
+    for label in labels:
+        row = by_id.get(label.id) if label.id else by_task.get((label.task, label.trial))
+        if row is None:
+            problems.append(f"{label.name}: no such episode in the run")
+            continue
+        if row.id in seen:
+            raise ConfigError(f"labels: {label.name} is labelled twice")
+        seen.add(row.id)
+        verdict = row.components.get("judge", row.score)  # a component where the score was kept
+        if not (row.grader or "").startswith("judge ") or "judge.verdicts" not in row.components or verdict is None:
+            problems.append(f"{label.name}: has no verdict of a judge")
+            continue
+        pairs.append((label.person, verdict >= 1.0))
+    return pairs, problems

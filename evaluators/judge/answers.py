@@ -1,0 +1,78 @@
+"""What judges have answered, kept in the run folder: who grades again asks nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question
+from gymcp.types import Json, Sampling, Spent
+
+ANSWERS_FILE = "judge-answers.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    text: str
+    spent: Spent | None = None
+
+
+def key_of(asked: Question, judge: str, sampling: Sampling) -> str:
+    """Of one vote: equal where the same model is asked the same words in the same way."""
+    said = [[message.role, message.content] for message in asked.messages]
+    content = json.dumps([PROMPT_VERSION, judge, asdict(sampling), said], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+class Answers:
+    """By `key_of`. Made by `open_answers`; each answer is in the file when `keep` returns."""
+
+    def __init__(self, found: dict[str, Answer], descriptor: int | None) -> None:
+        self._found = found
+        self._descriptor = descriptor
+
+    def get(self, key: str) -> Answer | None:
+        return self._found.get(key)
+
+    def keep(self, key: str, answer: Answer, about: Mapping[str, Json]) -> None:
+        """Adds it, with what a reader of the file wants to know beside it."""
+        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _spent(answer)})
+        if self._descriptor is not None:
+            os.write(self._descriptor, line.encode() + b"\n")  # appended as one, beside other processes too
+        self._found[key] = answer
+
+
+@contextmanager
+def open_answers(folder: Path) -> Iterator[Answers]:
+    """The answers in a run folder. A line that a crash cut short is passed over. Raises StoreError."""
+    file = folder / ANSWERS_FILE
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StoreError(f"run folder {folder}: {ANSWERS_FILE} cannot be opened: {error.strerror}") from error
+    try:
+        lines = file.read_bytes()
+        if lines and not lines.endswith(b"\n"):
+            os.write(descriptor, b"\n")
+        yield Answers(dict(_read(lines)), descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
+    for line in lines.splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found = json.loads(line)
+            spent = Spent(**found["spent"]) if found["spent"] else None
+            yield found["key"], Answer(text=found["answer"], spent=spent)
+
+
+def _spent(answer: Answer) -> Json:
+    return None if answer.spent is None else asdict(answer.spent)

@@ -1,0 +1,49 @@
+"""What a judge has done in a run, for ``summary.json`` and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from gymcp.atomic import write_atomically
+from gymcp.errors import StoreError
+from gymcp.evaluators.judge.agreement import Agreement
+from gymcp.types import Json
+
+JUDGE_FILE = "judge.json"
+
+
+def load_judge(folder: Path) -> dict[str, Json] | None:
+    """What `save_judge` has written into the run folder; None where no judge was used. Raises StoreError."""
+    try:
+        found = json.loads((folder / JUDGE_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise StoreError(f"run folder {folder}: {JUDGE_FILE} is not an object")
+    return found
+
+
+def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:
+    """Writes them whole or not at all. Raises StoreError."""
+    try:
+        write_atomically(folder / JUDGE_FILE, json.dumps(dict(figures), indent=2).encode() + b"\n")
+    except OSError as error:
+        raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be written: {error.strerror or error}") from error
+
+
+def agreement_object(found: Agreement, problems: int) -> dict[str, Json]:
+    """`problems`: labels that name no judged episode."""
+    return {
+        "items": found.items,
+        "unmatched": problems,
+        "agree": found.agree,
+        "agree_ci95": [found.agree_ci95.low, found.agree_ci95.high],
+        "kappa": found.kappa,
+        "kappa_ci95": None if found.kappa_ci95 is None else [found.kappa_ci95.low, found.kappa_ci95.high],
+        "table": dict(zip(("both pass", "only person", "only judge", "both fail"), found.table, strict=True)),
+        "methods": [each.method for each in (found.agree_ci95, found.kappa_ci95) if each is not None],
+    }

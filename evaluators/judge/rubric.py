@@ -1,0 +1,111 @@
+"""What a judge looks for: a file that people write and can argue about."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gymcp.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One thing that is so or is not."""
+
+    id: str
+    text: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rubric:
+    name: str
+    version: str
+    text: str = ""
+    """What the judge should know of all tasks."""
+    points: tuple[Point, ...] = ()
+    """Of every task that has none of its own; the score is the weighted share of those that are met."""
+    tasks: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    """Key points by task id."""
+    scale: int = 0
+    """Without points: the most that the judge gives, from 0; the score is what it gives out of that."""
+
+    def points_of(self, task: str) -> tuple[Point, ...]:
+        """What is asked of an episode of that task; empty where it is given a number on the scale."""
+        return self.tasks.get(task, self.points)
+
+
+def load_rubric(file: Path) -> Rubric:
+    """The rubric in a TOML file. Raises ConfigError where there is none, or nothing in it to judge by."""
+    where = f"rubric {file}"
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # TOML, and UTF-8
+        raise ConfigError(f"{where}: is not TOML: {error}") from error
+    known = {"name", "version", "text", "points", "tasks", "scale"}
+    if unknown := sorted(set(found) - known):
+        raise ConfigError(f"{where}: unknown key '{unknown[0]}'; have {', '.join(sorted(known))}")
+    tasks = found.get("tasks", {})
+    if not isinstance(tasks, dict) or not all(isinstance(each, dict) for each in tasks.values()):
+        raise ConfigError(f'{where}: tasks: must be tables, such as [tasks."pay/bob"] with points = [...]')
+    rubric = Rubric(
+        name=_text(found, "name", where) or file.stem,
+        version=_text(found, "version", where) or "1",
+        text=_text(found, "text", where).strip(),
+        points=_points(found.get("points", []), f"{where}: points"),
+        tasks={task: _points(each.get("points", []), f"{where}: tasks.{task}") for task, each in tasks.items()},
+        scale=_scale(found.get("scale", 0), where),
+    )
+    _check(rubric, where)
+    return rubric
+
+
+def _check(rubric: Rubric, where: str) -> None:
+    if not (rubric.points or rubric.tasks or rubric.scale):
+        raise ConfigError(f"{where}: is empty: give it points, points of tasks, or a scale with a text")
+    if rubric.scale and not rubric.text:
+        raise ConfigError(f"{where}: a scale needs a text that says what earns how much")
+    if rubric.scale and rubric.points:
+        raise ConfigError(f"{where}: has points and a scale: which is the score? leave one out")
+    if empty := [task for task, points in rubric.tasks.items() if not points]:
+        raise ConfigError(f"{where}: tasks.{empty[0]}: has no points")
+
+
+def _scale(found: Any, where: str) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= 100:
+        raise ConfigError(f"{where}: scale: must be a whole number from 1 to 100, not {found!r}")
+    return found
+
+
+def _text(found: Mapping[str, Any], key: str, where: str) -> str:
+    value = found.get(key, "")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}: {key}: must be text, not {value!r}")
+    return value
+
+
+def _points(found: Any, where: str) -> tuple[Point, ...]:
+    """Texts, or tables of id, text and weight."""
+    if not isinstance(found, list):
+        raise ConfigError(f"{where}: must be a list of texts or of tables with a text")
+    points = []
+    for number, each in enumerate(found, 1):
+        fields = {"text": each} if isinstance(each, str) else each
+        if not isinstance(fields, dict) or set(fields) - {"id", "text", "weight"}:
+            raise ConfigError(f"{where}: number {number} is neither a text nor a table of id, text, weight")
+        weight = fields.get("weight", 1.0)
+        if not isinstance(weight, int | float) or not (math.isfinite(weight) and weight > 0):
+            raise ConfigError(f"{where}: number {number}: the weight must be more than 0, not {weight!r}")
+        text = _text(fields, "text", where).strip()
+        if not text:
+            raise ConfigError(f"{where}: number {number} has no text")
+        points.append(Point(id=_text(fields, "id", where) or f"p{number}", text=text, weight=float(weight)))
+    if len({point.id for point in points}) < len(points):
+        raise ConfigError(f"{where}: two points have the same id")
+    return tuple(points)

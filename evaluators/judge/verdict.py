@@ -1,0 +1,119 @@
+"""From a judge's answers to a score: votes are counted, and an answer that is no verdict is never a 0."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gymcp.errors import GraderError
+from gymcp.evaluators.judge.prompt import question
+from gymcp.evaluators.judge.rubric import Point, Rubric
+from gymcp.protocols import Grader, StateReader
+from gymcp.types import Json, Score, Task, Trajectory
+
+MAX_REASON = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    points: Mapping[str, bool]
+    """Empty for a number on a scale."""
+    score: int
+    reason: str
+
+
+class NoVerdict(Exception):
+    """What a judge said is no verdict; the message says why."""
+
+
+def judged(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grader:
+    """A grader over answers that were given before: by trajectory id, what each vote said, None where it said nothing.
+
+    It raises GraderError where fewer than more than half of the votes are verdicts. A point is met where more than half
+    of the verdicts say so; a number on a scale is their mean.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        asked = question(rubric, trajectory)
+        points = rubric.points_of(trajectory.task)
+        if not points and not rubric.scale:
+            raise GraderError(f"judge: rubric '{rubric.name}' has no points for task '{trajectory.task}', and no scale")
+        said = answers.get(trajectory.id, ())
+        votes, problems = [], []
+        for answer in said:
+            try:
+                votes.append(read_vote(answer, asked.mark, points, rubric.scale))
+            except NoVerdict as error:
+                problems.append(str(error))
+        if 2 * len(votes) <= len(said) or not votes:
+            why = problems[0] if problems else "it was not asked"
+            raise GraderError(f"judge: {len(votes)} of {len(said)} answers are verdicts: {why}")
+        return _score(votes, points, rubric.scale)
+
+    return grade
+
+
+def read_vote(answer: str | None, mark: str, points: Sequence[Point], scale: int) -> Vote:
+    """The verdict at the end of an answer. Raises NoVerdict."""
+    if answer is None:
+        raise NoVerdict("no answer")
+    found = _last_object(answer)
+    if found is None:
+        raise NoVerdict(f"no JSON object in {_shown(answer)}")
+    if found.get("mark") != mark:
+        raise NoVerdict(f"the mark is not this episode's: {_shown(answer)}")
+    reason = found.get("reason", "")
+    reason = reason[:MAX_REASON] if isinstance(reason, str) else ""
+    if not points:
+        score = found.get("score")
+        if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= scale:
+            raise NoVerdict(f"the score is {score!r}, not a whole number from 0 to {scale}")
+        return Vote(points={}, score=score, reason=reason)
+    met = found.get("points")
+    if not isinstance(met, dict):
+        raise NoVerdict("it has no points")
+    for point in points:
+        if not isinstance(met.get(point.id), bool):
+            raise NoVerdict(f"point {point.id!r} is {met.get(point.id)!r}, not true or false")
+    return Vote(points={point.id: met[point.id] for point in points}, score=0, reason=reason)
+
+
+def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
+    if points:
+        shares = {point.id: sum(vote.points[point.id] for vote in votes) / len(votes) for point in points}
+        met = [point for point in points if shares[point.id] > 0.5]
+        value = math.fsum(point.weight for point in met) / math.fsum(point.weight for point in points)
+        unanimous = all(share in (0.0, 1.0) for share in shares.values())
+        components = {f"judge.{id}": share for id, share in shares.items()}
+        missed = [point.text for point in points if point not in met]
+        said = f"meets {len(met)} of {len(points)} points" + (f"; not: {'; '.join(missed)}" if missed else "")
+    else:
+        value = math.fsum(vote.score for vote in votes) / (len(votes) * scale)
+        unanimous = len({vote.score for vote in votes}) == 1
+        components = {}
+        said = f"{value * scale:g} of {scale}"
+    components |= {"judge.verdicts": float(len(votes)), "judge.unanimous": float(unanimous)}
+    return Score(value=min(1.0, value), components=components, reason=f"judge: {said}: {votes[0].reason}")
+
+
+def _last_object(answer: str) -> dict[str, Json] | None:
+    """The last JSON object that stands for itself in the text: what came before it was thinking."""
+    decoder = json.JSONDecoder()
+    found: dict[str, Json] | None = None
+    at = answer.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(answer, at)
+        except (ValueError, RecursionError):
+            at = answer.find("{", at + 1)
+            continue
+        found = value if isinstance(value, dict) else found
+        at = answer.find("{", end)
+    return found
+
+
+def _shown(answer: str) -> str:
+    line = " ".join(answer.split())
+    return repr(line if len(line) <= 120 else f"{line[:120]} [...]")

@@ -1,0 +1,227 @@
+"""ATIF documents, ours and of other programs, as trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gymcp.errors import ConfigError
+from gymcp.exchange.atif import OURS, message_of_note
+from gymcp.types import (
+    Action,
+    Json,
+    Message,
+    Observation,
+    Outcome,
+    Sampled,
+    Step,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+    Usage,
+)
+
+NEWEST = (1, 8)
+"""Version of the format that is known; a newer 1.x only adds."""
+
+
+def from_atif(document: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[str, ...]]:
+    """The trajectory and its task's tags. Raises ConfigError for what is no ATIF, or of another main version.
+
+    Of other programs' documents: the outcome is ``scored`` without a score, unless ``extra`` holds a number in [0, 1]
+    named ``reward``; what has no place in a trajectory is left out, as docs/exchange.md lists.
+    """
+    _check_version(document, where)
+    try:
+        if OURS in (document.get("extra") or {}):
+            return _ours(document)
+        return _foreign(document), ()
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ConfigError(f"{where}: is not the ATIF that it says: {type(error).__name__}: {error}") from error
+
+
+def _check_version(document: Mapping[str, Json], where: str) -> None:
+    said = document.get("schema_version")
+    if not isinstance(said, str) or not said.startswith("ATIF-v"):
+        raise ConfigError(f"{where}: is no ATIF document: its schema_version is {said!r}")
+    if not said.removeprefix("ATIF-v").startswith(f"{NEWEST[0]}."):
+        raise ConfigError(f"{where}: is {said}; this gymcp reads ATIF-v1.0 to ATIF-v{NEWEST[0]}.{NEWEST[1]}")
+    if not isinstance(document.get("steps"), list) or not isinstance(document.get("agent"), dict):
+        raise ConfigError(f"{where}: is no ATIF document: it has no steps, or no agent")
+
+
+def _ours(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]]:
+    fields = dict(document["extra"][OURS])
+    tags = tuple(fields.pop("tags"))
+    fields.pop("grader")
+    tools = _tools(document["agent"])
+    steps: list[Step] = []
+    said: list[str] = []
+    for part in document["steps"]:
+        ours = (part.get("extra") or {}).get(OURS)
+        if ours is None:
+            said.append(part["message"])
+        else:
+            steps.append(_our_step(part, ours, iter(said), steps[-1] if steps else None, tools))
+            said = []
+    fields["outcome"] = Outcome(fields["outcome"])
+    fields["usage"] = Usage(**fields["usage"])
+    return Trajectory(id=document["trajectory_id"], steps=tuple(steps), **fields), tags
+
+
+def _our_step(
+    part: Mapping[str, Json], ours: Mapping[str, Json], said: Iterator[str], before: Step | None, tools: Sequence[Tool]
+) -> Step:
+    fields = {key: value for key, value in ours.items() if key != "advantage"}
+    answers = {result.call_id: result.content for result in before.results} if before else {}
+    messages = []
+    for note in fields.pop("observation"):
+        text = note.get("content", answers.get(note["tool_call_id"] or "")) if note["role"] == "tool" else next(said)
+        messages.append(message_of_note(note, text))
+    offered = tuple(tools[place] for place in fields.pop("tools"))
+    if before is not None and before.observation.tools == offered:
+        offered = before.observation.tools
+    return Step(
+        observation=Observation(messages=tuple(messages), tools=offered),
+        action=Action(text=part["message"], tool_calls=_calls(part)),
+        results=tuple(_result(result, (result.get("extra") or {}).get(OURS, {})) for result in _results(part)),
+        sampled=_sampled(part),
+        **fields,
+    )
+
+
+def _tools(agent: Mapping[str, Json]) -> list[Tool]:
+    annotations = ((agent.get("extra") or {}).get(OURS) or {}).get("annotations") or []
+    found = []
+    for place, described in enumerate(agent.get("tool_definitions") or []):
+        function = described.get("function", described)
+        found.append(
+            Tool(
+                name=function["name"],
+                description=function.get("description") or "",
+                input_schema=function.get("parameters") or {},
+                annotations=annotations[place] if place < len(annotations) else {},
+            )
+        )
+    return found
+
+
+def _calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
+    found = []
+    for call in part.get("tool_calls") or ():
+        ours = (call.get("extra") or {}).get(OURS) or {}
+        arguments = ours.get("arguments", call["arguments"])
+        found.append(
+            ToolCall(
+                id=call["tool_call_id"],
+                name=call["function_name"],
+                arguments=arguments,
+                problem=ours.get("problem", ""),
+            )
+        )
+    return tuple(found)
+
+
+def _results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    return list((part.get("observation") or {}).get("results") or ())
+
+
+def _result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolResult:
+    numbers = {name: ours[name] for name in ("is_error", "seconds", "bytes", "cost") if name in ours}
+    call_id = result.get("source_call_id")
+    return ToolResult(
+        call_id=ours.get("call_id", "") if call_id is None else call_id, content=_text(result.get("content")), **numbers
+    )
+
+
+def _sampled(part: Mapping[str, Json]) -> Sampled | None:
+    """Only whole: tokens without their logprobs or their prompt are nothing to train on."""
+    metrics = part.get("metrics") or {}
+    prompt, ids, logprobs = (metrics.get(key) for key in ("prompt_token_ids", "completion_token_ids", "logprobs"))
+    if prompt is None or ids is None or logprobs is None:
+        return None
+    ours = (metrics.get("extra") or {}).get(OURS) or {}
+    return Sampled(
+        prompt_ids=tuple(prompt),
+        ids=tuple(ids),
+        logprobs=tuple(float(each) for each in logprobs),
+        versions=tuple((version, start, end) for version, start, end in ours.get("versions", ())),
+        finish=ours.get("finish", "stop"),
+    )
+
+
+def _foreign(document: Mapping[str, Json]) -> Trajectory:
+    tools = tuple(_tools(document["agent"]))
+    steps: list[Step] = []
+    waiting: list[Message] = []
+    reasoning: dict[str, Json] = {}
+    users = 0
+    for part in document["steps"]:
+        text = _text(part["message"])
+        if part["source"] != "agent":
+            waiting.append(Message(role=part["source"], content=text))
+            if part.get("observation"):
+                waiting += [Message(role="system", content=_text(each.get("content"))) for each in _results(part)]
+            continue
+        users += sum(message.role == "user" for message in waiting)
+        results = tuple(_result(result, {}) for result in _results(part))
+        steps.append(
+            Step(
+                turn=max(0, users - 1),
+                observation=Observation(messages=tuple(waiting), tools=tools),
+                action=Action(text=text, tool_calls=_calls(part)),
+                results=results,
+                sampled=_sampled(part),
+            )
+        )
+        if part.get("reasoning_content"):
+            reasoning[str(len(steps) - 1)] = part["reasoning_content"]
+        waiting = [Message(role="tool", content=r.content, tool_call_id=r.call_id or None) for r in results]
+    name = document["agent"]["name"]
+    return Trajectory(
+        id=str(document.get("trajectory_id") or document.get("session_id") or ""),
+        env=name,
+        task=str(document.get("session_id") or document.get("trajectory_id") or ""),
+        steps=tuple(steps),
+        outcome=Outcome.SCORED,
+        score=_score((document.get("extra") or {}).get("reward")),
+        usage=_usage(document, steps),
+        provenance={
+            "atif": {
+                "schema_version": document["schema_version"],
+                "agent": {key: value for key, value in document["agent"].items() if key != "tool_definitions"},
+                "notes": document.get("notes"),
+                "reasoning": reasoning,
+            }
+        },
+    )
+
+
+def _score(reward: Json) -> float | None:
+    known = isinstance(reward, int | float) and not isinstance(reward, bool) and 0 <= reward <= 1
+    return float(reward) if known else None
+
+
+def _usage(document: Mapping[str, Any], steps: Sequence[Step]) -> Usage:
+    totals = document.get("final_metrics") or {}
+    prompt, completion = totals.get("total_prompt_tokens") or 0, totals.get("total_completion_tokens") or 0
+    cost = float(totals.get("total_cost_usd") or 0.0)
+    model = document["agent"].get("model_name")
+    spent = {"prompt_tokens": prompt, "completion_tokens": completion, "cost": cost}
+    return Usage(
+        tool_calls=sum(len(step.action.tool_calls) for step in steps),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cost=cost,
+        models={model: {"requests": len(steps), **spent}} if model else {},
+    )
+
+
+def _text(content: Json) -> str:
+    """Of a message in parts, the text and the places of what is no text."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(
+        part["text"] if part["type"] == "text" else f"[{part['type']}: {part['source']['path']}]" for part in content
+    )

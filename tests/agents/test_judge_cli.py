@@ -1,0 +1,262 @@
+"""``gymcp judge``: asked once, kept, counted, and compared with people."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import Answer, Reply, chat_server, says
+from typer.testing import CliRunner, Result
+
+from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.cli.app import app
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.judge.answers import ANSWERS_FILE
+from gymcp.store import EpisodeRow, TrajectoryStore, create_run
+from gymcp.types import Action, Message, Observation, Outcome, Step, Trajectory
+
+RUBRIC = """
+name = "manners"
+points = [{id = "paid", text = "It was paid."}, {id = "polite", text = "It was polite."}]
+"""
+MARK = re.compile(r"RECORD ([0-9a-f]{16})")
+
+
+def gymcp(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def spoken(task: str, text: str, **fields: Any) -> Trajectory:
+    seen = Observation(messages=(Message(role="user", content="Pay."),), tools=())
+    return Trajectory(
+        **{
+            "id": f"episode {task}",
+            "env": "shop",
+            "task": task,
+            "steps": (Step(turn=0, observation=seen, action=Action(text=text)),),
+            "score": 0.0,
+            "reason": "the state differs",
+            **fields,
+        }
+    )
+
+
+EPISODES = (
+    spoken("good", "Paid, and thank you."),
+    spoken("rude", "Paid."),
+    spoken("silent", "", outcome=Outcome.AGENT_ERROR),
+    spoken("lost", "", outcome=Outcome.ENV_INFRA, score=None),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    with create_run(folder, {"env": "shop", "agent": "react"}), TrajectoryStore.open(folder, write=True) as store:
+        for episode in EPISODES:
+            store.append(episode, {})
+    return folder
+
+
+@pytest.fixture
+def rubric(tmp_path: Path) -> Path:
+    file = tmp_path / "manners.toml"
+    file.write_text(RUBRIC)
+    return file
+
+
+def fair(number: int, body: dict[str, Any]) -> Reply:
+    """Reads the record; of three votes the last (seed 2) is a hard one."""
+    text = body["messages"][1]["content"]
+    (mark,) = set(MARK.findall(text))
+    points = {"paid": "Paid" in text.partition("RECORD")[2], "polite": "thank you" in text and body.get("seed") != 2}
+    return says(f"Hm. {json.dumps({'mark': mark, 'reason': 'read', 'points': points})}", prompt=50, completion=7)
+
+
+def rows(folder: Path) -> dict[str, EpisodeRow]:
+    with TrajectoryStore.open(folder) as store:
+        return {row.task: row for row in store.summaries()}
+
+
+def test_a_run_is_judged_once_and_again_without_the_judge(run: Path, rubric: Path) -> None:
+    with chat_server(fair) as server:
+        words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--votes", 3, "--json")
+        done = gymcp(*words)
+        assert done.exit_code == 0, (done.output, done.exception)
+        assert len(server.requests) == 6
+        assert {(body["seed"], body["temperature"]) for body in server.requests} == {(0, 1.0), (1, 1.0), (2, 1.0)}
+    figures = json.loads(done.stdout)["judge"]
+    assert (figures["judged"], figures["errors"], figures["unanimous"], figures["asked"]) == (2, 0, 1, 6)
+    assert (figures["rubric"], figures["votes"], figures["prompt_version"]) == ("manners/1", 3, "1")
+    assert (figures["prompt_tokens"], figures["completion_tokens"]) == (300, 42)
+    judged = rows(run)
+    assert {task: (row.outcome, row.score) for task, row in judged.items()} == {
+        "good": (Outcome.SCORED, 1.0),
+        "rude": (Outcome.SCORED, 0.5),
+        "silent": (Outcome.AGENT_ERROR, 0.0),
+        "lost": (Outcome.ENV_INFRA, None),
+    }
+    assert judged["good"].components["judge.polite"] == pytest.approx(2 / 3)
+    assert judged["rude"].reason == "judge: meets 1 of 2 points; not: It was polite.: read"
+    again = gymcp(*words)  # nobody listens at that address now
+    assert again.exit_code == 0, (again.output, again.exception)
+    assert rows(run) == judged
+    assert json.loads(again.stdout)["judge"] == {**figures, "asked": 0}
+    with TrajectoryStore.open(run) as store:
+        assert len(store.grades("episode good")) == 1, "an equal verdict is no news"
+        assert store.load("episode good") == EPISODES[0]
+    assert json.loads((run / "summary.json").read_text())["judge"]["judged"] == 2
+
+
+def test_a_verdict_beside_the_score_leaves_it(run: Path, rubric: Path) -> None:
+    with chat_server(fair) as server:
+        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--beside")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "2 judged, 0 without a verdict, 2 asked for now" in done.stdout
+    found = rows(run)
+    assert (found["good"].score, found["good"].reason) == (0.0, "the state differs")
+    assert (found["good"].components["judge"], found["rude"].components["judge"]) == (1.0, 0.5)
+    assert "judge" not in found["silent"].components or found["silent"].components["judge"] == 0.0
+
+
+def test_an_answer_that_is_no_verdict_is_no_score(run: Path, rubric: Path) -> None:
+    with chat_server(lambda number, body: says("All good, full marks!")) as server:
+        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--json")
+    assert done.exit_code == 3
+    found = rows(run)
+    assert (found["good"].outcome, found["good"].score) == (Outcome.GRADER_ERROR, None)
+    assert "no JSON object in 'All good, full marks!'" in found["good"].reason
+    figures = json.loads(done.stdout)
+    assert (figures["judge"]["errors"], figures["coverage"]) == (2, "1/4 scored, 2 grader error, 1 infra")
+
+
+def test_a_random_model_gives_no_verdict_and_no_zero(run: Path, rubric: Path, tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model", "compact", size=TinySize(hidden=32, layers=1, heads=2))
+    words = ("judge", run, "--policy", f"local:{folder}", "--rubric", rubric, "--max-tokens", 8, "--json")
+    done = gymcp(*words)
+    assert done.exit_code == 3, (done.output, done.exception)
+    figures = json.loads(done.stdout)["judge"]
+    assert (figures["judged"], figures["errors"], figures["asked"]) == (0, 2, 2)
+    assert [rows(run)[task].score for task in ("good", "rude", "silent")] == [None, None, 0.0]
+    assert json.loads(gymcp(*words).stdout)["judge"]["asked"] == 0, "it was asked, and that is what it said"
+
+
+def test_a_judge_that_fails_on_the_way_is_one_error_and_what_it_said_is_kept(run: Path, rubric: Path) -> None:
+    def tired(number: int, body: dict[str, Any]) -> Reply:
+        return fair(number, body) if number == 0 else Reply(status=401, body=b"no more")
+
+    with chat_server(tired) as server:
+        words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--concurrency", 1)
+        failed = gymcp(*words)
+        assert isinstance(failed.exception, ConfigError)
+        assert "the judge does not answer" in str(failed.exception)
+        assert "1 answers are kept: judge again to go on" in str(failed.exception)
+        assert rows(run)["good"].score == 0.0, "no grade of half a run"
+    with chat_server(fair) as server:
+        words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric)
+        assert gymcp(*words).exit_code == 0
+        assert len(server.requests) == 1
+
+
+def test_an_episode_that_does_not_fit_is_lost_alone(run: Path, rubric: Path) -> None:
+    def short(number: int, body: dict[str, Any]) -> Reply:
+        if "thank you" in body["messages"][1]["content"]:
+            return Reply(status=400, body=b"maximum context length is 8 tokens")
+        return fair(number, body)
+
+    with chat_server(short) as server:
+        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric)
+    assert done.exit_code == 3
+    assert (rows(run)["good"].score, rows(run)["rude"].score) == (None, 0.5)
+
+
+def test_a_line_that_a_crash_cut_short_is_asked_again(run: Path, rubric: Path) -> None:
+    with chat_server(fair) as server:
+        words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric)
+        assert gymcp(*words).exit_code == 0
+        judged = rows(run)
+        answers = run / ANSWERS_FILE
+        answers.write_bytes(answers.read_bytes()[:-30])
+        assert gymcp(*words).exit_code == 0
+        assert (len(server.requests), rows(run)) == (3, judged)
+    assert gymcp(*words).exit_code == 0
+
+
+def test_labels_are_compared_with_the_judge(run: Path, rubric: Path, tmp_path: Path) -> None:
+    with chat_server(fair) as server:
+        assert gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric).exit_code == 0
+    labels = tmp_path / "labels.csv"
+    labels.write_text("task,label\ngood,pass\nrude,pass\n")
+    done = gymcp("judge", "agreement", labels, "--run", run)
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "agreement      0.500" in done.stdout
+    assert "2 items: both pass 1, only the person 1, only the judge 0, both fail 0" in done.stdout
+    figures = json.loads((run / "summary.json").read_text())["judge"]
+    assert (figures["agreement"]["agree"], figures["agreement"]["kappa"]) == (0.5, 0.0)
+    assert len(figures["agreement"]["kappa_ci95"]) == 2
+    assert figures["judged"] == 2, "the judge's own figures stay"
+
+
+def test_labels_that_do_not_fit_are_named_and_the_rest_is_shown(run: Path, rubric: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\nepisode good,1\nepisode lost,0\nnobody,1\n")
+    none = gymcp("judge", "agreement", labels, "--run", run)
+    assert isinstance(none.exception, ConfigError)
+    assert "none of the 3 fits the run" in str(none.exception)
+    with chat_server(fair) as server:
+        assert gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric).exit_code == 0
+    some = gymcp("judge", "agreement", labels, "--run", run, "--json")
+    assert some.exit_code == 1
+    assert json.loads(some.stdout)["items"] == 1
+    assert "label episode lost: has no verdict of a judge" in some.stderr
+    assert "label nobody: no such episode in the run" in some.stderr
+    assert "2 of 3 labels do not fit and were left out" in some.stderr
+    labels.write_text("id,label\nepisode good,1\nepisode good,0\n")
+    twice = gymcp("judge", "agreement", labels, "--run", run)
+    assert "episode good is labelled twice" in str(twice.exception)
+
+
+def test_a_file_with_both_verdicts_needs_no_run(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("label,judge\n" + "pass,pass\n" * 40 + "pass,fail\n" * 9 + "fail,pass\n" * 6 + "fail,fail\n" * 45)
+    done = gymcp("judge", "agreement", labels, "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    assert (found["agree"], round(found["kappa"], 4)) == (0.85, 0.7002)
+    labels.write_text("label,judge\npass,\n")
+    assert "has no verdict in a column named judge" in str(gymcp("judge", "agreement", labels).exception)
+
+
+def test_what_is_wrong_on_the_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.write_text("")
+    for words, kind, why in (
+        (("judge", run), ConfigError, "needs --policy"),
+        (("judge", run, "--policy", "tiny"), ConfigError, "and --rubric FILE"),
+        (("judge", run, "--policy", "tiny", "--rubric", empty), ConfigError, "is empty: give it points"),
+        (("judge", run, "--policy", "tiny", "--rubric", tmp_path / "no"), ConfigError, "cannot be read: No such file"),
+        (("judge", run, "--policy", "gpt", "--rubric", rubric), ConfigError, "no policy 'gpt'"),
+        (("judge", run, "x", "--policy", "tiny", "--rubric", rubric), ConfigError, "one run at a time"),
+        (("judge", tmp_path / "no", "--policy", "tiny", "--rubric", rubric), StoreError, "holds no run.json"),
+        (("judge", "agreement"), ConfigError, "name a file of labels"),
+    ):
+        result = gymcp(*words)
+        assert isinstance(result.exception, kind), (words, result.output)
+        assert why in str(result.exception)
+
+
+def test_rubric_points_of_one_task_alone_leave_the_others_without_a_verdict(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "key-points.toml"
+    file.write_text('[tasks.good]\npoints = [{id = "paid", text = "Paid."}]\n')
+    answer: Answer = lambda number, body: says(  # noqa: E731
+        json.dumps({"mark": MARK.findall(body["messages"][1]["content"])[0], "points": {"paid": True}})
+    )
+    with chat_server(answer) as server:
+        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", file)
+        assert len(server.requests) == 1
+    assert done.exit_code == 3
+    assert (rows(run)["good"].score, rows(run)["rude"].score) == (1.0, None)
+    assert "has no points for task 'rude'" in rows(run)["rude"].reason

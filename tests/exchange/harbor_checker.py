@@ -1,0 +1,16 @@
+"""Runs in Harbor's virtualenv: one ATIF document a line on standard input, Harbor's objections on standard output."""
+
+import json
+import sys
+
+from harbor.models.trajectories import Trajectory  # type: ignore[import-not-found]
+from harbor.utils.trajectory_validator import TrajectoryValidator  # type: ignore[import-not-found]
+
+for line in sys.stdin:
+    document = json.loads(line)
+    checker = TrajectoryValidator()
+    checker.validate(document)
+    kept = None
+    if not checker.errors:
+        kept = Trajectory.model_validate_json(line).to_json_dict()  # as JSON, which is stricter about types
+    print(json.dumps({"errors": checker.errors, "kept": kept}))

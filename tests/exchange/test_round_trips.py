@@ -1,0 +1,196 @@
+"""What is exported and imported again is what was recorded, as far as the format can carry it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
+from typer.testing import CliRunner, Result
+
+from gymcp.cli.app import app
+from gymcp.errors import ConfigError, StoreError
+from gymcp.store import TrajectoryStore
+
+
+def gymcp(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words: object) -> Result:
+    result = gymcp(*words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def exported(run: Path, format: str, *options: object) -> Path:
+    out = run.parent / f"{run.name}-{format}"
+    done("export", run, "--format", format, "--out", out, *options)
+    return out
+
+
+def documents(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(file.read_text()) for file in sorted(folder.iterdir())]
+
+
+def test_json_lines_make_the_same_run_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE))
+    lines = exported(run, "jsonl").rename(tmp_path / "run.jsonl")
+    done("import", lines, "--out", tmp_path / "again")
+    again = read_run(tmp_path / "again")
+    assert [repr(each) for each in again] == [repr(each) for each in (PAID, SPOKEN, LOST, HOSTILE)]
+    assert exported(tmp_path / "again", "jsonl").read_bytes() == lines.read_bytes()
+
+
+def test_atif_makes_the_same_run_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    folder = exported(run, "atif")
+    done("import", folder, "--out", tmp_path / "again")
+    assert read_run(tmp_path / "again") == [PAID, SPOKEN, LOST]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "000001-pay-bob-1.json",
+        "000002-talk-0.json",
+        "000003-lost-0.json",
+    ]
+
+
+def test_a_later_grade_is_the_one_that_leaves(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    graded = replace(PAID, score=1.0, components={"again": 1.0}, reason="all of it")
+    with TrajectoryStore.open(run, write=True) as store:
+        store.add_grade(graded, grader="another")
+    for format in ("jsonl", "atif"):
+        out = exported(run, format)
+        path = out.rename(tmp_path / "run.jsonl") if format == "jsonl" else out
+        done("import", path, "--out", tmp_path / f"from {format}")
+        assert read_run(tmp_path / f"from {format}")[0] == graded
+
+
+def test_harbors_own_schema_takes_every_document(tmp_path: Path, harbor: Verdicts) -> None:
+    run = make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE))
+    found = documents(exported(run, "atif", "--preset", "grpo"))
+    verdicts = harbor(found)
+    assert [verdict["errors"] for verdict in verdicts] == [[], [], [], []]
+    steps = verdicts[0]["kept"]["steps"]
+    assert [step["source"] for step in steps] == ["system", "user", "agent", "agent", "user", "agent"]
+    assert steps[2]["metrics"]["completion_token_ids"] == [4, 5]
+    assert steps[2]["metrics"]["logprobs"] == [-0.1, -0.5]
+    assert [step["step_id"] for step in steps] == [1, 2, 3, 4, 5, 6]
+    assert verdicts[0]["kept"]["agent"]["tool_definitions"][0]["function"]["name"] == "pay"
+
+
+def test_harbors_schema_is_one_that_can_refuse(tmp_path: Path, harbor: Verdicts) -> None:
+    (good, *_) = documents(exported(make_run(tmp_path / "run"), "atif"))
+    (verdict,) = harbor([{**good, "score": 1}])
+    assert verdict["errors"] == ["trajectory.score: unexpected field (not part of ATIF schema)"]
+
+
+def test_a_csv_has_a_line_for_every_episode_and_runs_nothing(tmp_path: Path) -> None:
+    file = exported(make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE)), "csv")
+    with file.open(newline="") as lines:
+        paid, spoken, lost, hostile = csv.DictReader(lines)
+    assert (paid["task"], paid["score"], paid["component.milestones"], paid["tags"]) == (
+        "pay/bob",
+        "0.5",
+        "0.25",
+        "refunds long",
+    )
+    assert (paid["seed"], paid["success"], spoken["success"], lost["success"]) == (str(2**70), "False", "True", "")
+    assert (lost["score"], lost["outcome"], spoken["component.milestones"]) == ("", "env_infra", "")
+    assert paid["reason"] == "'=half of it", "a spreadsheet would run it"
+    assert hostile["task"] == "../../etc/x?�"
+
+
+def test_a_replaced_attempt_is_left_out_unless_it_is_wanted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", (LOST, replace(SPOKEN, task="lost")))
+    assert len(exported(run, "jsonl").read_text().splitlines()) == 1
+    lines = exported(run, "jsonl", "--attempts").read_text().splitlines()
+    assert [json.loads(line)["attempt"] for line in lines] == [0, 1]
+
+
+FOREIGN = {
+    "schema_version": "ATIF-v1.4",
+    "session_id": "trial-7",
+    "agent": {"name": "terminus", "version": "2", "model_name": "m"},
+    "notes": "by another program",
+    "final_metrics": {"total_prompt_tokens": 30, "total_completion_tokens": 4, "total_cost_usd": 0.25},
+    "steps": [
+        {"step_id": 1, "source": "system", "message": "Be brief."},
+        {"step_id": 2, "source": "user", "message": [{"type": "text", "text": "List."}]},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "Listing.",
+            "reasoning_content": "ls will do",
+            "tool_calls": [{"tool_call_id": "a", "function_name": "bash", "arguments": {"command": "ls"}}],
+            "observation": {"results": [{"source_call_id": "a", "content": "x y"}]},
+            "metrics": {"prompt_tokens": 30, "completion_tokens": 4},
+        },
+        {"step_id": 4, "source": "agent", "message": "There are two."},
+    ],
+}
+
+
+def test_a_document_of_another_program_becomes_an_episode(tmp_path: Path, harbor: Verdicts) -> None:
+    file = tmp_path / "trajectory.json"
+    file.write_text(json.dumps(FOREIGN))
+    assert harbor([FOREIGN])[0]["errors"] == []
+    done("import", file, "--out", tmp_path / "run")
+    with TrajectoryStore.open(tmp_path / "run") as store:
+        (found,) = store.iter_trajectories()
+    first, second = found.steps
+    assert (found.task, found.score, found.usage.cost, found.usage.models["m"]["requests"]) == (
+        "trial-7",
+        None,
+        0.25,
+        2,
+    )
+    assert [message.content for message in first.observation.messages] == ["Be brief.", "List."]
+    assert first.action.tool_calls[0].arguments == {"command": "ls"}
+    assert [(m.role, m.content, m.tool_call_id) for m in second.observation.messages] == [("tool", "x y", "a")]
+    assert (second.action.text, first.sampled) == ("There are two.", None)
+    assert found.provenance["atif"]["reasoning"] == {"0": "ls will do"}
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["coverage"] == "0/1 scored, 1 ungraded"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ("{}", "is no ATIF document: its schema_version is None"),
+        ('{"schema_version": "ATIF-v2.0"}', "is ATIF-v2.0; this gymcp reads ATIF-v1.0 to ATIF-v1.8"),
+        ('{"schema_version": "ATIF-v1.7", "agent": {}}', "it has no steps, or no agent"),
+        ('{"schema_version": "ATIF-v1.7", "agent": {}, "steps": [{}]}', "is not the ATIF that it says: KeyError"),
+        ('{"format": "gymcp-9"}', "is of format 'gymcp-9'; this gymcp reads gymcp-1"),
+        ('{"format": "gymcp-1"}', "is no episode of format gymcp-1: KeyError: 'tools'"),
+    ],
+)
+def test_a_file_that_is_no_episode_is_one_error_and_makes_no_folder(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    result = gymcp("import", file, "--out", tmp_path / "run")
+    assert isinstance(result.exception, ConfigError)
+    assert why in str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_options_are_one_error(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    for words, kind, why in (
+        (("export", run, "--format", "xml"), ConfigError, "no format 'xml'; have jsonl, parquet, atif, csv"),
+        (("export", tmp_path, "--format", "csv"), StoreError, "holds no run.json"),
+        (("export", run, "--format", "csv", "--out", tmp_path), StoreError, "is a folder: name another"),
+        (("export", run, "--format", "atif", "--out", tmp_path), StoreError, "is a folder that is not empty"),
+        (("export", run, "--format", "csv", "--preset", "grpo"), ConfigError, "no steps to give advantages to"),
+        (("export", run, "--format", "atif", "--set", "x=1"), ConfigError, "of which preset?"),
+        (("import", tmp_path / "none.json", "--out", tmp_path / "x"), ConfigError, "cannot be read: No such file"),
+        (("import", exported(run, "atif"), "--out", run), StoreError, "already holds a run"),
+    ):
+        result = gymcp(*words)
+        assert isinstance(result.exception, kind), (words, result.output)
+        assert why in str(result.exception)
+    assert sorted(path.name for path in run.iterdir() if path.name.endswith(".tmp")) == []
