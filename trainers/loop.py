@@ -237,7 +237,7 @@ class _Run:
         self.trackers = lessons.trackers
         if lessons.credit is not None:
             recipe, options = self.recipe, {key: value for key, value in self.recipe.credit.items() if key != "preset"}
-            self.store.add_credits(
+            self.ground.store.add_credits(
                 step_credits(lessons.credit, recipe.preset, name=recipe.preset_name, options=options)
             )
         ended = time.perf_counter()
