@@ -107,8 +107,8 @@ def called_different(repeats: int, gain: float, *, tasks: int, trials: int) -> f
 
 
 def main() -> None:
-    args = options(__doc__, "a tenth of the runs").parse_args()
-    repeats = 200 if args.quick else 2000
+    args = options(__doc__, "a fifth of the runs").parse_args()
+    repeats = 200 if args.quick else 1000
     # 0.2 + u/2 with u uniform: the mean of p (1 - p) is 0.2267
     planned = plan_trials(0.1, tasks=100, trials=1, within=0.2267).trials or 1
     results, wrong = [], []

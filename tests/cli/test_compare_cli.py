@@ -69,11 +69,12 @@ def test_compare_says_who_is_better_and_by_how_much(typed: Typed, weak: Path, st
     assert (done.returncode, done.stderr) == (0, "")
     assert "strong is better than weak by 50.0 points, 95 % interval 33.8 to 66.2 points" in done.stdout
     assert "strong is the best in success." in done.stdout
-    found = json.loads(typed("compare", weak, strong, "--json").stdout)
+    printed = json.loads(typed("compare", weak, strong, "--json").stdout)
+    assert printed["problems"] == []
+    (found,) = printed["comparisons"]
     assert [each["name"] for each in found["runs"]] == ["weak", "strong"]
     assert found["pairs"][0]["better"] == "strong"
     assert found["pairs"][0]["paired"]["p_mcnemar"] == pytest.approx(2 / 2**20)
-    assert found["problems"] == []
 
 
 def test_compare_refuses_to_rank_inside_the_noise(typed: Typed, strong: Path, tmp_path: Path) -> None:
@@ -104,6 +105,14 @@ def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
         f"run folder {tmp_path / 'nowhere'}: holds no run.json",
     ):
         assert sum(said in line for line in errors) == 1
+
+
+def test_an_unknown_metric_is_said_and_the_others_are_compared(typed: Typed, weak: Path, strong: Path) -> None:
+    done = typed("compare", weak, strong, "--metric", "success", "--metric", "beauty", "--metric", "steps")
+    assert done.returncode == 1
+    assert done.stderr.startswith("gymcp: not compared: compare: no metric 'beauty'; these runs have success, score")
+    assert "strong is the best in success." in done.stdout
+    assert "No run can be called better than another in steps" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,12 @@ def test_a_difference_below_the_noise_floor_is_not_ranked_however_small_p_is() -
 
 
 def test_many_pairs_are_corrected_for() -> None:
-    draw = np.random.default_rng(3)
-    runs = [run(f"r{n}", draw.binomial(1, 0.5, (60, 1)).astype(float).tolist()) for n in range(12)]
+    draw = np.random.default_rng(2)
+    runs = [run(f"r{n}", draw.binomial(1, 0.5, (60, 1)).astype(float).tolist()) for n in range(8)]
     found = compare(runs)
-    assert len(found.pairs) == 66
+    assert len(found.pairs) == 28
     uncorrected = [pair for pair in found.pairs if (pair.paired.p_permutation or 1.0) < 0.05]
-    assert uncorrected  # of 66 pairs of equals, some look different
+    assert uncorrected  # of 28 pairs of equals, some look different
     assert [pair for pair in found.pairs if pair.better] == []
 
 
