@@ -81,7 +81,7 @@ def test_compare_refuses_to_rank_inside_the_noise(typed: Typed, strong: Path, tm
     nearly = make_run(tmp_path / "nearly", [float(n < 29) for n in range(40)])
     done = typed("compare", strong, nearly)
     assert done.returncode == 0
-    assert "No run can be called better than another in success" in done.stdout
+    assert "No run can be put before another in success" in done.stdout
 
 
 def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
@@ -112,7 +112,7 @@ def test_an_unknown_metric_is_said_and_the_others_are_compared(typed: Typed, wea
     assert done.returncode == 1
     assert done.stderr.startswith("gymcp: not compared: compare: no metric 'beauty'; these runs have success, score")
     assert "strong is the best in success." in done.stdout
-    assert "No run can be called better than another in steps" in done.stdout
+    assert "No run can be put before another in steps" in done.stdout
 
 
 @pytest.mark.parametrize(

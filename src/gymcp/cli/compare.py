@@ -97,8 +97,9 @@ def _print(found: Comparison) -> None:
         )
     console.print(table)
     for pair in found.pairs:
-        for line in (pair.words, *_beside(pair)):
-            console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
+        for line in _beside(pair):
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -110,12 +111,12 @@ def _beside(pair: Pair) -> list[str]:
         tests.append(f"permutation p = {tried.p_permutation:.3g} (Holm {pair.p_holm:.3g})")
     if tried.p_mcnemar is not None:
         tests.append(f"McNemar p = {tried.p_mcnemar:.3g}")
-    lines = ["  " + ", ".join(tests)]
+    lines = [", ".join(tests)]
     if pair.power is not None:
         power = pair.power
         trials = f"{power.trials:,} trials of each task, or " if power.trials is not None else ""
         lines.append(
-            f"  sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
+            f"sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
             f" takes {trials}{power.tasks:,} tasks"
         )
     return lines
