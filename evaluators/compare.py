@@ -136,6 +136,9 @@ def find_metric(name: str, contenders: Sequence[Contender]) -> Metric:
         return METRICS[name]
     components = {part for each in contenders for row in each.rows for part in row.components}
     if name in components:
+        values = [row.components[name] for each in contenders for row in each.rows if name in row.components]
+        if not all(0 <= value <= 1 for value in values):
+            raise ConfigError(f"compare: component '{name}' is no share: {max(values):g} is among its values")
         return Metric(name=name, unit="%", higher_is_better=True, value=lambda row: row.components.get(name))
     have = ", ".join([*METRICS, *sorted(components - METRICS.keys())])
     raise ConfigError(f"compare: no metric '{name}'; these runs have {have}")
@@ -196,13 +199,12 @@ def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> 
 
 def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> tuple[Pair, ...]:
     found = {(a, b): paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
-    p_values = {f"{a}\n{b}": each.p_permutation for (a, b), each in found.items() if each.p_permutation is not None}
-    corrected = holm(p_values)
+    corrected = holm({pair: each.p_permutation for pair, each in found.items() if each.p_permutation is not None})
     pairs = []
     for (a, b), each in found.items():
         shared = [{task: run[task] for task in scores[a] if task in scores[b]} for run in (scores[a], scores[b])]
         floor = noise_floor(*shared)
-        p = corrected.get(f"{a}\n{b}")
+        p = corrected.get((a, b))
         better = _better(metric, a, b, each.difference, p, floor)
         pairs.append(
             Pair(
@@ -237,6 +239,8 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
     per_trial = math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
     between = max(0.0, variance - spread * per_trial)
+    if spread == 0 and between == 0:  # nothing moves, so nothing is to be planned
+        return None
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
@@ -254,7 +258,8 @@ def _words(
         bounds = f", 95 % interval {_amount(metric, low)} to {shown(metric, high, difference=True)}"
     if better is not None:
         other = a if better == b else b
-        return f"{better} is better than {other} by {size}{bounds}; chance alone: p = {p:.2g}."
+        is_better = "is better" if metric.higher_is_better else "takes less"
+        return f"{better} {is_better} than {other} by {size}{bounds}; chance alone: p = {p:.2g}."
     why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
     if floor is not None and abs(found.difference) <= floor:
         why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
@@ -269,11 +274,11 @@ def _verdict(metric: Metric, standings: Sequence[Standing], pairs: Sequence[Pair
         return "There are no two runs that can be compared."
     best = [name for name in fit if all(pair.better == name for pair in pairs if name in (pair.a, pair.b))]
     if best:
-        return f"{best[0]} is the best in {metric.name}."
+        return f"{best[0]} {'is the best in' if metric.higher_is_better else 'takes the least'} {metric.name}."
     beaten = {pair.a if pair.better == pair.b else pair.b for pair in pairs if pair.better is not None}
     left = [name for name in fit if name not in beaten]
     if len(left) == len(fit):
-        return f"No run can be called better than another in {metric.name}: what they differ by is within the noise."
+        return f"No run can be put before another in {metric.name}: what they differ by is within the noise."
     return f"In {metric.name}, {' and '.join(left)} cannot be told apart; they are not beaten by any other."
 
 

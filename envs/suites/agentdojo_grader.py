@@ -11,7 +11,7 @@ from gymcp.envs.suites.agentdojo_tasks import folded, gold_calls, to_task
 from gymcp.envs.suites.worker import Worker
 from gymcp.envs.wrappers.surface import Goal, Surface
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.exact import last_words
+from gymcp.evaluators.graders.answers import last_words
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
 

@@ -20,7 +20,14 @@ from gymcp.evaluators.statistics import (
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Outcome, Task
 
-AXES = {"level": "difficulty", "difficulty": "difficulty", "server": "server", "split": "split"}
+AXES = {
+    "level": "difficulty",
+    "difficulty": "difficulty",
+    "server": "server",
+    "scope": "scope",
+    "structure": "structure",
+    "split": "split",
+}
 """First words of tags that say what kind of thing they are, as in ``level 3``, and the axis that they belong to."""
 
 REFERENCE_S = 5.0
@@ -80,8 +87,9 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:
-    """(axis, value) of each tag. One that begins as `AXES` says belongs to that axis; of the others the first is the
-    ``category``, the rest are each a ``tag``."""
+    """(axis, value) of each tag: of one that begins as `AXES` says, that axis; else ``category`` for the first, ``tag``
+    for the rest.
+    """
     found, rest = [], "category"
     for tag in tags:
         first, space, value = tag.partition(" ")

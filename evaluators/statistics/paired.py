@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ EXACT_UP_TO = 16
 """Tasks that differ, up to which all sign flips are tried."""
 
 _CHUNK = 4_000_000
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +117,12 @@ def mcnemar(better: int, worse: int) -> float:
     return float(min(1.0, 2 * tail / 2**changed))
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[K, float]) -> dict[K, float]:
     """The p-values, corrected for how many there are: below 0.05 for any of them by chance in at most 5 % of cases.
 
     Source: Holm 1979.
     """
-    found: dict[str, float] = {}
+    found: dict[K, float] = {}
     least = 0.0
     for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         least = max(least, min(1.0, (len(p_values) - rank) * p))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from played import acted, call, said
+from played import acted, call, near, said
 
 from gymcp.evaluators.metrics import CallFigures, CallRates, GoldFigures, Mean, examine, measure
 from gymcp.evaluators.metrics.measure import axes_of
@@ -90,8 +90,8 @@ def test_calls_beside_gold(made: tuple[ToolCall, ...], expected: tuple[Json, ...
     assert examine(episode(acted(*made)), GOLD).gold == GoldFigures(
         wanted=3,
         turns=2,
-        selection=pytest.approx(selection),
-        parameters=None if parameters is None else pytest.approx(parameters),
+        selection=near(selection),
+        parameters=None if parameters is None else near(parameters),
         first_error=first_error,
     )
 

@@ -6,11 +6,13 @@ import math
 import random
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from played import near
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar
 from statsmodels.stats.multitest import multipletests
@@ -47,7 +49,7 @@ def test_wilson_is_statsmodels(n: int, successes: int) -> None:
     found = wilson(successes, n)
     assert found is not None
     low, high = proportion_confint(successes, n, method="wilson")
-    assert (found.low, found.high) == (pytest.approx(low, abs=1e-12), pytest.approx(high, abs=1e-12))
+    assert (found.low, found.high) == (near(low), near(high))
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 5, 9, 30, 1000])
@@ -60,7 +62,7 @@ def test_t_by_task_of_single_values_is_scipys(values: list[float]) -> None:
     found = t_by_task({str(n): [value] for n, value in enumerate(values)})
     assert found is not None
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=max(stats.sem(values), 1e-300))
-    assert (found.low, found.high) == (pytest.approx(low, rel=1e-4, abs=1e-4), pytest.approx(high, rel=1e-4, abs=1e-4))
+    assert (found.low, found.high) == (near(low, 1e-4), near(high, 1e-4))
 
 
 def test_copies_of_a_trial_make_no_interval_narrower() -> None:
@@ -70,7 +72,7 @@ def test_copies_of_a_trial_make_no_interval_narrower() -> None:
     one, three = wilson_by_task(once), wilson_by_task(thrice)
     assert one is not None
     assert three is not None
-    assert (one.low, one.high) == (pytest.approx(three.low), pytest.approx(three.high))
+    assert (one.low, one.high) == (near(three.low), near(three.high))
     assert three.method == "Wilson by task, 100 tasks, 300 episodes, design effect 3.03"
 
 
@@ -100,13 +102,14 @@ def _by_scipy(differences: list[float]) -> float:
     if len(values) < 2:
         return 1.0
     # flipping pairs (x, 0) is flipping the sign of x
+    pairs: Any = (np.array(values), np.zeros(len(values)))
     found = stats.permutation_test(
-        (np.array(values), np.zeros(len(values))),
+        pairs,
         lambda x, y, axis: abs(np.sum(x - y, axis=axis)),
         permutation_type="samples",
         vectorized=True,
         alternative="greater",
-        n_resamples=np.inf,
+        n_resamples=2**16,
     )
     return float(found.pvalue)
 
@@ -125,8 +128,7 @@ def test_mcnemar_is_statsmodels(better: int, worse: int) -> None:
     assert mcnemar(better, worse) == pytest.approx(min(1.0, theirs), abs=1e-9)
 
 
-@settings(max_examples=10)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+@pytest.mark.parametrize("p_values", [[0.04], [0.01, 0.04, 0.03, 0.02], [0.5, 0.001, 0.9, 0.001]])
 def test_holm_is_statsmodels(p_values: list[float]) -> None:
     found = holm({str(n): p for n, p in enumerate(p_values)})
     assert list(found.values()) == pytest.approx(multipletests(p_values, method="holm")[1])
@@ -150,8 +152,8 @@ def test_a_pair_with_trials_has_no_mcnemar_and_every_task_weighs_alike() -> None
 def test_runs_that_never_differ_are_not_certainly_equal() -> None:
     alike = scores(*([1.0] for _ in range(20)))
     assert paired(alike, alike).ci95 == Interval(
-        low=pytest.approx(-0.1611, abs=1e-4),
-        high=pytest.approx(0.1611, abs=1e-4),
+        low=near(-0.1611, 1e-4),
+        high=near(0.1611, 1e-4),
         method="Wilson, 20 tasks that differ alike",
     )
     assert paired(alike, alike).p_permutation == 1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import acted, call, episode, said, verdict
+from played import acted, call, episode, no_states, said, verdict
 
 from gymcp.errors import ConfigError, GraderError
 from gymcp.evaluators.graders import (
@@ -297,7 +297,7 @@ def test_a_grader_that_cannot_be_is_refused_when_it_is_made(make: Callable[[], G
     ],
 )
 def test_a_target_that_cannot_be_is_a_grader_error_and_no_0(grader: Grader, target: Json) -> None:
-    graded = apply_grader(grader, Task(id="a", prompts=(), target=target), episode(said("7")), {}.__getitem__)
+    graded = apply_grader(grader, Task(id="a", prompts=(), target=target), episode(said("7")), no_states)
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
 
 
@@ -316,11 +316,11 @@ def test_a_truth_is_found_out_once_and_kept() -> None:
 
     grader = dynamic("price", price, answer_is_number())
     task = Task(id="a", prompts=())
-    first = apply_grader(grader, task, episode(said("41")), {}.__getitem__)
-    again = apply_grader(grader, task, first, {}.__getitem__)
+    first = apply_grader(grader, task, episode(said("41")), no_states)
+    again = apply_grader(grader, task, first, no_states)
     assert first == again
     assert (first.score, first.provenance[TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
-    forgotten = apply_grader(grader, task, episode(said("41")), {}.__getitem__)
+    forgotten = apply_grader(grader, task, episode(said("41")), no_states)
     assert (forgotten.score, forgotten.provenance[TRUTHS]) == (0.0, {"price": 42})
 
 
@@ -329,7 +329,7 @@ def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
         raise TimeoutError("no answer")
 
     graded = apply_grader(
-        dynamic("price", fails, answer_is_number()), Task(id="a", prompts=()), episode(said("1")), {}.__getitem__
+        dynamic("price", fails, answer_is_number()), Task(id="a", prompts=()), episode(said("1")), no_states
     )
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
     assert "no answer" in graded.reason

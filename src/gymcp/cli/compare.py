@@ -23,8 +23,9 @@ NOT_ALL_COMPARED = 1
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, two or more.")],
     metric: Annotated[
-        str, typer.Option(help=f"{', '.join(METRICS)}, or what a grader gave beside the score.")
-    ] = "success",
+        list[str] | None,
+        typer.Option(help=f"{', '.join(METRICS)}, or what a grader gave beside the score; several times for several."),
+    ] = None,
     resolution: Annotated[
         float, typer.Option(min=0.0001, max=1, help="The difference you wish to see, as a share: 0.05 is 5 points.")
     ] = RESOLUTION,
@@ -32,17 +33,25 @@ def command(
 ) -> None:
     """Compare runs of the same tasks, pair by pair; refuses to rank what chance alone may have made.
 
-    Exit code 1 where a run could not be compared; the others are.
+    Exit code 1 where a run or a metric could not be compared; the others are.
     """
-    contenders, unread = read_contenders(runs)
-    found = compare(contenders, metric=metric, resolution=resolution) if len(contenders) > 1 else None
-    problems = [*unread, *(found.problems if found else ())]
-    if found is None:
-        raise ConfigError(f"compare: {len(contenders)} of {len(runs)} runs can be read; it takes two: {unread[0]}")
+    contenders, problems = read_contenders(runs)
+    if len(contenders) < 2:
+        raise ConfigError(f"compare: {len(contenders)} of {len(runs)} runs can be read; it takes two: {problems[0]}")
+    comparisons: list[Comparison] = []
+    for name in metric or ["success"]:
+        try:
+            comparisons.append(compare(contenders, metric=name, resolution=resolution))
+        except ConfigError as error:
+            problems.append(str(error))
+    if not comparisons:
+        raise ConfigError("; ".join(problems))
+    problems += dict.fromkeys(problem for each in comparisons for problem in each.problems)
     if as_json:
-        print_json({**_as_object(found), "problems": problems})
+        print_json({"comparisons": [_as_object(each) for each in comparisons], "problems": problems})
     else:
-        _print(found)
+        for each in comparisons:
+            _print(each)
     for problem in problems:
         print(f"gymcp: not compared: {in_one_line(problem)}", file=sys.stderr)
     if problems:
@@ -88,8 +97,9 @@ def _print(found: Comparison) -> None:
         )
     console.print(table)
     for pair in found.pairs:
-        for line in (pair.words, *_beside(pair)):
-            console.print(in_one_line(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
+        for line in _beside(pair):
+            console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -101,12 +111,12 @@ def _beside(pair: Pair) -> list[str]:
         tests.append(f"permutation p = {tried.p_permutation:.3g} (Holm {pair.p_holm:.3g})")
     if tried.p_mcnemar is not None:
         tests.append(f"McNemar p = {tried.p_mcnemar:.3g}")
-    lines = ["  " + ", ".join(tests)]
+    lines = [", ".join(tests)]
     if pair.power is not None:
         power = pair.power
         trials = f"{power.trials:,} trials of each task, or " if power.trials is not None else ""
         lines.append(
-            f"  sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
+            f"sees differences from {100 * power.detectable:.1f} points on; for {100 * power.resolution:g} points it"
             f" takes {trials}{power.tasks:,} tasks"
         )
     return lines
