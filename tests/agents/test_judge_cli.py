@@ -108,7 +108,7 @@ def test_a_run_is_judged_once_and_again_without_the_judge(run: Path, rubric: Pat
     with TrajectoryStore.open(run) as store:
         assert len(store.grades("episode good")) == 1, "an equal verdict is no news"
         assert store.load("episode good") == EPISODES[0]
-    assert json.loads((run / "summary.json").read_text())["judge"]["judged"] == 2
+    assert json.loads((run / "summary.json").read_text())["judge"]["newest_grades"] == 3
 
 
 def test_a_verdict_beside_the_score_leaves_it(run: Path, rubric: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_verdict_beside_the_score_leaves_it(run: Path, rubric: Path) -> None:
     found = rows(run)
     assert (found["good"].score, found["good"].reason) == (0.0, "the state differs")
     assert (found["good"].components["judge"], found["rude"].components["judge"]) == (1.0, 0.5)
-    assert "judge" not in found["silent"].components or found["silent"].components["judge"] == 0.0
+    assert found["silent"].components == {"judge": 0.0}, "it said nothing: there is nothing to ask about"
 
 
 def test_an_answer_that_is_no_verdict_is_no_score(run: Path, rubric: Path) -> None:
