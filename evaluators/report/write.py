@@ -30,7 +30,7 @@ def write_report(folder: Path) -> dict[str, Json]:
     summary = measure(attempts)
     found = summary_object(run, rows, summary)
     if (judge := load_judge(folder)) is not None:
-        found["judge"] = judge
+        found["judge"] = {**judge, "newest_grades": sum((row.grader or "").startswith("judge ") for row in rows)}
     try:
         write_atomically(folder / SUMMARY_FILE, json.dumps(found, indent=2).encode() + b"\n")
         write_atomically(folder / REPORT_FILE, render(run, rows, summary).encode())

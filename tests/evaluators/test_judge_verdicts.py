@@ -8,16 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
+from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa  # type: ignore[import-untyped]
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import Point, Question, Rubric, agreement, judged, load_rubric, question
 from gymcp.evaluators.judge.agreement import load_labels
-from gymcp.types import Action, Message, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
+from gymcp.types import Action, Json, Message, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
 POINTS = (Point(id="paid", text="Bob was paid.", weight=3.0), Point(id="polite", text="It was polite."))
 RUBRIC = Rubric(name="r", version="1", points=POINTS)
+STATES: dict[str, Json] = {}
 TASK = Task(id="t", prompts=("Pay Bob.",))
 
 
@@ -44,7 +45,7 @@ def verdict(asked: Question, **points: object) -> str:
 
 
 def grade(trajectory: Trajectory, *answers: str | None, rubric: Rubric = RUBRIC) -> Trajectory:
-    return apply_grader(judged(rubric, {trajectory.id: answers}), TASK, trajectory, {}.__getitem__)
+    return apply_grader(judged(rubric, {trajectory.id: answers}), TASK, trajectory, STATES.__getitem__)
 
 
 def test_points_are_weighed_and_votes_are_counted() -> None:

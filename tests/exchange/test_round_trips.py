@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
+from runs import FIRST, HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
 from typer.testing import CliRunner, Result
 
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
+from gymcp.exchange.export import export
+from gymcp.exchange.source import open_source
 from gymcp.store import TrajectoryStore
 
 
@@ -194,3 +197,19 @@ def test_bad_options_are_one_error(tmp_path: Path) -> None:
         assert isinstance(result.exception, kind), (words, result.output)
         assert why in str(result.exception)
     assert sorted(path.name for path in run.iterdir() if path.name.endswith(".tmp")) == []
+
+
+@pytest.mark.parametrize("format", ["jsonl", "atif"])
+def test_memory_does_not_grow_with_the_run(tmp_path: Path, format: str) -> None:
+    """Eight times the episodes, and not twice the memory."""
+    sampled = replace(FIRST, ids=tuple(range(4, 2_004)), logprobs=(-0.5,) * 2_000, versions=(("v0", 0, 2_000),))
+    long = replace(SPOKEN, steps=(replace(SPOKEN.steps[0], sampled=sampled),))
+    peaks = []
+    for count in (10, 80):
+        run = make_run(tmp_path / f"{count}", [replace(long, id=f"e{n}", task=f"t{n}") for n in range(count)])
+        with open_source(run) as source:
+            tracemalloc.start()
+            export(source, format, tmp_path / f"out-{count}")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0], peaks

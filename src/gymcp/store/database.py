@@ -158,7 +158,7 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
                 connection.execute("PRAGMA writable_schema = ON")  # sqlite else opens no file shorter than it says
             if not write:
                 connection = _readable(connection, file, busy_timeout_s)
-            _check(connection, where)
+            version = _check(connection, where)
             if write:
                 # What is committed outlives a kill -9 of the process. After a power cut the last commits may be gone,
                 # though the database stays sound; FULL would keep them, at an fsync per episode.
@@ -166,7 +166,8 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
                 with transaction(connection):  # says now, not at the first episode, what will not let us write
                     connection.execute(_ADDED)
-                    connection.execute(f"PRAGMA user_version = {FORMAT}")
+                    if version < FORMAT:
+                        connection.execute(f"PRAGMA user_version = {FORMAT}")
         except BaseException:
             connection.close()
             raise
@@ -226,10 +227,12 @@ def _readable(connection: sqlite3.Connection, file: Path, busy_timeout_s: float)
     return connection
 
 
-def _check(connection: sqlite3.Connection, where: str) -> None:
+def _check(connection: sqlite3.Connection, where: str) -> int:
+    """The format. Raises StoreError for one that cannot be read."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:
         raise StoreError(f"{where}: {FILE_NAME} is not of gymcp")
     if version > FORMAT:
         raise newer_format(where, version, FORMAT)
+    return int(version)
