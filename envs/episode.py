@@ -271,6 +271,11 @@ class Episode:
         return self._world.state_ref
 
     @property
+    def cost(self) -> float:
+        """Money for models and tools so far."""
+        return math.fsum([self._bill.cost, *(result.cost for step in self._steps for result in step.results)])
+
+    @property
     def graded(self) -> Trajectory | None:
         """The graded record; None before the end."""
         return self._graded
@@ -295,7 +300,7 @@ class Episode:
                 tool_errors=sum(result.is_error for result in results),
                 prompt_tokens=self._bill.prompt_tokens,
                 completion_tokens=self._bill.completion_tokens,
-                cost=math.fsum([self._bill.cost, *(result.cost for result in results)]),
+                cost=self.cost,
                 wall_s=self._reset_s + time.perf_counter() - self._started,
                 reset_s=self._reset_s,
                 agent_s=self._agent_s,
