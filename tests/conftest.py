@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox import check_images, get_sandbox
+
 
 @pytest.fixture(scope="session")
 def node() -> None:
@@ -16,6 +19,19 @@ def node() -> None:
         if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
             pytest.fail("no /usr/bin/node, or no npm: apt-get install nodejs npm")
         pytest.skip("no /usr/bin/node, or no npm")
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """A Docker engine with the base image."""
+    docker = get_sandbox("docker")
+    try:
+        docker.check()
+        check_images(docker, [None])
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -75,9 +75,7 @@ def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> N
         assert "--max-cost 0.5 is spent" in first.stderr
         with TrajectoryStore.open(out) as store:
             rows = store.summaries()
-        assert [row.outcome for row in rows] == [Outcome.SCORED, Outcome.CANCELLED], (
-            "each answer costs 0.2"
-        )
+        assert [row.outcome for row in rows] == [Outcome.SCORED, Outcome.CANCELLED], "each answer costs 0.2"
         assert math.fsum(row.usage.cost for row in rows) == pytest.approx(0.6)
         again = evaluate(*options, "--max-cost", 0.5, "--resume")
         assert again.exit_code == 4

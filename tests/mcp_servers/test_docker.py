@@ -39,17 +39,6 @@ for line in sys.stdin:
 LAUNCH = Launch(argv=("python3", "-I", "-S", "-c", REMEMBERS))
 
 
-@pytest.fixture(scope="module")
-def engine() -> None:
-    try:
-        get_sandbox("docker").check()
-        check_images(get_sandbox("docker"), [None])
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-
-
 @pytest.fixture
 def pool(engine: None) -> Iterator[Pool]:
     made = Pool(spares=2)
