@@ -1,4 +1,8 @@
-"""What one episode may take of a model. What runs out ends it, and it is graded as it stands."""
+"""What may be spent: by one episode, which ends with its budget and is graded as it stands, and by a whole run.
+
+A run whose money is spent cancels what is under way, to be run again: how far an episode came depends on which others
+ran beside it, so nothing can be said of its policy.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +71,18 @@ class Purse:
     def tokens_left(self, most: int) -> int:
         """At most `most`."""
         return most if self._budget.tokens is None else min(most, self._budget.tokens - self._tokens)
+
+
+class RunBudget:
+    """Money of a run, episodes under way included."""
+
+    def __init__(self, cost: float | None = None, spent: float = 0.0) -> None:
+        self._cost = cost
+        self._spent = spent
+
+    def pay(self, cost: float) -> None:
+        self._spent += cost
+
+    @property
+    def is_spent(self) -> bool:
+        return self._cost is not None and self._spent >= self._cost

@@ -17,7 +17,7 @@ from gymcp.agents.prices import Price
 from gymcp.agents.react import ChatModel, Model, TokenModel
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.templated import Templated
-from gymcp.agents.vllm import open_vllm
+from gymcp.agents.vllm import VllmSettings, open_vllm
 from gymcp.errors import ConfigError, PolicyInfraError
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
@@ -61,6 +61,7 @@ class ModelOptions:
     key: str | None = field(default=None, repr=False)
     requests_per_minute: float | None = None
     concurrency: int = 256
+    """Requests to a server at a time."""
     timeout_s: float = 120.0
     tokenizer: Path | None = None
     """Folder of the tokenizer of a model that vLLM serves; None: where the server has its model."""
@@ -125,7 +126,8 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
 
 async def _served_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
     """With a tokenizer that is the server's own: another's tokens would be other words to it."""
-    policy = await stack.enter_async_context(open_vllm(spec.url, spec.model, key=options.key))
+    settings = VllmSettings(concurrency=options.concurrency)
+    policy = await stack.enter_async_context(open_vllm(spec.url, spec.model, settings, key=options.key))
     folder = options.tokenizer or policy.served.folder
     if folder is None:
         raise ConfigError(

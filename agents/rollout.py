@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gymcp.agents.budgets import RunBudget
 from gymcp.envs.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
@@ -41,8 +42,19 @@ class Rollout:
     """What the trajectory refers to, by content address."""
 
 
-async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, *, timeout_s: float) -> Rollout:
+async def rollout(
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    make_agent: AgentFactory,
+    job: Job,
+    *,
+    timeout_s: float,
+    budget: RunBudget | None = None,
+) -> Rollout:
     """Plays the episode to its end. Failures of harness and policy become outcomes without a score, cancelling too.
+
+    What it costs is paid from the run's `budget` after every step; once that is spent, by whichever episode, the agent
+    is not asked again and the outcome is ``cancelled``.
 
     A record comes back in any case; who cancels must know itself that it did.
     """
@@ -50,7 +62,7 @@ async def rollout(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, jo
     started_at, started = time.time(), time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s):
-            await _play(env, sandbox, make_agent, job, progress)
+            await _play(env, sandbox, make_agent, job, progress, budget or RunBudget())
     except asyncio.CancelledError:
         progress.failed = (Outcome.CANCELLED, "interrupted")
     except TimeoutError:
@@ -98,11 +110,18 @@ class _Progress:
         return Trajectory(id="", env=env.spec.name, task=job.task.id, seed=job.seed, outcome=outcome, reason=reason)
 
 
-async def _play(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, progress: _Progress) -> None:
+async def _play(
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    make_agent: AgentFactory,
+    job: Job,
+    progress: _Progress,
+    budget: RunBudget,
+) -> None:
     agent = make_agent(job.task, job.seed)
     async with open_episode(env, sandbox, job.task, seed=job.seed) as episode:
         progress.episode = episode
-        while True:
+        while not budget.is_spent:
             asked = time.perf_counter()
             try:
                 decided = await agent.act(episode.observation)
@@ -116,6 +135,11 @@ async def _play(env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job:
             if isinstance(decided, GiveUp):
                 await episode.give_up(decided)
                 return
-            transition = await episode.step(decided, agent_s=agent_s)
+            paid = episode.cost
+            try:
+                transition = await episode.step(decided, agent_s=agent_s)
+            finally:
+                budget.pay(episode.cost - paid)
             if transition.terminated or transition.truncated:
                 return
+        progress.failed = (Outcome.CANCELLED, "the money of the run is spent")

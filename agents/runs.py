@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from gymcp.agents.budgets import RunBudget
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, applies
@@ -131,20 +132,16 @@ def run_plan(
     jobs = jobs_to_run(env, plan, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
+    budget = RunBudget(schedule.max_cost, spent)
 
     def keep(rollout: Rollout, last: bool) -> None:
-        nonlocal spent
-        spent += rollout.trajectory.usage.cost
         store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags)
         if last:
             on_episode(rollout.trajectory)
 
-    def may_start() -> bool:
-        return schedule.max_cost is None or spent < schedule.max_cost
-
-    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, keep, may_start), runner):
+    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, keep, budget), runner):
         return Ended.INTERRUPTED
-    return Ended.FINISHED if may_start() or not jobs_to_run(env, plan, store, schedule) else Ended.OUT_OF_MONEY
+    return Ended.OUT_OF_MONEY if budget.is_spent and jobs_to_run(env, plan, store, schedule) else Ended.FINISHED
 
 
 def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Schedule) -> list[Job]:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gymcp.agents.budgets import RunBudget
 from gymcp.agents.rollout import Job, Rollout, rollout
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -34,7 +35,8 @@ class Schedule:
     least_free_mb: float | None = None
     """No episode starts beside others while less memory is free; None: as `KEPT_FREE` has it for the largest server."""
     max_cost: float | None = None
-    """Money for the whole run, resumed or not: once it is spent no episode starts, and those under way end."""
+    """Money for the whole run, resumed or not: once it is spent no model is asked any more, and the episodes under way
+    are cancelled. So what is spent exceeds it by less than one answer, and its calls, for each of them."""
 
 
 async def run_jobs(
@@ -44,11 +46,11 @@ async def run_jobs(
     jobs: Iterable[Job],
     schedule: Schedule,
     on_rollout: Callable[[Rollout, bool], None],
-    may_start: Callable[[], bool] = lambda: True,
+    budget: RunBudget | None = None,
 ) -> None:
     """Runs the jobs, `concurrency` at a time; `on_rollout` gets every attempt, and whether it was the job's last.
 
-    `may_start` is asked before every attempt: where it says no, the rest stays undone.
+    Where the `budget` is spent the rest stays undone.
 
     An infrastructure failure is tried again until `max_attempts`. When cancelled, hands over what the running episodes
     have done so far, waits until their servers are gone, and raises CancelledError.
@@ -56,18 +58,20 @@ async def run_jobs(
     waiting = deque(jobs)
     stopping = False
     memory = _Memory(env, schedule)
+    budget = budget or RunBudget(schedule.max_cost)
 
     async def work() -> None:
-        while waiting and not stopping and may_start():
+        while waiting and not stopping and not budget.is_spent:
             job = waiting.popleft()
             for attempt in range(schedule.max_attempts):
                 if attempt:
                     await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
                 async with memory:
-                    done = await rollout(env, sandbox, make_agent, job, timeout_s=schedule.episode_timeout_s)
+                    bound = schedule.episode_timeout_s
+                    done = await rollout(env, sandbox, make_agent, job, timeout_s=bound, budget=budget)
                 last = not done.trajectory.outcome.is_infra or attempt + 1 == schedule.max_attempts
                 on_rollout(done, last)
-                if last or stopping or not may_start():
+                if last or stopping or budget.is_spent:
                     break
 
     async with warmed(sandbox) as sandbox:  # noqa: PLR1704

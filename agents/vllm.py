@@ -17,6 +17,8 @@ from gymcp.types import Json, Sampled, Sampling
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
+_CONTROL = 4
+"""Connections beside those of samples: new weights are told while samples wait for them."""
 _BUSY = (408, 409, 425, 429)
 """Answers that another attempt may mend, beside those from 500 on."""
 
@@ -29,6 +31,8 @@ class VllmSettings:
     """How often a request is tried where the server is busy, broken or away."""
     backoff_s: float = 0.25
     """Before the second attempt; doubled for each further one up to 8 s, with jitter."""
+    concurrency: int = 256
+    """Samples asked for at a time; more wait here."""
     allow_restricted: bool = False
     """Whether top-p and top-k may be used, although vLLM's logprobs are then of what they leave, not, as `Sampled` has
     it, of the distribution before: fit for evaluating, not for training."""
@@ -69,6 +73,7 @@ class VllmPolicy:
         """Whether the server tells the weight version of each token; False: it only speaks `/v1/completions`."""
         self._client = client
         self._settings = settings
+        self._slots = asyncio.Semaphore(settings.concurrency)
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
         """Raises PolicyInfraError where the server fails for good.
@@ -90,7 +95,8 @@ class VllmPolicy:
         while len(ids) < most:
             seed = None if sampling.seed is None else (sampling.seed + 7919 * len(ids)) % 2**31
             rest = replace(sampling, max_tokens=most - len(ids), seed=seed)
-            part = await (self._generate if self.spans else self._complete)([*prompt, *ids], rest)
+            async with self._slots:
+                part = await (self._generate if self.spans else self._complete)([*prompt, *ids], rest)
             versions += [(name, start + len(ids), end + len(ids)) for name, start, end in part.versions]
             ids += part.ids
             logprobs += part.logprobs
@@ -228,7 +234,8 @@ async def open_vllm(
     Raises ConfigError where nobody answers there or no such model is served.
     """
     settings = settings or VllmSettings()
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    most = settings.concurrency + _CONTROL
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
     timeout = httpx.Timeout(settings.timeout_s, connect=10.0, pool=None)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     root = url.rstrip("/").removesuffix("/v1")

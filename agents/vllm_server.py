@@ -20,6 +20,8 @@ from gymcp.agents.vllm_install import CPU, GPU, Say, ensure_vllm
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.leftovers import owned_environment
 
+KEY_VARIABLE = "VLLM_API_KEY"
+"""Where vLLM finds the key that it asks for."""
 POLL_S = 0.5
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as the highest rank; adapters may have any up to it."""
@@ -176,8 +178,12 @@ def _warm_up(server: VllmServer, deadline: float) -> None:
         "sampling_params": {"max_tokens": 2, "temperature": 1.0, "logprobs": 0, "seed": 0},
     }
     timeout = max(1.0, deadline - time.monotonic())
-    answer = httpx.post(f"{server.url}/inference/v1/generate", json=body, timeout=timeout, trust_env=False)
-    answer.raise_for_status()
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = f"{server.url}/inference/v1/generate"
+    answer = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=False)
+    if answer.is_error:
+        raise httpx.HTTPError(f"the first request was answered with status {answer.status_code}: {answer.text[:200]}")
 
 
 def _free_port() -> int:

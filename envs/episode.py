@@ -318,6 +318,11 @@ class Episode:
         return self._world.state_ref
 
     @property
+    def cost(self) -> float:
+        """Money for models and tools so far."""
+        return math.fsum([self._bill.cost, *(result.cost for step in self._steps for result in step.results)])
+
+    @property
     def graded(self) -> Trajectory | None:
         """The graded record; None before the end."""
         return self._graded
@@ -342,7 +347,7 @@ class Episode:
                 tool_errors=sum(result.is_error for result in results),
                 prompt_tokens=self._bill.prompt_tokens,
                 completion_tokens=self._bill.completion_tokens,
-                cost=math.fsum([self._bill.cost, *(result.cost for result in results)]),
+                cost=self.cost,
                 wall_s=self._reset_s + time.perf_counter() - self._started,
                 reset_s=self._reset_s,
                 agent_s=self._agent_s,
@@ -453,6 +458,9 @@ class Episode:
 @contextlib.asynccontextmanager
 async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int) -> AsyncIterator[Episode]:
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
+
+    Servers are forked where the sandbox is `warmed`, else started. Templates are not kept behind the caller's back: they
+    are processes of one event loop, which must end with it, and an episode does not know how many come after it.
 
     Enter and leave it in the same task. Raises DirtyReset where the world is not the task's baseline, EnvInfraError
     where a server does not start.

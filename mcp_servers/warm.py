@@ -169,8 +169,12 @@ def free_memory_mb() -> float:
 
 
 def _is_mounted(launch: Launch) -> bool:
-    """Whether the workspace is a mount that can be handed to a cell: `entry` leads to where it is one."""
-    return bool(launch.entry)
+    """Whether the workspace is a mount that can be handed to a cell.
+
+    To native servers only where it is read-only: a copy of theirs by fork would not have what they have written there.
+    """
+    assert launch.fork is not None
+    return bool(launch.entry and (launch.fork.script or launch.read_only))
 
 
 def _tree(launch: Launch) -> int | None:

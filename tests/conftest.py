@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("gymcp")
 
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox import check_images, get_sandbox
+
 
 @pytest.fixture(scope="session")
 def node() -> None:
@@ -30,6 +33,19 @@ def chromium() -> str:
     if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
         pytest.fail("no chromium: apt-get install chromium")
     pytest.skip("no chromium")
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """A Docker engine with the base image."""
+    docker = get_sandbox("docker")
+    try:
+        docker.check()
+        check_images(docker, [None])
+    except SandboxUnavailable as error:
+        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -151,7 +151,10 @@ class Watchdog:
 
 
 def _own_files(watched: Watched) -> int:
-    """How many are in folders that are the sandbox's alone: empty ones have no size, and cost the kernel memory."""
+    """How many are in folders that are the sandbox's alone: empty ones have no size, and cost the kernel memory.
+
+    What it can only read, such as a world that is digested, it has not made.
+    """
     root = Path(f"/proc/{watched.inside_pid}/root")
     folders = (*_OWN_FOLDERS, *(() if watched.workspace else ("/workspace",)))
     try:
@@ -160,7 +163,7 @@ def _own_files(watched: Watched) -> int:
         found = [os.statvfs(f"{root}{folder}") for folder in folders]
     except OSError:
         return 0
-    return sum(folder.f_files - folder.f_ffree for folder in found)
+    return sum(folder.f_files - folder.f_ffree for folder in found if not folder.f_flag & os.ST_RDONLY)
 
 
 _watchdogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = weakref.WeakKeyDictionary()

@@ -318,10 +318,14 @@ async def play_all(path: StartPath, folder: Path, token: str, set_id: Path | Non
 
 
 def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
-    """How many templates there were, and which programs were started although they could have been forked."""
+    """How many templates of servers there were, and which programs were started although they could have been forked.
+
+    The digest helper has one on every path, and is what may read all.
+    """
     if not isinstance(sandbox, WarmSandbox):
         return {"templates": 0, "refused": []}
-    return {"templates": len(sandbox.templates), "refused": list(sandbox.refused.values())}
+    servers = [key for key in sandbox._templates if "reads_all=True" not in key]
+    return {"templates": len(servers), "refused": list(sandbox.refused.values())}
 
 
 def main() -> None:

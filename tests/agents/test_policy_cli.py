@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
+from gymcp.types import Outcome
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 
@@ -71,14 +74,38 @@ def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> N
         assert first.exit_code == 4
         assert "--max-cost 0.5 is spent" in first.stderr
         with TrajectoryStore.open(out) as store:
-            assert len(store.summaries()) == 2, "two cost 0.8"
+            rows = store.summaries()
+        assert [row.outcome for row in rows] == [Outcome.SCORED, Outcome.CANCELLED], "each answer costs 0.2"
+        assert math.fsum(row.usage.cost for row in rows) == pytest.approx(0.6)
         again = evaluate(*options, "--max-cost", 0.5, "--resume")
         assert again.exit_code == 4
         with TrajectoryStore.open(out) as store:
             assert len(store.summaries()) == 2
         last = evaluate(*options, "--max-cost", 5, "--resume", "--json")
         assert last.exit_code == 0, last.output
-    assert json.loads(last.stdout)["outcomes"] == {"scored": 3}
+    found = json.loads(last.stdout)
+    assert found["outcomes"] == {"scored": 3}
+    assert found["cost"] == pytest.approx(7 * 0.2), "what the cancelled one had spent is spent"
+
+
+def test_a_run_spends_at_most_one_answer_too_much_for_each_episode_under_way(tmp_path: Path, prices: Path) -> None:
+    """None of them ends by itself, and all have begun before the first answer is given."""
+    everybody, out = threading.Barrier(3), tmp_path / "run"
+
+    def never_done(number: int, body: dict[str, Any]) -> Reply:
+        if 1 <= number <= 3:  # 0 comes before the first episode
+            everybody.wait(60)
+        return says("", ("balance", '{"owner": "ann"}'), prompt=100, completion=10)
+
+    with chat_server(never_done) as server:
+        options = ("--policy", f"openai:{server.url}#m", "--prices", prices, "--out", out, "--concurrency", 3)
+        done = evaluate(*options, "--max-cost", 0.5)
+    assert done.exit_code == 4, done.output
+    with TrajectoryStore.open(out) as store:
+        rows = store.summaries()
+    assert {row.outcome for row in rows} == {Outcome.CANCELLED}
+    assert {row.score for row in rows} == {None}
+    assert 0.5 <= math.fsum(row.usage.cost for row in rows) < 0.5 + 3 * 0.2
 
 
 @pytest.mark.parametrize(

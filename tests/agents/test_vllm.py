@@ -12,6 +12,7 @@ import pytest
 from engine_models import error_of
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
+from vllm_serving import KEY
 
 from gymcp.agents.policy_specs import parse_policy
 from gymcp.agents.vllm import VllmPolicy, open_vllm
@@ -20,6 +21,7 @@ from gymcp.types import Sampled, Sampling
 
 WAIT_S = 600.0
 
+SIGNED = {"authorization": f"Bearer {KEY}"}
 Folders = dict[str, Path]
 
 pytestmark = pytest.mark.xdist_group("vllm")
@@ -32,7 +34,7 @@ def load(folder: Path) -> Any:
 def on(served: str, play: Callable[[VllmPolicy], Awaitable[Any]], model: str = "") -> Any:
     async def opened() -> Any:
         spec = parse_policy(served)
-        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, model or spec.model) as policy:
+        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, model or spec.model, key=KEY) as policy:
             return await play(policy)
 
     return asyncio.run(opened())
@@ -96,7 +98,7 @@ def test_new_weights_in_mid_request(served: str, tied: Folders) -> None:
     async def play(policy: VllmPolicy) -> list[Sampled]:
         rule = Sampling(max_tokens=400, temperature=1.0)
         asked = [asyncio.create_task(policy.sample([7, at, 9], rule)) for at in range(30, 42)]
-        async with httpx.AsyncClient(base_url=parse_policy(served).url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=parse_policy(served).url, headers=SIGNED, trust_env=False) as client:
             while await running(client) < 4:
                 assert not all(task.done() for task in asked)
         await policy.sample([5, 5], Sampling(max_tokens=2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import torch
 from engine_models import error_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from vllm_serving import GYMCP, nothing_is_left, serving
+from vllm_serving import GYMCP, KEY, nothing_is_left, serving
 
 from gymcp.agents.openai import Endpoint, open_endpoint
 from gymcp.agents.policy_specs import parse_policy
@@ -43,7 +44,15 @@ pytestmark = pytest.mark.xdist_group("vllm")
 
 def evaluate(policy: str, *options: object) -> subprocess.CompletedProcess[str]:
     command = [GYMCP, "eval", BANK, "--agent", "react", "--policy", policy, *options]
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=WAIT_S, check=False)
+    keys = {"OPENAI_API_KEY": KEY, "WRONG_KEY": "x"}
+    return subprocess.run(
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        env={**os.environ, **keys},
+    )
 
 
 def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
@@ -68,6 +77,9 @@ def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: d
         ("{spec}", ("--top-p", 0.9), "leave them out, or evaluate without tokens through openai:URL/v1#MODEL"),
         ("{spec}", ("--tokenizer", "nowhere"), "nowhere has no tokenizer"),
         ("{spec}", ("--tokenizer", "{other}"), "holds another tokenizer than the server's"),
+        ("{spec}", ("--key-env", "WRONG_KEY"), "refuses the key (status 401); name it with --key-env"),
+        ("{spec}", ("--key-env", "NO_KEY"), "asks for a key, and NO_KEY is not set"),
+        ("openai:{at}/v1#tiny-0", ("--key-env", "WRONG_KEY"), "refuses the key (status 401)"),
         ("openai:{at}/v1#large", (), "status 404"),
         ("openai:{at}/v1#tiny-0", ("--max-tokens", 4000), "with 4000 tokens for an answer (--max-tokens), is longer"),
     ],
@@ -96,7 +108,7 @@ def test_a_served_model_answers_as_a_chat_endpoint(served: str, tmp_path: Path) 
 
 def ask(url: str, model: str, messages: list[Message], **sampling: Any) -> Decision:
     async def main() -> Decision:
-        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=f"{url}/v1", model=model)) as policy:
+        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=f"{url}/v1", model=model, key=KEY)) as policy:
             return await policy.chat(messages, [PAY], Sampling(max_tokens=64, temperature=0.0, **sampling))
 
     return asyncio.run(main())
@@ -106,8 +118,9 @@ def prompt_of(url: str, model: str, messages: list[Message]) -> list[int]:
     """What the server makes of the messages, with its own template."""
     said = [{"role": message.role, "content": message.content} for message in messages]
     body = {"model": model, "messages": said, "tools": [function(PAY)], "add_generation_prompt": True}
-    answer = httpx.post(f"{url}/tokenize", json=body, timeout=WAIT_S, trust_env=False).raise_for_status()
-    tokens: list[int] = answer.json()["tokens"]
+    signed = {"authorization": f"Bearer {KEY}"}
+    answer = httpx.post(f"{url}/tokenize", json=body, headers=signed, timeout=WAIT_S, trust_env=False)
+    tokens: list[int] = answer.raise_for_status().json()["tokens"]
     return tokens
 
 
@@ -139,7 +152,7 @@ def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path:
     answer = 'Now.\n<tool_call>\n{"name": "pay", "arguments": {"to": "bob", "amount": 42}}\n</tool_call><|im_end|>'
 
     async def load(folder: Path, version: str) -> None:
-        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, spec.model) as policy:
+        async with asyncio.timeout(WAIT_S), open_vllm(spec.url, spec.model, key=KEY) as policy:
             await policy.load_weights(folder, version)
 
     prompt = prompt_of(spec.url, spec.model, messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import socket
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+KEY = "a key that it asks for"
 GYMCP = Path(sys.executable).with_name("gymcp")
 WAIT_S = 900.0
 STOP_S = 90.0
@@ -56,6 +58,7 @@ def serving(folder: Path, *options: str) -> Iterator[Serving]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env={**os.environ, "VLLM_API_KEY": KEY},
     )
     lines: queue.Queue[str] = queue.Queue()
     assert process.stdout is not None

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
-import pytest
 from cli_runner import BANK, gymcp
 
-from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
 from gymcp.mcp_servers.leftovers import is_alive
-from gymcp.mcp_servers.sandbox import check_images, get_sandbox
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
-
-
-@pytest.fixture(scope="module")
-def engine() -> None:
-    try:
-        get_sandbox("docker").check()
-        check_images(get_sandbox("docker"), [None])
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 def test_an_environment_is_the_same_in_containers_and_leaves_none(engine: None, tmp_path: Path) -> None:

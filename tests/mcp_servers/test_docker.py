@@ -26,7 +26,12 @@ from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
+from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.seccomp import engine_profile
+from gymcp.mcp_servers.spec import FileState
+from gymcp.mcp_servers.worlds.digester import open_digester
+from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.types import Json
 
 TIMEOUT_S = 60.0
 # Answers each line with what earlier ones left behind, which is nothing in a world of its own.
@@ -37,17 +42,6 @@ for line in sys.stdin:
     open("/tmp/left", "w").close()
 """
 LAUNCH = Launch(argv=("python3", "-I", "-S", "-c", REMEMBERS))
-
-
-@pytest.fixture(scope="module")
-def engine() -> None:
-    try:
-        get_sandbox("docker").check()
-        check_images(get_sandbox("docker"), [None])
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -234,6 +228,31 @@ def test_a_mount_that_nobody_may_read_says_so(pool: Pool, tmp_path: Path) -> Non
 
     with pytest.raises(ConfigError, match="chmod o\\+rX"):
         asyncio.run(start())
+
+
+def test_what_a_server_has_closed_to_everybody_is_digested(pool: Pool, tmp_path: Path) -> None:
+    """Else an agent could take itself out of the mean with a chmod."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (closed / "file").write_text("hidden")
+    for path in (closed / "file", closed):
+        if os.getuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        path.chmod(0)
+
+    async def digested() -> Json:
+        workspace = Workspace(folder=tmp_path, written=tmp_path, seed=tmp_path)
+        async with open_digester("desk", FileState(), workspace, Docker(pool=pool)) as digester:
+            return (await digester.state(await digester.key()))[1]
+
+    try:
+        files = asyncio.run(digested())["files"]
+    finally:
+        closed.chmod(0o700)
+    assert files == {
+        "closed": {"type": "folder", "mode": "0"},
+        "closed/file": {"type": "file", "mode": "0", "text": "hidden"},
+    }
 
 
 @pytest.mark.parametrize(

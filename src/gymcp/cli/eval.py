@@ -87,7 +87,7 @@ def command(
         float | None, typer.Option(help="Money for the model in an episode.", rich_help_panel=REACT_PANEL)
     ] = None,
     max_cost: Annotated[
-        float | None, typer.Option(help="Money for the run; then no episode starts.", rich_help_panel=REACT_PANEL)
+        float | None, typer.Option(help="Money for the run; then no model is asked.", rich_help_panel=REACT_PANEL)
     ] = None,
     prices: Annotated[
         Path | None, typer.Option(help="TOML with prices per million tokens.", rich_help_panel=REACT_PANEL)
@@ -154,6 +154,7 @@ def command(
             requests_per_minute=requests_per_minute,
             timeout_s=request_timeout,
             slots=slots,
+            concurrency=concurrency,
             device=device,
         )
     elif policy is not None:

@@ -63,6 +63,7 @@ def plan_policy(
     requests_per_minute: float | None,
     timeout_s: float,
     slots: int,
+    concurrency: int,
     device: str | None,
 ) -> PolicyPlan:
     """The options of the command line, in records. Raises ConfigError for the first that is wrong."""
@@ -84,6 +85,7 @@ def plan_policy(
         spec=spec,
         options=ModelOptions(
             slots=slots,
+            concurrency=concurrency,
             device=device,
             tool_format=tool_format,
             tokenizer=tokenizer,

@@ -1,0 +1,101 @@
+"""`kill -9` of a real vLLM in the middle of a run, and another one: nothing is lost, twice, or wrongly scored.
+
+The server comes back once an episode was lost for it; the run is resumed where the attempts of some episodes were
+spent before it was up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from report_table import Result, options, show
+
+from gymcp.agents.tiny_model import make_tiny_model
+from gymcp.agents.vllm_server import VllmPlan, VllmServer, running_vllm
+from gymcp.store import TrajectoryStore
+from gymcp.types import Outcome
+
+GYMCP = Path(sys.executable).with_name("gymcp")
+BANK = Path(__file__).parents[1] / "examples" / "bank.py"
+TASKS = 3
+MOST_RESUMES = 3
+WAIT_S = 1800.0
+FINISHED, LOST_TO_INFRA = 0, 3
+
+
+def main() -> None:
+    args = options(__doc__, "10 trials of each task instead of 40").parse_args()
+    trials = 10 if args.quick else 40
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
+        run, model = Path(folder) / "run", make_tiny_model(Path(folder) / "model")
+        server = servers.enter_context(running_vllm(VllmPlan(model=model), _say))
+        command = [str(GYMCP), "eval", str(BANK), "--agent", "react", "--policy", server.spec, "--trials", str(trials)]
+        command += ["--max-tokens", "32", "--max-turns", "4", "--concurrency", "4", "--out", str(run), "--resume"]
+        evaluation = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _until(lambda: len(_outcomes(run)) >= TASKS * trials // 3, evaluation)
+        _say(f"killing vLLM with {len(_outcomes(run))} episodes recorded")
+        os.killpg(server.process.pid, signal.SIGKILL)
+        _until(lambda: Outcome.POLICY_INFRA in _outcomes(run), evaluation)
+        again = _same_again(server, model)
+        servers.enter_context(running_vllm(again, _say))
+        code, resumes = evaluation.wait(WAIT_S), 0
+        while code == LOST_TO_INFRA and resumes < MOST_RESUMES:
+            resumes += 1
+            code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=WAIT_S).returncode
+        with TrajectoryStore.open(run) as store:
+            latest, every = store.summaries(), store.summaries(latest=False)
+    scored = Counter((row.task, row.trial) for row in every if row.outcome.has_score)
+    lost = [row for row in every if not row.outcome.has_score]
+    results = [
+        Result(metric="episodes recorded", value=len(latest), unit=f"of {TASKS * trials}"),
+        Result(metric="scored", value=len(scored), unit=f"of {TASKS * trials}"),
+        Result(metric="scored twice", value=sum(count > 1 for count in scored.values()), unit="episodes"),
+        Result(metric="lost, but with a score", value=sum(row.score is not None for row in lost), unit="attempts"),
+        Result(metric="lost while vLLM was away", value=len(lost), unit="attempts"),
+        Result(metric="resumes", value=resumes, unit=""),
+    ]
+    show("vllm_killed", results, as_json=args.json)
+    wanted = [TASKS * trials, TASKS * trials, 0, 0]
+    sys.exit(code != FINISHED or not lost or [result.value for result in results[:4]] != wanted)
+
+
+def _same_again(server: VllmServer, model: Path) -> VllmPlan:
+    """For the run, nothing has changed but that nobody answers for a while."""
+    server.process.wait(WAIT_S)
+    return VllmPlan(model=model, port=int(server.url.rpartition(":")[2]))
+
+
+def _outcomes(run: Path) -> list[Outcome]:
+    """Of every attempt so far."""
+    if not (run / "trajectories.sqlite").exists():
+        return []
+    with TrajectoryStore.open(run) as store:
+        return [outcome for ended in store.attempts().values() for outcome in ended]
+
+
+def _until(holds: Callable[[], bool], evaluation: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        if evaluation.poll() is not None:
+            raise SystemExit(f"the evaluation ended too early, with code {evaluation.returncode}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"waited for {WAIT_S:g} s")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            evaluation.wait(timeout=0.1)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
