@@ -199,7 +199,7 @@ class EpisodeIndex:
                 raise
 
 
-def told(value: object) -> Any:
+def told(value: Any) -> Any:
     """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
     if not isinstance(value, str):
         return value
