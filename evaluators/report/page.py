@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 
 from gymcp.evaluators.metrics import Metrics, Rate
@@ -27,6 +29,7 @@ from gymcp.evaluators.report.parts import (
 from gymcp.store import EpisodeRow
 from gymcp.types import Outcome
 
+_PARTICULAR = re.compile(r"""\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+""")
 MAX_WEAK = 8
 """Lowest parts of the first breakdown shown on the first screen."""
 
@@ -54,10 +57,11 @@ def render(evidence: Evidence) -> str:
         element(
             "div",
             element("div", *_headline(evidence), _facts(metrics)),
-            element("div", _own_gate(evidence), gates(evidence.gates, str(run.config.get("source", "")))),
+            _gates(evidence),
             class_="first",
         ),
-        element("div", _weak(metrics), _radar(evidence), class_="pair"),
+        element("div", _weak(metrics), _reasons(evidence), class_="pair"),
+        _radar(evidence),
         section("Learning curve", learning_curves(evidence.curves)) if evidence.curves else join(),
         *(_breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
         _effort(metrics),
@@ -107,6 +111,12 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
     )
 
 
+def _gates(evidence: Evidence) -> Html:
+    if evidence.curves:  # practice is of no suite
+        return join()
+    return element("div", _own_gate(evidence), gates(evidence.gates, str(evidence.run.config.get("source", ""))))
+
+
 def _own_gate(evidence: Evidence) -> Html:
     own = next((gate for gate in evidence.gates if gate.agent == evidence.run.config.get("agent")), None)
     if own is None:
@@ -150,6 +160,22 @@ def _weak(metrics: Metrics) -> Html:
     return section(f"Where it fails: by {axis}{more}", *lines)
 
 
+def _reasons(evidence: Evidence) -> Html:
+    """What the failures say, those that differ only in names and numbers counted together."""
+    if _is_gate(evidence):
+        return join()
+    said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
+    rows: list[tuple[Html | str, ...]] = [(f"{count:,}", kind) for kind, count in Counter(said).most_common(MAX_WEAK)]
+    title = f"Why it fails: {len(said):,} of {evidence.metrics.overall.scored:,}"
+    return rows_section(title, ("#episodes", "as the grader says"), rows)
+
+
+def reason_kind(reason: str) -> str:
+    """The reason with what is particular to a task taken out: quoted texts, objects, numbers, dotted paths."""
+    kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
+    return shortened(kind or "no reason given", 140)
+
+
 def _radar(evidence: Evidence) -> Html:
     found = evidence.metrics.radar
     if found is None:
@@ -160,8 +186,7 @@ def _radar(evidence: Evidence) -> Html:
     told.append(("until the first error", percent(found.first_error.value), interval(found.first_error.ci95)))
     return section(
         "Beside the gold calls",
-        radar([(evidence.name, found)]),
-        table(("", "#mean", "#95 % interval"), told),
+        element("div", radar([(evidence.name, found)]), table(("", "#mean", "#95 % interval"), told), class_="drawn"),
         note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
     )
 

@@ -57,9 +57,8 @@ def render_several(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> st
         element("p", found.verdict if found else "There are no two runs to compare.", class_="verdict"),
         problems(told),
         _standings(all_of_them),
-        _pairs(found.pairs) if found else join(),
+        element("div", _pairs(found.pairs) if found else join(), _gates(all_of_them), class_="first"),
         element("div", _matrix(all_of_them), _drawings(all_of_them), class_="pair"),
-        _gates(all_of_them),
         _parted(all_of_them),
         *(
             element(
@@ -176,8 +175,7 @@ def _drawings(all_of_them: Sequence[Evidence]) -> Html:
         parts.append(
             section(
                 "Beside the gold calls",
-                radar(radars),
-                table(("", *(f"#{name}" for name, _ in radars)), rows),
+                element("div", radar(radars), table(("", *(f"#{name}" for name, _ in radars)), rows), class_="drawn"),
                 note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
             )
         )
