@@ -225,7 +225,8 @@ def _pass_k(metrics: Metrics) -> Html:
     ]
     note = ""
     if metrics.noise_floor is not None:
-        note = f"Noise floor: two runs of this policy differ by up to {100 * metrics.noise_floor:.1f} points by themselves."
+        floor = f"{100 * metrics.noise_floor:.1f} points"
+        note = f"Noise floor: two runs of this policy differ by up to {floor} by themselves."
     return rows_section(
         "Over trials",
         ("#k", "#pass@k: at least one of k", "#pass^k: all of k", "#tasks with k scored trials"),
