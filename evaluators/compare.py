@@ -212,7 +212,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
                 p_holm=p,
                 noise_floor=floor,
                 better=better,
-                power=_power(*shared, resolution) if metric.unit == "%" else None,
+                power=_power(shared[0], shared[1], resolution) if metric.unit == "%" else None,
                 words=_words(metric, a, b, each, p, floor, better),
             )
         )
@@ -235,9 +235,9 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     differences = [math.fsum(b[task]) / len(b[task]) - math.fsum(a[task]) / len(a[task]) for task in a]
     mean = math.fsum(differences) / len(differences)
     variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
-    noise = spread * math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
-    trials = 2 * len(a) / math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) * 1.0
-    return plan_trials(resolution, tasks=len(a), trials=trials, within=spread, between=max(0.0, variance - noise))
+    per_trial = math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
+    between = max(0.0, variance - spread * per_trial)
+    return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
 def _words(
@@ -251,11 +251,11 @@ def _words(
         low, high = sorted((found.ci95.low, found.ci95.high))
         if found.difference < 0:
             low, high = -high, -low
-        bounds = f", 95 % interval {shown(metric, low, difference=True)} to {shown(metric, high, difference=True)}"
+        bounds = f", 95 % interval {_amount(metric, low)} to {shown(metric, high, difference=True)}"
     if better is not None:
         other = a if better == b else b
         return f"{better} is better than {other} by {size}{bounds}; chance alone: p = {p:.2g}."
-    why = f"chance alone makes such a difference in {100 * p:.2g} % of cases"
+    why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
     if floor is not None and abs(found.difference) <= floor:
         why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
     if found.difference == 0:
@@ -279,6 +279,9 @@ def _verdict(metric: Metric, standings: Sequence[Standing], pairs: Sequence[Pair
 
 def shown(metric: Metric, value: float, *, difference: bool = False) -> str:
     """A value of the metric as people write it: "81.2 %", a difference of shares "3.1 points"."""
-    if metric.unit == "%":
-        return f"{100 * value:.1f} {'points' if difference else '%'}"
-    return f"{value:,.4g} {metric.unit}".rstrip()
+    unit = "points" if difference and metric.unit == "%" else metric.unit
+    return f"{_amount(metric, value)} {unit}".rstrip()
+
+
+def _amount(metric: Metric, value: float) -> str:
+    return f"{100 * value:.1f}" if metric.unit == "%" else f"{value:,.4g}"

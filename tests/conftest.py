@@ -7,6 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("gymcp")
 
 
 @pytest.fixture(scope="session")

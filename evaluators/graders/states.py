@@ -14,7 +14,7 @@ from gymcp.types import Json, Score, Task, Trajectory
 MAX_NAMED = 3
 """Changes that a reason names; of more it says how many."""
 
-_ABSENT = object()
+_ABSENT: Json = object()
 
 
 def final_state_equals(*, target_key: str | None = None) -> Grader:
@@ -138,7 +138,7 @@ def _with(state: Json, parts: list[str], value: Json) -> Json:
         return value
     first, rest = parts[0], parts[1:]
     if isinstance(state, Mapping) or state is _ABSENT:
-        whole = {} if state is _ABSENT else dict(state)
+        whole = dict(state) if isinstance(state, Mapping) else {}
         inner = _with(whole.get(first, _ABSENT), rest, value)
         if inner is _ABSENT:
             whole.pop(first, None)

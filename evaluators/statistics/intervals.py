@@ -51,7 +51,7 @@ def wilson_by_task(scores: Scores) -> Interval | None:
     drawn, as a ratio to that of as many independent zeros and ones; it is taken as at least 1. Where all tasks have one
     mean, there is no spread to estimate it from, and tasks count as one episode each.
 
-    Source: Korn and Graubard 1998; Dean and Pavlou 2015.
+    Source: Korn and Graubard 1998; Dean and Pagano 2015.
     """
     of_tasks = [of_task for of_task in scores.values() if of_task]
     if not of_tasks:
@@ -60,7 +60,7 @@ def wilson_by_task(scores: Scores) -> Interval | None:
     p = math.fsum(score for of_task in of_tasks for score in of_task) / episodes
     variance = _variance_by_task(of_tasks, p)
     if variance < 1e-12 or not 0 < p < 1:
-        return _wilson(p, tasks, Z95, f"Wilson, {tasks} tasks that are alike")
+        return wilson(p * tasks, tasks)
     effect = max(1.0, variance * episodes / (p * (1 - p)))
     method = f"Wilson by task, {tasks} tasks, {episodes} episodes, design effect {effect:.2f}"
     return _wilson(p, episodes / effect, t_quantile(tasks - 1), method)
@@ -118,7 +118,7 @@ def bootstrap_by_task(scores: Scores, *, seed: int = 0) -> Interval | None:
     97.5, as Student's quantiles are: resampling alone claims too much of few tasks. None where there is no score. The
     order of tasks and of their scores makes no difference.
 
-    Source: Efron 1979; the wider percentiles are those of Hesterberg 2015, arXiv:1411.5279, section 3.3.
+    Source: Efron 1979; the wider percentiles are those of Hesterberg 2015, arXiv:1411.5279.
     """
     tasks = sorted(task for task, of_task in scores.items() if of_task)
     if not tasks:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gymcp.evaluators.statistics.intervals import Interval, Scores, t_by_task
+from gymcp.evaluators.statistics.intervals import Interval, Scores, t_by_task, wilson
 
-FLIPS = 100_000
+FLIPS = 20_000
 """Sign flips drawn where there are too many to try them all."""
 EXACT_UP_TO = 16
 """Tasks that differ, up to which all sign flips are tried."""
@@ -26,7 +26,7 @@ class Paired:
     difference: float | None
     """Mean over tasks of b's mean score minus a's; None where no task is shared."""
     ci95: Interval | None
-    """Of the difference, for tasks like these; None with fewer than two tasks."""
+    """Of the difference, for tasks like these; None where nothing can be said, as of a single task."""
     better: int
     """Tasks on which b's mean is higher."""
     worse: int
@@ -43,15 +43,38 @@ def paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
     # means of equal scores may differ in the last bit: that is no difference
     differences = [0.0 if abs(difference) < 1e-12 else difference for difference in differences]
     single = all(len(run[task]) == 1 and run[task][0] in (0.0, 1.0) for run in (a, b) for task in shared)
+    bounded = all(0 <= score <= 1 for run in (a, b) for task in shared for score in run[task])
     better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
     return Paired(
         tasks=len(shared),
         difference=_mean(differences) if shared else None,
-        ci95=t_by_task({task: [each] for task, each in zip(shared, differences, strict=True)}),
+        ci95=_interval(differences, bounded=bounded),
         better=better,
         worse=worse,
         p_permutation=sign_flip(differences, seed=seed) if shared else None,
         p_mcnemar=mcnemar(better, worse) if shared and single else None,
+    )
+
+
+def _interval(differences: Sequence[float], *, bounded: bool) -> Interval | None:
+    """Student's; where all tasks differ alike, there is no spread, which is not certainty.
+
+    Then, with scores in [0, 1]: tasks that differ otherwise, in the extreme by -1 or 1, may be as frequent as Wilson's
+    upper bound for something that did not happen in as many tasks.
+    """
+    tasks = len(differences)
+    if tasks < 2:
+        return None
+    if max(differences) - min(differences) > 1e-12:
+        return t_by_task({str(n): [each] for n, each in enumerate(differences)})
+    unseen = wilson(0, tasks)
+    if not bounded or unseen is None:
+        return None
+    mean = differences[0]
+    return Interval(
+        low=mean - unseen.high * (1 + mean),
+        high=mean + unseen.high * (1 - mean),
+        method=f"Wilson, {tasks} tasks that differ alike",
     )
 
 
@@ -88,7 +111,7 @@ def mcnemar(better: int, worse: int) -> float:
     if not changed:
         return 1.0
     tail = sum(math.comb(changed, k) for k in range(min(better, worse) + 1))
-    return min(1.0, 2 * tail / 2**changed)
+    return float(min(1.0, 2 * tail / 2**changed))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

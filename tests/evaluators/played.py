@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gymcp.protocols import Grader
 from gymcp.types import Action, Json, Observation, Score, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
@@ -38,3 +42,13 @@ def verdict(
     recorded = {"end": state, **(states or {})}
     task = Task(id="a", prompts=("go",), target=target, initial_state=initial)
     return grader(task, episode(*steps), lambda ref: recorded[ref])
+
+
+def no_states(ref: str) -> Json:
+    """Of an episode that recorded none."""
+    raise KeyError(ref)
+
+
+def near(value: float, tolerance: float = 1e-9) -> Any:
+    """Equal to what is no further from it, or a part as large as that of it."""
+    return pytest.approx(value, rel=tolerance, abs=tolerance)

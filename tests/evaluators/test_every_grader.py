@@ -243,10 +243,7 @@ def judged(case: Case, played: Played) -> float:
 @pytest.mark.parametrize("name", CASES)
 def test_a_right_answer_is_worth_1_and_no_other_is(name: str) -> None:
     case = CASES[name]
-    if name.startswith("files"):
-        nothing = Played(state={"files": {}})
-    else:
-        nothing = Played(state={})
+    nothing = Played(state={"files": {}})
     assert judged(case, case.right) == 1.0
     others = [case.wrong, nothing, Played(steps=(said(""),), state=nothing.state), case.unreadable, *case.adversarial]
     assert [each for each in others if judged(case, each) >= 1.0] == []

@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from gymcp.evaluators.statistics import Interval, bootstrap_by_task, mean_ci95, pass_at_k, pass_hat_k, wilson
+from gymcp.evaluators.statistics import (
+    Interval,
+    bootstrap_by_task,
+    mean_ci95,
+    pass_at_k,
+    pass_hat_k,
+    wilson,
+    wilson_by_task,
+)
 
 
 def bounds(interval: Interval | None) -> tuple[float, float]:
@@ -88,10 +96,10 @@ def test_zeros_and_ones_of_single_trials_get_wilson() -> None:
     assert mean_ci95(scores) == wilson(8, 10)
 
 
-def test_trials_and_partial_scores_get_the_bootstrap() -> None:
+def test_trials_get_wilson_by_task_and_partial_scores_the_bootstrap() -> None:
     trials = {"a": [1.0, 0.0], "b": [1.0, 1.0]}
     partial = {"a": [0.5], "b": [1.0]}
-    assert mean_ci95(trials) == bootstrap_by_task(trials)
+    assert mean_ci95(trials) == wilson_by_task(trials)
     assert mean_ci95(partial) == bootstrap_by_task(partial)
 
 

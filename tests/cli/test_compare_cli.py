@@ -1,0 +1,194 @@
+"""``gymcp compare`` and what ``gymcp grade`` can be told, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+
+from gymcp.cli.app import run as run_typed
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Json, Outcome, Trajectory
+
+SUITE = {"env": "shop", "env_version": "0", "suite": "shop", "suite_version": "1", "suite_digest": "ab", "agent": "x"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Typed = Callable[..., Done]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """The command line in this process, which spares the imports."""
+
+    def type_(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["gymcp", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run_typed()
+        code = ended.value.code or 0
+        assert isinstance(code, int)
+        return Done(returncode=code, stdout=(said := capsys.readouterr()).out, stderr=said.err)
+
+    return type_
+
+
+def make_run(folder: Path, scores: list[float | None], **config: Json) -> Path:
+    with create_run(folder, {**SUITE, **config}), TrajectoryStore.open(folder, write=True) as store:
+        for n, score in enumerate(scores):
+            outcome = Outcome.SCORED if score is not None else Outcome.ENV_INFRA
+            played = Trajectory(id=f"e{n}", env="shop", task=f"t{n}", score=score, outcome=outcome)
+            store.append(played, {})
+    return folder
+
+
+@pytest.fixture
+def weak(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "weak", [float(n < 10) for n in range(40)])
+
+
+@pytest.fixture
+def strong(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "strong", [float(n < 30) for n in range(40)])
+
+
+def test_compare_says_who_is_better_and_by_how_much(typed: Typed, weak: Path, strong: Path) -> None:
+    done = typed("compare", weak, strong)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "strong is better than weak by 50.0 points, 95 % interval 33.8 to 66.2 points" in done.stdout
+    assert "strong is the best in success." in done.stdout
+    found = json.loads(typed("compare", weak, strong, "--json").stdout)
+    assert [each["name"] for each in found["runs"]] == ["weak", "strong"]
+    assert found["pairs"][0]["better"] == "strong"
+    assert found["pairs"][0]["paired"]["p_mcnemar"] == pytest.approx(2 / 2**20)
+    assert found["problems"] == []
+
+
+def test_compare_refuses_to_rank_inside_the_noise(typed: Typed, strong: Path, tmp_path: Path) -> None:
+    nearly = make_run(tmp_path / "nearly", [float(n < 29) for n in range(40)])
+    done = typed("compare", strong, nearly)
+    assert done.returncode == 0
+    assert "No run can be called better than another in success" in done.stdout
+
+
+def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
+    typed: Typed, weak: Path, strong: Path, tmp_path: Path
+) -> None:
+    other = make_run(tmp_path / "other", [1.0] * 40, suite_version="2")
+    lost = make_run(tmp_path / "lost", [None] * 3)
+    cut = make_run(tmp_path / "cut", [1.0] * 40)
+    database = cut / "trajectories.sqlite"
+    database.write_bytes(database.read_bytes()[:10_000])
+    done = typed("compare", weak, other, lost, cut, tmp_path / "nowhere", strong)
+    assert done.returncode == 1
+    assert "strong is better than weak by 50.0 points" in done.stdout
+    assert "0/3 scored, 3 infra" in done.stdout
+    errors = done.stderr.splitlines()
+    assert all(line.startswith("gymcp: not compared: ") for line in errors)
+    for said in (
+        "other: suite_version is 2, of weak it is 1",
+        "lost: has no score",
+        f"run folder {cut}: trajectories.sqlite is damaged",
+        f"run folder {tmp_path / 'nowhere'}: holds no run.json",
+    ):
+        assert sum(said in line for line in errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{weak}"], "compare: 1 run; it takes two or more"),
+        (["{weak}", "{weak}"], "is named twice"),
+        (["{weak}", "{strong}", "--metric", "beauty"], "no metric 'beauty'; these runs have success, score"),
+        (["{weak}", "/nowhere"], "1 of 2 runs can be read; it takes two: run folder /nowhere: holds no run.json"),
+    ],
+)
+def test_a_comparison_that_cannot_be_is_one_line(
+    arguments: list[str], said: str, typed: Typed, weak: Path, strong: Path
+) -> None:
+    done = typed("compare", *(argument.format(weak=weak, strong=strong) for argument in arguments))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr
+
+
+def grades(run: Path) -> list[Json]:
+    with TrajectoryStore.open(run) as store:
+        return [(row.task, row.trial, row.outcome, row.score, row.components, row.reason) for row in store.summaries()]
+
+
+@pytest.fixture(scope="module")
+def bank_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bank") / "run"
+    assert gymcp("eval", BANK, "--out", folder, "--json").returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("env", [BANK, "backoffice"])
+def test_grading_again_gives_the_same_to_the_last_bit(env: object, typed: Typed, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert gymcp("eval", env, "--agent", "random", "--limit", "8", "--out", run, "--json").returncode == 0
+    first = grades(run)
+    for _ in range(2):
+        done = typed("grade", run, "--json")
+        assert (done.returncode, json.loads(done.stdout)["changed"]) == (0, 0)
+        assert grades(run) == first
+
+
+def test_a_run_can_be_graded_by_another_grader_and_back(bank_run: Path, typed: Typed, tmp_path: Path) -> None:
+    run = shutil.copytree(bank_run, tmp_path / "run")
+    first = grades(run)
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from gymcp.types import Score\n"
+        "def GRADE(task, trajectory, states):\n"
+        "    return Score(value=0.5, reason=f'{len(trajectory.steps)} steps')\n"
+    )
+    by_mine = typed("grade", run, "--grader", mine)
+    assert by_mine.returncode == 1
+    assert "pay_back_5 trial 0: 1.0 -> 0.5: 2 steps" in by_mine.stdout
+    with TrajectoryStore.open(run) as store:
+        assert {row.grader for row in store.summaries()} == {str(mine)}
+    unfit = typed("grade", run, "--grader", "calls", "--json")
+    assert json.loads(unfit.stdout)["outcomes"] == {"grader_error": 3}
+    assert typed("grade", run, "--json").returncode == 1
+    assert grades(run) == first
+    refused = typed("grade", run, "--grader", "poetry")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "no grader 'poetry'; have NAME or NAME:KEY" in refused.stderr
+
+
+def test_a_truth_is_used_again_until_it_is_refreshed(typed: Typed, tmp_path: Path) -> None:
+    truth, env, run = tmp_path / "truth.json", tmp_path / "env.py", tmp_path / "run"
+    env.write_text(
+        BANK.read_text()
+        + "\nimport json\nfrom dataclasses import replace\nfrom pathlib import Path\n"
+        + "from gymcp.evaluators.graders import dynamic\n"
+        + f"find_out = lambda task: json.loads(Path({str(truth)!r}).read_text())[task.id]\n"
+        + "ENV = replace(ENV, grade=dynamic('accounts', find_out, final_state_equals()))\n"
+    )
+    right = {f"pay_back_{debt}": {"accounts": {"ann": 100 - debt, "bob": 20 + debt}} for debt in (5, 30, 100)}
+    truth.write_text(json.dumps(right))
+    assert json.loads(gymcp("eval", env, "--out", run, "--json").stdout)["success"] == 1.0
+    truth.write_text(json.dumps({**right, "pay_back_5": {"accounts": {}}}))
+    assert typed("grade", run, "--json").returncode == 0
+    for options in (["--refresh"], []):  # what was found out anew is kept in its turn
+        done = typed("grade", run, "--json", *options)
+        assert (done.returncode, json.loads(done.stdout)["success"]) == (1 if options else 0, pytest.approx(2 / 3))
+    truth.unlink()
+    lost = json.loads(typed("grade", run, "--refresh", "--json").stdout)
+    assert lost["outcomes"] == {"grader_error": 3}
+    assert "FileNotFoundError" in lost["lost"]["grader_error"]
+    assert json.loads(typed("grade", run, "--json").stdout)["success"] == pytest.approx(2 / 3)

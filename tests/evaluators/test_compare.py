@@ -1,0 +1,155 @@
+"""Runs beside runs: ranked where that can be said, refused where not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.compare import Contender, compare
+from gymcp.store import EpisodeRow
+from gymcp.types import Json, Outcome, Usage
+
+SUITE = {"env": "shop", "env_version": "0", "suite": "shop", "suite_version": "1", "suite_digest": "ab"}
+
+
+def run(name: str, successes: list[list[float | None]], config: Json = SUITE, **fields: Json) -> Contender:
+    rows = [
+        EpisodeRow(
+            id=f"{name}/{task}/{trial}",
+            env="shop",
+            task=f"t{task}",
+            trial=trial,
+            score=score,
+            outcome=Outcome.SCORED if score is not None else Outcome.ENV_INFRA,
+            **fields,
+        )
+        for task, of_task in enumerate(successes)
+        for trial, score in enumerate(of_task)
+    ]
+    return Contender(name=name, config=config, rows=rows)
+
+
+WEAK = run("weak", [[float(n < 10)] for n in range(40)])
+STRONG = run("strong", [[float(n < 30)] for n in range(40)])
+NEARLY = run("nearly", [[float(n < 29)] for n in range(40)])
+
+
+def test_the_better_run_is_called_better_with_its_interval() -> None:
+    found = compare([WEAK, STRONG])
+    (pair,) = found.pairs
+    assert (pair.better, pair.paired.difference, pair.paired.better, pair.paired.worse) == ("strong", 0.5, 20, 0)
+    assert pair.words.startswith("strong is better than weak by 50.0 points, 95 % interval 33.8 to 66.2 points")
+    assert found.verdict == "strong is the best in success."
+    assert compare([STRONG, WEAK]).pairs[0].better == "strong"
+
+
+def test_inside_the_noise_nobody_is_ranked_and_the_words_say_so() -> None:
+    found = compare([STRONG, NEARLY])
+    assert found.pairs[0].better is None
+    assert found.pairs[0].words == (
+        "strong and nearly cannot be told apart: they differ by 2.5 points, 95 % interval -2.6 to 7.6 points;"
+        " chance alone makes such a difference in 100 % of cases."
+    )
+    assert found.verdict == (
+        "No run can be called better than another in success: what they differ by is within the noise."
+    )
+
+
+def test_of_three_runs_two_may_share_the_first_place() -> None:
+    found = compare([WEAK, STRONG, NEARLY])
+    assert [pair.better for pair in found.pairs] == ["strong", "nearly", None]
+    assert found.verdict == "In success, strong and nearly cannot be told apart; they are not beaten by any other."
+
+
+def test_a_difference_below_the_noise_floor_is_not_ranked_however_small_p_is() -> None:
+    # on every task b is better by a tenth; but trials of one and the same policy differ by so much more
+    a = run("a", [[0.0, 1.0]] * 60)
+    b = run("b", [[0.0, 1.0, 0.0, 1.0, 1.0]] * 60)
+    (pair,) = compare([a, b]).pairs
+    assert pair.p_holm is not None
+    assert pair.p_holm < 0.001
+    assert (round(pair.paired.difference or 0, 3), round(pair.noise_floor or 0, 3)) == (0.1, 0.134)
+    assert pair.better is None
+    assert pair.words.endswith("two runs of one policy differ by up to 13.4 points by themselves.")
+
+
+def test_many_pairs_are_corrected_for() -> None:
+    draw = np.random.default_rng(3)
+    runs = [run(f"r{n}", draw.binomial(1, 0.5, (60, 1)).astype(float).tolist()) for n in range(12)]
+    found = compare(runs)
+    assert len(found.pairs) == 66
+    uncorrected = [pair for pair in found.pairs if (pair.paired.p_permutation or 1.0) < 0.05]
+    assert uncorrected  # of 66 pairs of equals, some look different
+    assert [pair for pair in found.pairs if pair.better] == []
+
+
+def test_a_run_of_other_tasks_is_shown_and_not_ranked() -> None:
+    other = run("other", [[1.0]] * 40, {**SUITE, "suite_version": "2"})
+    found = compare([WEAK, other, STRONG])
+    assert [each.comparable for each in found.standings] == [True, False, True]
+    assert found.standings[1].mean.value == 1.0
+    assert found.problems == (
+        "other: suite_version is 2, of weak it is 1: the tasks are others, so the two are not compared",
+    )
+    assert [(pair.a, pair.b) for pair in found.pairs] == [("weak", "strong")]
+
+
+def test_a_run_without_a_score_is_shown_and_the_others_are_compared() -> None:
+    lost = run("lost", [[None]] * 3)
+    found = compare([lost, WEAK, STRONG])
+    assert found.problems == ("lost: has no score",)
+    assert found.standings[0].coverage == "0/3 scored, 3 infra"
+    assert found.pairs[0].better == "strong"
+    assert compare([lost, WEAK]).verdict == "There are no two runs that can be compared."
+
+
+def test_runs_are_compared_on_the_tasks_they_share() -> None:
+    few = run("few", [[1.0]] * 5)
+    assert compare([WEAK, few]).pairs[0].paired.tasks == 5
+    apart = Contender(name="apart", config=SUITE, rows=[EpisodeRow(id="x", env="shop", task="x", score=1.0)])
+    assert compare([WEAK, apart]).problems == ("apart: has a score of no task that weak has one of",)
+
+
+def test_less_is_better_where_it_costs() -> None:
+    cheap = run("cheap", [[1.0]] * 20, usage=Usage(cost=1.0))
+    dear = Contender(
+        name="dear",
+        config=SUITE,
+        rows=[
+            EpisodeRow(id=f"d{n}", env="shop", task=f"t{n}", score=1.0, usage=Usage(cost=2.0 + n / 100))
+            for n in range(20)
+        ],
+    )
+    found = compare([dear, cheap], metric="cost")
+    assert found.pairs[0].better == "cheap"
+    assert found.pairs[0].words.startswith("cheap is better than dear by 1.095, 95 % interval 1.067 to 1.123")
+
+
+def test_what_graders_gave_can_be_compared_too() -> None:
+    a = run("a", [[0.0]] * 20, components={"milestones": 0.2})
+    b = run("b", [[0.0]] * 20, components={"milestones": 0.9})
+    assert compare([a, b], metric="milestones").pairs[0].better == "b"
+
+
+def test_power_says_how_many_trials_would_do() -> None:
+    draw = np.random.default_rng(0)
+    a, b = (run(name, draw.binomial(1, 0.5, (50, 2)).astype(float).tolist()) for name in "ab")
+    power = compare([a, b], resolution=0.1).pairs[0].power
+    assert power is not None
+    assert power.trials is not None
+    assert power.trials > 2
+    assert compare([WEAK, STRONG]).pairs[0].power is None
+
+
+@pytest.mark.parametrize(
+    ("contenders", "metric", "why"),
+    [
+        ([WEAK], "success", "it takes two or more"),
+        ([WEAK, WEAK], "success", "two runs are called 'weak'"),
+        ([WEAK, STRONG], "beauty", "no metric 'beauty'; these runs have success, score"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(contenders: list[Contender], metric: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        compare(contenders, metric=metric)
