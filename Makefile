@@ -61,7 +61,7 @@ bench: setup bwrap
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
 NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos rollouts training grading \
-  intervals store vllm_killed
+  intervals store vllm_killed viewer
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap

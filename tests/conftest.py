@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
-settings.load_profile("gymcp")
-
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import check_images, get_sandbox
+
+settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("gymcp")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = {".html", ".css", ".js", ".svg"}
 FOLDERS = ("mcp_servers", "envs", "agents", "evaluators", "trainers")
 
 
@@ -60,6 +61,9 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     core = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "gymcp").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources | core
     assert {"gymcp/py.typed", "gymcp/envs/catalog/servers.lock"} <= set(names)
+    pages = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "evaluators").rglob("*") if path.suffix in PAGES}
+    assert pages <= set(names)
+    assert "gymcp/evaluators/viewer/static/main.js" in pages
 
 
 def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""The report of a run: reads only its folder, writes ``summary.json`` and ``report.html`` into it."""
+"""Reports of runs: read only their folders, and of gates the folders beside them."""
 
-from gymcp.evaluators.report.write import write_report
+from gymcp.evaluators.report.evidence import FindTasks
+from gymcp.evaluators.report.write import FORMATS, REPORT_FILE, Report, read_report, write_report, write_text
 
-__all__ = ["write_report"]
+__all__ = ["FORMATS", "REPORT_FILE", "FindTasks", "Report", "read_report", "write_report", "write_text"]

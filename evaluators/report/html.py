@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 # control characters act on terminals; the bidirectional ones make text read as something else than it is
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_VOID = {"meta", "line", "rect", "circle", "br"}
+_VOID = {"meta", "br"}
+_EMPTY = {"line", "rect"}
+"""Of SVG: written as one tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ def element(tag: str, *children: Html | str, **attributes: str) -> Html:
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(visible(value))}"' for name, value in attributes.items()
     )
     if tag in _VOID:
-        return Html(f"<{tag}{written}>") if tag in {"meta", "br"} else Html(f"<{tag}{written}/>")
+        return Html(f"<{tag}{written}>")
+    if tag in _EMPTY:
+        return Html(f"<{tag}{written}/>")
     return Html(f"<{tag}{written}>{join(*children).text}</{tag}>")
 
 

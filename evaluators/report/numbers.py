@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
+from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.metrics import Metrics, Rate
+from gymcp.evaluators.report.evidence import Evidence
 from gymcp.evaluators.report.html import Html, element
 from gymcp.evaluators.statistics import Interval
 from gymcp.store import EpisodeRow, Run
 from gymcp.types import Json
+
+MAX_WORST = 50
 
 
 def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[str, Json]:
@@ -38,6 +43,16 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
             for value, part in parts.items()
         ],
         "components": dict(summary.components),
+        "pass_k": [{"k": each.k, "at": each.at, "hat": each.hat, "tasks": each.tasks} for each in summary.pass_k],
+        "noise_floor": summary.noise_floor,
+        "effort": {
+            name: {"mean": each.mean.value, "ci95": _bounds(each.mean.ci95), "per_pass": each.per_pass}
+            for name, each in summary.effort.items()
+        },
+        "calls": None if summary.calls is None else asdict(summary.calls),
+        "radar": None
+        if summary.radar is None
+        else {name: each["value"] for name, each in asdict(summary.radar).items()},
         "coverage": summary.overall.coverage,
         "lost": _lost(rows),
         "prompt_tokens": summary.spent.prompt_tokens,
@@ -117,3 +132,54 @@ def bar(rate: Rate) -> Html:
 
 def _bounds(found: Interval | None) -> list[float] | None:
     return None if found is None else [found.low, found.high]
+
+
+def report_object(evidence: Evidence) -> dict[str, Json]:
+    """One run of a report, for machines: its summary, its gates, its worst tasks, its curves, its provenance."""
+    run = evidence.run
+    return {
+        "name": evidence.name,
+        **summary_object(run, evidence.rows, evidence.metrics),
+        "gates": [
+            {
+                "agent": gate.agent,
+                "wanted": gate.wanted,
+                "state": gate.state,
+                "scored": gate.scored,
+                "broken": gate.broken,
+                "run": None if gate.folder is None else str(gate.folder),
+            }
+            for gate in evidence.gates
+        ],
+        "worst": [
+            {
+                "task": each.task,
+                "mean": each.mean,
+                "passed": each.passed,
+                "trials": each.trials,
+                "trajectory": each.worst.id,
+                "reason": each.worst.reason,
+            }
+            for each in evidence.worst[:MAX_WORST]
+        ],
+        "flake": {task: index for task, index in evidence.metrics.flake.items() if index},
+        "curves": list(evidence.curves),
+        "judge": evidence.judge,
+        "problems": list(evidence.problems),
+        "provenance": {
+            "created": run.created,
+            "git": run.git,
+            "seeds": list(run.seeds),
+            "versions": dict(run.versions),
+            "config": dict(run.config),
+        },
+    }
+
+
+def comparison_object(found: Comparison) -> dict[str, Json]:
+    """Pairs of runs and what can be said of them, for machines."""
+    return {
+        "metric": found.metric.name,
+        "verdict": found.verdict,
+        "pairs": [asdict(pair) for pair in found.pairs],
+    }

@@ -1,22 +1,38 @@
-"""``report.html``: one page that stands alone. Says first what the run is worth, then where to look."""
+"""``report.html`` of one run. Says first what the run is worth and where it fails, then what that rests on."""
 
 from __future__ import annotations
 
-import json
+import re
+from collections import Counter
+from collections.abc import Mapping
 
 from gymcp.evaluators.metrics import Metrics, Rate
-from gymcp.evaluators.report.html import Html, element, join, raw, table
+from gymcp.evaluators.report.evidence import Evidence
+from gymcp.evaluators.report.figures import RADAR, learning_curves, radar, time_split
+from gymcp.evaluators.report.gates import GATES
+from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.numbers import bar, interval, percent, seconds
-from gymcp.evaluators.report.style import CSS
-from gymcp.store import EpisodeRow, Run
+from gymcp.evaluators.report.parts import (
+    MAX_LISTED,
+    MAX_REASON,
+    document,
+    effort_rows,
+    gates,
+    judge_rows,
+    problems,
+    provenance,
+    rows_section,
+    section,
+    shortened,
+    transcripts,
+    worst,
+)
+from gymcp.store import EpisodeRow
 from gymcp.types import Outcome
 
-GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
-"""Agents whose score is known beforehand, as long as environment and harness are right."""
-
-MAX_LISTED = 20
-MAX_REASON = 600
-"""Characters of a reason; the store has all of it."""
+_PARTICULAR = re.compile(r"""\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+""")
+MAX_WEAK = 8
+"""Lowest parts of the first breakdown shown on the first screen."""
 
 _MEANING = {
     Outcome.SCORED: "ended by itself, graded",
@@ -30,38 +46,56 @@ _MEANING = {
 }
 
 
-def render(run: Run, rows: list[EpisodeRow], summary: Metrics) -> str:
-    """The page. Nothing in it is fetched and nothing in it runs; whatever a record says is text."""
-    name = " · ".join(str(run.config[key]) for key in ("env", "agent") if key in run.config) or run.folder.name
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # the second lock on the door: even markup that slipped through could load and run nothing
-        element("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
-        element("title", f"{name}: {percent(summary.overall.success)}"),
-        element("style", raw(CSS)),
-    )
-    main = element(
-        "main",
-        element("h1", name),
-        element("p", f"suite {run.config.get('suite', 'unnamed')} · started {run.created}", class_="soft"),
-        _headline(summary.overall),
-        _gate(run, rows),
-        _facts(summary),
-        _breakdown(summary),
-        _pass_k(summary),
-        _outcomes(summary),
-        _failed(run, rows),
-        _without_score(rows),
-        _provenance(run),
+def render(evidence: Evidence) -> str:
+    """The page of one run."""
+    run, metrics = evidence.run, evidence.metrics
+    started = f" · started {run.created}" if run.created else ""
+    return document(
+        f"{evidence.name}: {percent(metrics.overall.success)}",
+        element("h1", evidence.name),
+        element("p", f"suite {run.config.get('suite', 'unnamed')}{started}", class_="soft"),
+        problems(evidence.problems),
+        element(
+            "div",
+            element("div", *_headline(evidence), _facts(metrics)),
+            _gates(evidence),
+            class_="first",
+        ),
+        element("div", _weak(metrics), _reasons(evidence), class_="pair"),
+        _radar(evidence),
+        section("Learning curve", learning_curves(evidence.curves)) if evidence.curves else join(),
+        *(_breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
+        _effort(metrics),
+        _calls(metrics),
+        section(
+            "Where the time went",
+            time_split(metrics.times),
+            note="Of all attempts, lost ones too, summed over episodes that ran side by side.",
+        ),
+        rows_section("Judge", ("", ""), list(judge_rows(evidence))),
+        _pass_k(metrics),
+        _flakes(metrics),
+        _outcomes(metrics),
+        _broke_the_gate(evidence) if _is_gate(evidence) else worst(evidence),
+        _without_score(evidence.rows),
+        join() if _is_gate(evidence) else transcripts(evidence),
+        rows_section(
+            "Where it came from",
+            ("", ""),
+            [(name, element("pre", shortened(value, 4000))) for name, value in provenance(evidence)],
+        ),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
-    return "<!doctype html>\n" + element("html", head, element("body", main), lang="en").text + "\n"
 
 
-def _headline(overall: Rate) -> Html:
-    return join(
+def _is_gate(evidence: Evidence) -> bool:
+    return str(evidence.run.config.get("agent", "")) in GATES
+
+
+def _headline(evidence: Evidence) -> tuple[Html, ...]:
+    overall = evidence.metrics.overall
+    practice = " over all of its practice; for what it has learnt see the curve" if evidence.curves else ""
+    return (
         element(
             "div",
             element("strong", percent(overall.success)),
@@ -72,77 +106,159 @@ def _headline(overall: Rate) -> Html:
         ),
         element(
             "p",
-            "Share of scored episodes with a full score",
+            f"Share of scored episodes with a full score{practice}",
             f"; interval: {overall.ci95.method}." if overall.ci95 else ".",
             class_="soft",
         ),
     )
 
 
-def _gate(run: Run, rows: list[EpisodeRow]) -> Html:
-    if (wanted := _gate_score(run)) is None:
+def _gates(evidence: Evidence) -> Html:
+    if evidence.curves:  # practice is of no suite
         return join()
-    expected = f"this agent should score {percent(wanted)} in every episode"
-    scored = [row.score for row in rows if row.score is not None]
-    if broken := sum(score != wanted for score in scored):
-        return element("p", f"Gate broken: {expected}, and did not in {broken} of {len(scored)}.", class_="gate bad")
-    if not scored:
+    return element("div", _own_gate(evidence), gates(evidence.gates, str(evidence.run.config.get("source", ""))))
+
+
+def _own_gate(evidence: Evidence) -> Html:
+    own = next((gate for gate in evidence.gates if gate.agent == evidence.run.config.get("agent")), None)
+    if own is None:
+        return join()
+    expected = f"this agent should score {percent(own.wanted)} in every episode"
+    if own.broken:
+        words = f"Gate broken: {expected}, and did not in {own.broken} of {own.scored}."
+        return element("p", words, class_="gate bad")
+    if not own.scored:
         return element("p", f"Gate not tried: {expected}, but nothing was scored.", class_="gate warn")
-    return element("p", f"Gate held: {expected}, and did in all {len(scored)} that were scored.", class_="gate good")
+    return element("p", f"Gate held: {expected}, and did in all {own.scored} that were scored.", class_="gate good")
 
 
-def _gate_score(run: Run) -> float | None:
-    return GATES.get(str(run.config.get("agent", "")))
-
-
-def _facts(summary: Metrics) -> Html:
-    score = percent(summary.score.value)
+def _facts(metrics: Metrics) -> Html:
+    score = percent(metrics.score.value)
     facts = [
-        ("Mean score", f"{score} ({interval(summary.score.ci95)})" if summary.score.ci95 else score),
-        ("Tool calls", f"{summary.tool_calls:,}"),
-        ("Tool errors", f"{summary.tool_errors:,}"),
-        ("Elapsed", seconds(summary.wall_s)),
-        ("Episode time, summed", seconds(summary.episode_s)),
-        *((name, f"{value:.3f}") for name, value in summary.components.items()),
+        ("Mean score", f"{score} ({interval(metrics.score.ci95)})" if metrics.score.ci95 else score),
+        ("Tool calls", f"{metrics.tool_calls:,}"),
+        ("Tool errors", f"{metrics.tool_errors:,}"),
+        ("Elapsed", seconds(metrics.wall_s)),
+        ("Episode time, summed", seconds(metrics.episode_s)),
+        *((name, f"{value:.3f}") for name, value in metrics.components.items()),
     ]
     return element(
         "dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts), class_="facts"
     )
 
 
-def _breakdown(summary: Metrics) -> Html:
-    tables = []
-    for axis, parts in summary.breakdowns.items():
-        rows: list[tuple[Html | str, ...]] = [
-            (value, percent(part.success), interval(part.ci95), bar(part), part.coverage)
-            for value, part in parts.items()
-        ]
-        tables.append(_section(f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows))
-    return join(*tables)
-
-
-def _pass_k(summary: Metrics) -> Html:
-    rows: list[tuple[Html | str, ...]] = [
-        (str(found.k), percent(found.at), percent(found.hat), str(found.tasks)) for found in summary.pass_k
+def _weak(metrics: Metrics) -> Html:
+    """The lowest parts of the first axis: where it fails, at a glance."""
+    if not metrics.breakdowns or metrics.overall.success in (None, 0.0, 1.0):
+        return join()
+    axis, parts = next(iter(metrics.breakdowns.items()))
+    scored = [(value, part) for value, part in parts.items() if part.success is not None]
+    lowest = sorted(scored, key=lambda each: (each[1].success or 0.0, -each[1].scored))[:MAX_WEAK]
+    lines = [
+        element("div", element("span", value), bar(part), element("b", percent(part.success)), class_="weak")
+        for value, part in lowest
     ]
-    return _section(
-        "Over trials", ("#k", "#pass@k: at least one of k", "#pass^k: all of k", "#tasks with k scored trials"), rows
+    more = f", lowest {len(lowest)} of {len(scored)}" if len(lowest) < len(scored) else ""
+    return section(f"Where it fails: by {axis}{more}", *lines)
+
+
+def _reasons(evidence: Evidence) -> Html:
+    """What the failures say, those that differ only in names and numbers counted together."""
+    if _is_gate(evidence):
+        return join()
+    said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
+    rows: list[tuple[Html | str, ...]] = [(f"{count:,}", kind) for kind, count in Counter(said).most_common(MAX_WEAK)]
+    title = f"Why it fails: {len(said):,} of {evidence.metrics.overall.scored:,}"
+    return rows_section(title, ("#episodes", "as the grader says"), rows)
+
+
+def reason_kind(reason: str) -> str:
+    """The reason with what is particular to a task taken out: quoted texts, objects, numbers, dotted paths."""
+    kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
+    return shortened(kind or "no reason given", 140)
+
+
+def _radar(evidence: Evidence) -> Html:
+    found = evidence.metrics.radar
+    if found is None:
+        return join()
+    told: list[tuple[Html | str, ...]] = [
+        (name, percent(getattr(found, name).value), interval(getattr(found, name).ci95)) for name in RADAR
+    ]
+    told.append(("until the first error", percent(found.first_error.value), interval(found.first_error.ci95)))
+    return section(
+        "Beside the gold calls",
+        element("div", radar([(evidence.name, found)]), table(("", "#mean", "#95 % interval"), told), class_="drawn"),
+        note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
     )
 
 
-def _outcomes(summary: Metrics) -> Html:
+def _breakdown(axis: str, parts: Mapping[str, Rate]) -> Html:
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", str(outcome)), f"{count:,}", _MEANING[outcome]) for outcome, count in summary.outcomes.items()
+        (value, percent(part.success), interval(part.ci95), bar(part), part.coverage) for value, part in parts.items()
     ]
-    return _section("How episodes ended", ("outcome", "#episodes", "meaning"), rows)
+    return rows_section(f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows)
 
 
-def _failed(run: Run, rows: list[EpisodeRow]) -> Html:
-    """Episodes to look at: those that failed, or in the run of a gate those that should have ended otherwise."""
-    scored = sorted((row for row in rows if row.score is not None), key=lambda row: (row.score or 0.0, row.task))
-    if (wanted := _gate_score(run)) is not None:
-        return _episodes("Broke the gate", [row for row in scored if row.score != wanted])
-    return _episodes("Failed, worst first", [row for row in scored if not row.success])
+def _effort(metrics: Metrics) -> Html:
+    return rows_section(
+        "What it took",
+        ("", "#mean of an episode", "#95 % interval", "#for each success"),
+        effort_rows(metrics),
+        "Of scored episodes. For each success: all that was spent over the number of successes (cost of a pass).",
+    )
+
+
+def _calls(metrics: Metrics) -> Html:
+    found = metrics.calls
+    if found is None or not found.made:
+        return join()
+    rows: list[tuple[Html | str, ...]] = [
+        ("failed", percent(found.error_rate), "answered with an error, invalid ones included"),
+        ("invalid", percent(found.invalid_rate), "could not succeed in any world: no such tool, wrong arguments"),
+        ("redundant", percent(found.redundant_rate), "made before with the same answer, the world unchanged since"),
+    ]
+    return rows_section(f"Tool calls: {found.made:,}", ("", "#share", "meaning"), rows)
+
+
+def _pass_k(metrics: Metrics) -> Html:
+    rows: list[tuple[Html | str, ...]] = [
+        (str(found.k), percent(found.at), percent(found.hat), str(found.tasks)) for found in metrics.pass_k
+    ]
+    note = ""
+    if metrics.noise_floor is not None:
+        floor = f"{100 * metrics.noise_floor:.1f} points"
+        note = f"Noise floor: two runs of this policy differ by up to {floor} by themselves."
+    return rows_section(
+        "Over trials",
+        ("#k", "#pass@k: at least one of k", "#pass^k: all of k", "#tasks with k scored trials"),
+        rows,
+        note,
+    )
+
+
+def _flakes(metrics: Metrics) -> Html:
+    flaky = sorted(((task, index) for task, index in metrics.flake.items() if index > 0), key=lambda each: -each[1])
+    rows: list[tuple[Html | str, ...]] = [
+        (element("code", shortened(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
+    ]
+    return rows_section(
+        f"Tasks that flake: {len(flaky)} of {len(metrics.flake)}",
+        ("task", "#chance that two trials differ"),
+        rows,
+    )
+
+
+def _outcomes(metrics: Metrics) -> Html:
+    rows: list[tuple[Html | str, ...]] = [
+        (element("code", str(outcome)), f"{count:,}", _MEANING[outcome]) for outcome, count in metrics.outcomes.items()
+    ]
+    return rows_section("How episodes ended", ("outcome", "#episodes", "meaning"), rows)
+
+
+def _broke_the_gate(evidence: Evidence) -> Html:
+    wanted = GATES[str(evidence.run.config["agent"])]
+    return _episodes("Broke the gate", [row for row in evidence.rows if row.score not in (None, wanted)])
 
 
 def _without_score(rows: list[EpisodeRow]) -> Html:
@@ -152,31 +268,14 @@ def _without_score(rows: list[EpisodeRow]) -> Html:
 def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
     shown: list[tuple[Html | str, ...]] = [
         (
-            element("code", row.task),
+            element("code", shortened(row.task, 200)),
             str(row.trial),
             "–" if row.score is None else f"{row.score:.2f}",
             element("code", str(row.outcome)),
             str(row.steps),
-            str(row.usage.tool_calls),
-            element("pre", row.reason if len(row.reason) <= MAX_REASON else row.reason[:MAX_REASON] + " ..."),
+            element("pre", shortened(row.reason, MAX_REASON)),
         )
         for row in rows[:MAX_LISTED]
     ]
     more = f" ({MAX_LISTED} of {len(rows)})" if len(rows) > MAX_LISTED else ""
-    return _section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", "#tool calls", "why"), shown)
-
-
-def _provenance(run: Run) -> Html:
-    facts = {
-        "git": run.git or "not in a repository",
-        "seeds": ", ".join(map(str, run.seeds)) or "none recorded",
-        **{f"version of {name}": version for name, version in run.versions.items()},
-        **{key: value if isinstance(value, str) else json.dumps(value) for key, value in run.config.items()},
-    }
-    rows: list[tuple[Html | str, ...]] = [(name, element("pre", value)) for name, value in facts.items()]
-    return _section("Where it came from", ("", ""), rows)
-
-
-def _section(title: str, headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html:
-    """A table under its title; nothing where there are no rows."""
-    return element("section", element("h2", title), table(headings, rows)) if rows else join()
+    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", "why"), shown)

@@ -1,39 +1,89 @@
-"""From a run folder to the files one reads."""
+"""From run folders to the files one reads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
-from gymcp.evaluators.judge.record import load_judge
-from gymcp.evaluators.metrics import measure
-from gymcp.evaluators.report.numbers import summary_object
+from gymcp.evaluators.report.evidence import Evidence, FindTasks, read_evidence
+from gymcp.evaluators.report.markdown import render_markdown
+from gymcp.evaluators.report.numbers import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.page import render
-from gymcp.store import TrajectoryStore, open_run
+from gymcp.evaluators.report.several import compared, render_several
 from gymcp.types import Json
 
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
+FORMATS = ("html", "md", "json")
 
 
-def write_report(folder: Path) -> dict[str, Json]:
+def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[str, Json]:
     """Writes ``summary.json`` and ``report.html`` into the run folder, whole or not at all; gives the summary.
 
     Raises StoreError where the folder holds no run or cannot be written.
     """
-    run = open_run(folder)
-    with TrajectoryStore.open(folder) as store:
-        attempts = store.summaries(latest=False)
-    rows = [row for row in attempts if row.latest]
-    summary = measure(attempts)
-    found = summary_object(run, rows, summary)
-    if (judge := load_judge(folder)) is not None:
-        found["judge"] = {**judge, "newest_grades": sum((row.grader or "").startswith("judge ") for row in rows)}
-    try:
-        write_atomically(folder / SUMMARY_FILE, json.dumps(found, indent=2).encode() + b"\n")
-        write_atomically(folder / REPORT_FILE, render(run, rows, summary).encode())
-    except OSError as error:
-        raise StoreError(f"run folder {folder}: the report cannot be written: {error.strerror or error}") from error
+    evidence = read_evidence(folder, find_tasks)
+    found = summary_object(evidence.run, evidence.rows, evidence.metrics)
+    if evidence.judge is not None:
+        found["judge"] = evidence.judge
+    write_text(folder / SUMMARY_FILE, json.dumps(found, indent=2) + "\n")
+    write_text(folder / REPORT_FILE, render(evidence))
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Of one run or of several."""
+
+    evidence: tuple[Evidence, ...]
+    problems: tuple[str, ...]
+    """What could not be read or compared."""
+
+    def text(self, format: str) -> str:
+        """As ``html``, ``md`` or ``json``."""
+        if format == "md":
+            return render_markdown(self.evidence, self.problems)
+        if format == "json":
+            return json.dumps(self.object(), indent=2) + "\n"
+        if len(self.evidence) == 1 and not self.problems:
+            return render(self.evidence[0])
+        return render_several(self.evidence, self.problems)
+
+    def object(self) -> dict[str, Json]:
+        """For machines."""
+        found = compared(self.evidence) if len(self.evidence) > 1 else None
+        return {
+            "runs": [report_object(each) for each in self.evidence],
+            "comparison": None if found is None else comparison_object(found),
+            "problems": [*self.problems, *(found.problems if found else ())],
+        }
+
+
+def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
+    """What can be read of the runs. Raises StoreError where nothing can."""
+    found: list[Evidence] = []
+    problems: list[str] = []
+    names = [folder.resolve().name for folder in folders]
+    for folder, name in zip(folders, names, strict=True):
+        shown = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
+        try:
+            found.append(read_evidence(folder, find_tasks, name=shown))
+        except StoreError as error:
+            problems.append(str(error))
+    if not found:
+        raise StoreError("; ".join(problems) or "report: no run")
+    return Report(evidence=tuple(found), problems=tuple(problems))
+
+
+def write_text(file: Path, text: str) -> None:
+    """Writes a report, whole or not at all. Raises StoreError."""
+    try:
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise StoreError(
+            f"run folder {file.parent}: {file.name} cannot be written: {error.strerror or error}"
+        ) from error

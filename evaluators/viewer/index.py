@@ -191,7 +191,7 @@ class EpisodeIndex:
     def _all(self, query: str, *values: object) -> list[Any]:
         with self._lock:
             try:
-                rows: list[Any] = self._db.execute(query, tuple(told(value) for value in values)).fetchall()
+                rows: list[Any] = self._db.execute(query, tuple(_plain(value) for value in values)).fetchall()
                 return rows
             except sqlite3.OperationalError as error:
                 if "fts5" in str(error):
@@ -199,11 +199,13 @@ class EpisodeIndex:
                 raise
 
 
-def told(value: object) -> Any:
+def told(value: str) -> str:
     """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
-    if not isinstance(value, str):
-        return value
     return "".join(chr(ord(c) - 0xD800 + 0x10F000) if 0xD800 <= ord(c) <= 0xDFFF else c for c in value)
+
+
+def _plain(value: Any) -> Any:
+    return told(value) if isinstance(value, str) else value
 
 
 def untold(value: str) -> str:
@@ -243,7 +245,7 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
     tags, tools = _SEPARATOR.join(row.tags), _SEPARATOR.join(used.tools)
     haystack = "\n".join((row.task, row.reason, *row.tags, *used.tools, str(row.outcome), row.id)).lower()
     return tuple(
-        told(value)
+        _plain(value)
         for value in (
             run, row.seq, row.id, row.task, row.trial, row.attempt, row.latest,
             row.seed if abs(row.seed) < 2**63 else str(row.seed),

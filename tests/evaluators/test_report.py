@@ -39,14 +39,23 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.tags: set[str] = set()
         self.links: list[str] = []
+        self.within: list[str] = []
+        self.ids: set[str | None] = set()
         self.text = ""
         self.feed(text)
         self.close()
         assert self.open == []
+        assert set(self.within) <= self.ids
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.links += [name for name, _ in attrs if name in ("src", "href") or name.startswith("on")]
+        self.ids |= {value for name, value in attrs if name == "id"}
+        self.within += [value[1:] for name, value in attrs if name == "href" and value and value.startswith("#")]
+        self.links += [
+            name
+            for name, value in attrs
+            if name == "src" or name.startswith("on") or (name == "href" and not str(value).startswith("#"))
+        ]
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
@@ -102,6 +111,18 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
             for tag, scored, success, found in (("refund", 2, 0.5, refund), ("order", 1, 1.0, order))
         ],
         "components": {"did": 0.5},
+        "pass_k": [],
+        "noise_floor": None,
+        "effort": {
+            "steps": {"mean": 0.0, "ci95": [0.0, 0.0], "per_pass": 0.0},
+            "tool_calls": {"mean": 2.0, "ci95": [2.0, 2.0], "per_pass": 3.0},
+            "prompt_tokens": {"mean": 0.0, "ci95": [0.0, 0.0], "per_pass": 0.0},
+            "completion_tokens": {"mean": 0.0, "ci95": [0.0, 0.0], "per_pass": 0.0},
+            "seconds": {"mean": 0.0, "ci95": [0.0, 0.0], "per_pass": 0.0},
+            "cost": {"mean": 0.0, "ci95": [0.0, 0.0], "per_pass": 0.0},
+        },
+        "calls": {"made": 0, "error_rate": None, "invalid_rate": None, "redundant_rate": None},
+        "radar": None,
         "coverage": "3/4 scored, 1 infra",
         "lost": {"env_infra": "d trial 0: "},
         "prompt_tokens": 0,
@@ -166,7 +187,7 @@ def test_only_the_worst_are_listed_and_the_rest_is_counted(tmp_path: Path) -> No
     record(tmp_path, [played(f"task{n:02}", n / 100, reason="x" * 5000) for n in range(30)])
     write_report(tmp_path)
     text = page(tmp_path).text
-    assert "Failed, worst first (20 of 30)" in text
+    assert "Tasks it fails, worst first (20 of 30)" in text
     assert "task19" in text
     assert "task20" not in text
     assert "x" * 600 + " ..." in text

@@ -27,7 +27,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("two")
-    one, other = write_run(folder / "a", "steady", paying=250), write_run(folder / "b", "hasty", paying=100)
+    one, other = write_run(folder / "a", "steady", paying=100), write_run(folder / "b", "hasty", paying=40)
     with viewed(one, other) as (address, _):
         yield address
 
@@ -58,20 +58,20 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
 
 
 def test_episodes_are_listed_filtered_and_searched(page: Page) -> None:
-    expect(page.locator("#found")).to_contain_text("601 episodes")
+    expect(page.locator("#found")).to_contain_text("241 episodes")
     assert "token" not in page.url
     assert page.locator(".row").count() < 60  # only what is in sight exists
     page.get_by_role("button", name=re.compile("^failed")).click()
-    expect(page.locator("#found")).to_contain_text("200 episodes")
+    expect(page.locator("#found")).to_contain_text("80 episodes")
     page.locator("#search").fill("is:failed tag:refund steps=2")
-    expect(page.locator("#found")).to_contain_text("67 episodes")
+    expect(page.locator("#found")).to_contain_text("26 episodes")
     page.locator("#search").fill("needle")  # a word of a transcript
     expect(page.locator("#found")).to_contain_text("2 episodes")
-    expect(page.locator(".row").first).to_contain_text("task200")
+    expect(page.locator(".row").first).to_contain_text("task080")
     page.locator("#search").fill("colour:red")
     expect(page.locator("#found")).to_contain_text("no such key")
     page.locator("#search").fill("")
-    expect(page.locator("#found")).to_contain_text("601 episodes")
+    expect(page.locator("#found")).to_contain_text("241 episodes")
     page.locator("#list").evaluate("list => { list.scrollTop = list.scrollHeight }")
     expect(page.locator(".row").last).to_contain_text("lost")
 
@@ -98,7 +98,7 @@ def test_keys_do_everything(page: Page) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
-    expect(page.locator("#found")).to_contain_text("601 episodes")
+    expect(page.locator("#found")).to_contain_text("241 episodes")
     page.keyboard.press("?")
     expect(page.locator("#keys")).to_be_visible()
     page.keyboard.press("Escape")
@@ -128,8 +128,8 @@ def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page
 
 def test_two_runs_are_put_side_by_side_where_they_part(page: Page) -> None:
     page.get_by_role("button", name="side by side").click()
-    expect(page.locator("#found")).to_contain_text("150 pairs")
-    page.locator(".row", has_text="task100").click()
+    expect(page.locator("#found")).to_contain_text("60 pairs")
+    page.locator(".row", has_text="task050").click()
     expect(page.locator(".parted")).to_contain_text("Alike for 1 step; in step 1 they call different tools.")
     tools = page.locator(".parting .tool")
     expect(tools).to_have_text(["pay_order", "refund_order"])

@@ -100,14 +100,14 @@ def drawn(version: str) -> Sampled:
     )
 
 
-def write_run(folder: Path, agent: str, *, paying: int, tasks: int = 300, trials: int = 2) -> Path:
+def write_run(folder: Path, agent: str, *, paying: int, tasks: int = 120, trials: int = 2) -> Path:
     """`tasks` x `trials` episodes, of which the first `paying` tasks' succeed, and one that was lost."""
     config = {"env": "shop", "suite": "shop", "suite_version": "1", "agent": agent}
     with create_run(folder, config, seeds=[0]), TrajectoryStore.open(folder, write=True) as store:
         blobs = {"state-0": states(0), "state-1": states(1)}
         for n in range(tasks):
             for trial in range(trials):
-                words = "The needle is in episode two hundred." if n == 200 else ""
+                words = "The needle is in episode eighty." if n == 80 else ""
                 pays = n < paying if trial == 0 else n % 2 == 0
                 one = episode(f"task{n:03}", trial, pays=pays, run=agent, words=words)
                 store.append(one, blobs, tags=("refund" if n % 3 == 0 else "order",))

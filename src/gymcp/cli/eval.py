@@ -193,7 +193,7 @@ def command(
                 make_agent=make_agent,
                 runner=runner,
             )
-        summary = write_report(folder)
+        summary = write_report(folder, lambda run: {task.id: task for task in loaded.suite.tasks})
     print_json(summary) if as_json else print_summary(summary)
     if ended is not Ended.FINISHED:
         why = "interrupted" if ended is Ended.INTERRUPTED else f"--max-cost {max_cost:g} is spent"

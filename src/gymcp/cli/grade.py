@@ -49,7 +49,7 @@ def command(
         for row, graded in grade_again(env, store, rows, grader=other, name=name, refresh=refresh):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
-    summary = write_report(run)
+    summary = write_report(run, lambda recorded: {task.id: task for task in env.suite.tasks})
     print_json({**summary, "changed": len(changed)}) if as_json else print_summary(summary)
     for line in changed[:20] if not as_json else ():
         console.print(in_one_line(line), highlight=False, markup=False)

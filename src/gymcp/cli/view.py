@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from gymcp.cli.output import console, in_one_line
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.viewer.serve import serve_viewer
+from gymcp.store import open_run
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_FOLDERS = ("final", "model", ".")
@@ -58,12 +59,7 @@ def _decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[
         if not file.is_file():
             raise ConfigError(f"view: --tokenizer {named}: there is no {TOKENIZER_FILE}")
     else:
-        found = [
-            folder / place / TOKENIZER_FILE
-            for folder in folders
-            for place in TOKENIZER_FOLDERS
-            if (folder / place / TOKENIZER_FILE).is_file()
-        ]
+        found = [file for folder in folders for file in _tokenizers(folder) if file.is_file()]
         if not found:
             return None
         file = found[0]
@@ -78,3 +74,13 @@ def _decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[
             return None
         raise ConfigError(f"view: --tokenizer {named}: {error}") from error
     return lambda ids: [reader.decode([id], skip_special_tokens=False) for id in ids]
+
+
+def _tokenizers(folder: Path) -> list[Path]:
+    """Where the tokenizer of a run may be: in a training run's folder, or in that of the local model that played."""
+    found = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
+    try:
+        kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")
+    except StoreError:
+        return found
+    return [*found, Path(model) / TOKENIZER_FILE] if kind == "local" else found

@@ -1,0 +1,182 @@
+"""How long the viewer's first paint and its searches take with 10,000 episodes, in Chromium.
+
+The baseline of each is the same page over a run of 100 episodes: what browser, server and machine take by themselves.
+First paint is from asking for the address to the first rows in sight; a search, from the last key to its rows in sight.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Action, Json, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
+
+EPISODES, FEW, STEPS = 10_000, 100, 10
+QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
+TARGET_PAINT_S, TARGET_SEARCH_S = 1.0, 0.2
+WORDS = (
+    "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
+    "closed", "wanted", "missing", "agent", "policy", "article", "payment", "credit", "amount", "priority", "tier",
+    "employee", "day", "list", "find", "cancel", "address", "note", "weight", "label",
+)  # fmt: skip
+
+_PAINT = """
+() => new Promise(done => {
+  const look = () => document.querySelector('.row')
+    ? requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+_SEARCH = """
+query => new Promise(done => {
+  const search = document.getElementById('search'), found = document.getElementById('found');
+  found.dataset.for = '\\u0000';
+  search.value = query;
+  const began = performance.now();
+  search.dispatchEvent(new Event('input'));
+  const look = () => found.dataset.for === query
+    ? requestAnimationFrame(() => done(performance.now() - began))
+    : setTimeout(look, 1);
+  look();
+})
+"""
+
+
+def write(folder: Path, episodes: int) -> Path:
+    """A run of that many episodes of `STEPS` steps, through the real store."""
+    draw = random.Random(0)
+
+    def words(count: int) -> str:
+        return " ".join(draw.choices(WORDS, k=count))
+
+    config = {"env": "shop", "suite": "shop", "agent": "synthetic"}
+    with create_run(folder, config, seeds=[0]), TrajectoryStore.open(folder, write=True) as store:
+        for n in range(episodes):
+            steps = tuple(step(number, words) for number in range(draw.randint(1, 2 * STEPS - 1)))
+            score = float(draw.random() < 0.6)
+            needle = " needle" if n % 1000 == 7 else ""
+            trajectory = Trajectory(
+                id=f"{n:032x}",
+                env="shop",
+                task=f"task{n // 4:05}",
+                trial=n % 4,
+                group=f"shop/task{n // 4:05}",
+                steps=steps,
+                score=score,
+                reason=("solved" if score else f"order {n} is open, wanted paid") + needle,
+                usage=Usage(tool_calls=len(steps), wall_s=draw.random(), tools={"find_order": {"calls": 1}}),
+            )
+            store.append(trajectory, {}, tags=(draw.choice(("contact", "refund", "stock")), f"level {n % 5}"))
+    return folder
+
+
+def step(number: int, words: Callable[[int], str]) -> Step:
+    """A call and its result, some 60 words of text."""
+    call = ToolCall(id=str(number), name="find_order", arguments={"words": words(6)})
+    return Step(
+        turn=0,
+        observation=Observation(messages=(Message(role="user", content=words(12)),) if number == 0 else (), tools=()),
+        action=Action(text=words(8), tool_calls=(call,)),
+        results=(ToolResult(call_id=str(number), content=words(45), seconds=0.01),),
+        state_key=f"s{number}",
+    )
+
+
+@contextmanager
+def viewed(folder: Path) -> Iterator[tuple[str, float]]:
+    """The address of a viewer, and the seconds until it was told."""
+    began = time.perf_counter()
+    command = [str(Path(sys.executable).with_name("gymcp")), "view", "--no-open", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        address = next(line.strip() for line in process.stdout if line.startswith("http"))
+        yield address, time.perf_counter() - began
+    finally:
+        process.send_signal(2)
+        process.communicate(timeout=60)
+
+
+def first_paint(browser: Browser, address: str) -> tuple[Page, float]:
+    """A page that shows rows, and the seconds from asking for it."""
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.set_default_timeout(120_000)
+    page.goto(address, wait_until="commit")
+    return page, float(page.evaluate(_PAINT)) / 1000
+
+
+def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
+    """Median seconds of a first paint, and of each query; and until every transcript can be searched."""
+    with viewed(folder) as (address, started):
+        paints = [first_paint(browser, address) for _ in range(rounds)]
+        began = time.perf_counter()
+        page = paints[-1][0]
+        indexed = "async () => { const a = await (await fetch('/api/about')).json(); return a.searchable >= a.indexed }"
+        while not page.evaluate(indexed):
+            page.wait_for_timeout(200)
+            if time.perf_counter() - began > 600:
+                raise SystemExit("the transcripts are not searchable after ten minutes")
+        found = {"start": started, "first paint": statistics.median(seconds for _, seconds in paints)}
+        found["transcripts searchable"] = time.perf_counter() - began
+        warm, _ = first_paint(browser, address)
+        for query in QUERIES:
+            found[query] = statistics.median(float(warm.evaluate(_SEARCH, query)) / 1000 for _ in range(rounds))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="2,000 episodes, fewer rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args()
+    many, rounds = (2_000, 3) if args.quick else (EPISODES, 7)
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise SystemExit("viewer: no chromium: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        folders = write(Path(scratch) / "many", many), write(Path(scratch) / "few", FEW)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
+        found, baseline = (measure(browser, folder, rounds) for folder in folders)
+        browser.close()
+    searches = {name: found[name] for name in QUERIES}
+    results = [row(name, found[name], baseline[name]) for name in found]
+    slowest = max(searches, key=lambda name: searches[name])
+    results.append(row("slowest search", searches[slowest], baseline[slowest]))
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    if args.json:
+        print(json.dumps({"name": "viewer", "machine": machine, "episodes": many, "results": results}))
+        return
+    print(f"{many:,} episodes beside {FEW}; targets: first paint {TARGET_PAINT_S} s, search {TARGET_SEARCH_S} s")
+    for each in results:
+        print(f"{each['metric']:26} {each['value']:8.3f} s   {each['baseline_value']:8.3f} s   {each['ratio']:5.1f}")
+
+
+def row(metric: str, value: float, baseline: float) -> dict[str, Json]:
+    return {
+        "metric": metric,
+        "value": round(value, 4),
+        "unit": "s",
+        "baseline": f"{FEW} episodes",
+        "baseline_value": round(baseline, 4),
+        "ratio": round(value / baseline, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""All that a report says of one run, read from its folder: what cannot be read is told, the rest is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.judge.record import load_judge
+from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
+from gymcp.evaluators.report.gates import Gate, gates_of
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
+from gymcp.types import Json, Task, Trajectory
+
+TRAINING_FILE = "training.json"
+METRICS_FILE = "metrics.jsonl"
+WORST = 8
+"""Tasks whose transcripts are in the report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFigures:
+    """The scored trials of one task."""
+
+    task: str
+    mean: float
+    """Mean score."""
+    passed: int
+    trials: int
+    worst: EpisodeRow
+    """Its trial with the lowest score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    name: str
+    """Short, and other than that of any other run in the report."""
+    run: Run
+    """Of a training run, what its ``training.json`` says."""
+    attempts: Sequence[EpisodeRow]
+    metrics: Metrics
+    gates: tuple[Gate, ...]
+    worst: tuple[TaskFigures, ...]
+    """Of tasks with a score below 1, lowest first."""
+    transcripts: Mapping[str, Trajectory]
+    """By id, of the `WORST` of them."""
+    curves: Sequence[Mapping[str, Json]] = ()
+    """Of a training run: its rows of metrics."""
+    judge: Mapping[str, Json] | None = None
+    """What ``gymcp judge`` wrote of itself, and how many of the newest grades are a judge's; None: no judge was used."""
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def rows(self) -> list[EpisodeRow]:
+        """The attempts that count."""
+        return [row for row in self.attempts if row.latest]
+
+
+FindTasks = Callable[[Run], Mapping[str, Task]]
+"""The tasks of a run by id, for what is measured against gold; {} where they are not at hand."""
+
+
+def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "") -> Evidence:
+    """The evidence of a run, called `name` or by what its config says. Raises StoreError where there is no run."""
+    run, curves, problems = _described(folder)
+    calls: Mapping[str, CallFigures] | None = None
+    transcripts: dict[str, Trajectory] = {}
+    try:
+        with TrajectoryStore.open(folder) as store:
+            attempts = store.summaries(latest=False)
+            worst = worst_tasks(attempts)
+            calls = examine_run(store, find_tasks(run)) if attempts else None
+            for each in worst[:WORST]:
+                record = store.load(each.worst.id, tokens=False)
+                grades = store.grades(each.worst.id)
+                transcripts[record.id] = with_grade(record, grades[-1]) if grades else record
+    except StoreError as error:
+        if "is damaged" not in str(error):
+            raise
+        with TrajectoryStore.open(folder, damaged=True) as store:
+            attempts = store.readable()
+        worst = worst_tasks(attempts)
+        problems.append(f"{error}: the figures are those of the first {len(attempts)} episodes, as first graded")
+    return Evidence(
+        name=name or _name(run),
+        run=run,
+        attempts=attempts,
+        metrics=measure(attempts, calls),
+        gates=gates_of(run, attempts),
+        worst=worst,
+        transcripts=transcripts,
+        curves=curves,
+        judge=_judge(folder, attempts, problems),
+        problems=tuple(problems),
+    )
+
+
+def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
+    """The tasks that were not solved in every scored trial, lowest mean score first."""
+    trials: dict[str, list[EpisodeRow]] = {}
+    for row in attempts:
+        if row.latest and row.score is not None:
+            trials.setdefault(row.task, []).append(row)
+    found = [
+        TaskFigures(
+            task=task,
+            mean=math.fsum(row.score or 0.0 for row in rows) / len(rows),
+            passed=sum(bool(row.success) for row in rows),
+            trials=len(rows),
+            worst=min(rows, key=lambda row: (row.score or 0.0, row.trial)),
+        )
+        for task, rows in trials.items()
+    ]
+    return tuple(sorted((each for each in found if each.passed < each.trials), key=lambda each: (each.mean, each.task)))
+
+
+def _name(run: Run) -> str:
+    parts = [str(run.config[key]) for key in ("env", "agent", "policy") if run.config.get(key)]
+    return " · ".join(parts) or run.folder.name
+
+
+def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
+    """The run's record, a training run's rows, and what could not be read."""
+    if (folder / TRAINING_FILE).exists():
+        try:
+            recipe = json.loads((folder / TRAINING_FILE).read_bytes())["recipe"]
+            config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": recipe}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
+        run = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
+        return run, _rows(folder), []
+    try:
+        return open_run(folder), [], []
+    except StoreError as error:
+        if not (folder / "trajectories.sqlite").exists():
+            raise
+        return _bare(folder), [], [str(error)]
+
+
+def _judge(folder: Path, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
+    try:
+        found = load_judge(folder)
+    except StoreError as error:
+        problems.append(str(error))
+        return None
+    if found is None:
+        return None
+    return found | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
+
+
+def _bare(folder: Path) -> Run:
+    return Run(folder=folder, created="", config={}, seeds=(), versions={}, git=None)
+
+
+def _rows(folder: Path) -> list[dict[str, Json]]:
+    """The whole lines of a training run's metrics; the last may have been cut by a kill."""
+    try:
+        lines = (folder / METRICS_FILE).read_text(errors="replace").splitlines(keepends=True)
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("iteration"), int):
+            found.append(row)
+    return found

@@ -1,0 +1,82 @@
+"""The gates of a suite: agents whose score is known beforehand, as long as environment and harness are right.
+
+A report shows them beside the score: the run's own where it is one, else those found in the folders beside it, of the
+same environment and the same tasks to the byte (``env_digest`` and ``suite_digest``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.errors import StoreError
+from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
+
+GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
+"""Agent -> the score it must have in every episode."""
+MAX_BESIDE = 200
+"""Folders looked at."""
+_SAME = ("env", "env_digest", "suite_digest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    agent: str
+    wanted: float
+    scored: int
+    broken: int
+    """Episodes with another score than is wanted."""
+    folder: Path | None
+    """None where no run of it was found."""
+
+    @property
+    def state(self) -> str:
+        """``held``, ``broken``, ``not tried`` (nothing was scored) or ``not run``."""
+        if self.folder is None:
+            return "not run"
+        if not self.scored:
+            return "not tried"
+        return "broken" if self.broken else "held"
+
+
+def gates_of(run: Run, attempts: Sequence[EpisodeRow]) -> tuple[Gate, ...]:
+    """The three gates; of each that was run more than once, the newest."""
+    found = {agent: Gate(agent=agent, wanted=GATES[agent], scored=0, broken=0, folder=None) for agent in GATES}
+    for beside in _beside(run):
+        agent = str(beside.config["agent"])
+        try:
+            with TrajectoryStore.open(beside.folder) as store:
+                found[agent] = _gate(agent, beside.folder, store.summaries())
+        except StoreError:
+            continue  # a gate that cannot be read has not been run
+    if (agent := str(run.config.get("agent", ""))) in GATES:
+        found[agent] = _gate(agent, run.folder, [row for row in attempts if row.latest])
+    return tuple(found.values())
+
+
+def _gate(agent: str, folder: Path, rows: Sequence[EpisodeRow]) -> Gate:
+    scores = [row.score for row in rows if row.score is not None]
+    broken = sum(score != GATES[agent] for score in scores)
+    return Gate(agent=agent, wanted=GATES[agent], scored=len(scores), broken=broken, folder=folder)
+
+
+def _beside(run: Run) -> list[Run]:
+    """Gate runs of the same tasks in the folders beside the run's, oldest first."""
+    if any(key not in run.config for key in _SAME):
+        return []
+    try:
+        folders = sorted(run.folder.resolve().parent.iterdir())[:MAX_BESIDE]
+    except OSError:
+        return []
+    found = []
+    for folder in folders:
+        if folder == run.folder.resolve() or not (folder / "run.json").is_file():
+            continue
+        try:
+            other = open_run(folder)
+        except StoreError:
+            continue
+        if str(other.config.get("agent")) in GATES and all(other.config.get(k) == run.config[k] for k in _SAME):
+            found.append(other)
+    return sorted(found, key=lambda each: each.created)

@@ -1,0 +1,95 @@
+"""The same report as Markdown, for where no page can be shown: a pull request, a terminal, a notebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gymcp.evaluators.report.evidence import Evidence
+from gymcp.evaluators.report.figures import RADAR, TIMES
+from gymcp.evaluators.report.html import Html, visible
+from gymcp.evaluators.report.numbers import interval, percent, seconds
+from gymcp.evaluators.report.parts import effort_rows, judge_rows, provenance, score_line, shortened
+from gymcp.evaluators.report.several import compared
+
+MAX_LISTED = 10
+MAX_REASON = 200
+
+
+def render_markdown(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> str:
+    """The report of one run, or of several."""
+    lines: list[str] = []
+    if len(all_of_them) > 1 or unread:
+        lines += _comparison(all_of_them, unread)
+    for each in all_of_them:
+        lines += _run(each, level="##" if len(all_of_them) > 1 else "#")
+    return "\n".join(lines) + "\n"
+
+
+def _comparison(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> list[str]:
+    found = compared(all_of_them) if len(all_of_them) > 1 else None
+    lines = [f"# {len(all_of_them)} runs", ""]
+    lines += [f"> {plain(problem)}" for problem in [*unread, *(found.problems if found else ())]] + [""]
+    if found is not None:
+        lines += [f"**{plain(found.verdict)}**", ""]
+    rows = [(each.name, score_line(each.metrics)) for each in all_of_them]
+    lines += _table(("run", "success"), rows)
+    if found is not None:
+        lines += [f"* {plain(pair.words)}" for pair in found.pairs] + [""]
+    return lines
+
+
+def _run(evidence: Evidence, *, level: str) -> list[str]:
+    metrics = evidence.metrics
+    lines = [f"{level} {plain(evidence.name)}", ""]
+    lines += [f"> {plain(problem)}" for problem in evidence.problems]
+    lines += [f"**{score_line(metrics)}**", ""]
+    if metrics.overall.ci95:
+        lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
+    gates = [
+        (gate.agent, percent(gate.wanted), gate.state, f"{gate.scored - gate.broken}/{gate.scored}")
+        for gate in evidence.gates
+    ]
+    lines += _part(level, "Gates of the suite", ("agent", "must score", "gate", "as it must"), gates)
+    for axis, parts in metrics.breakdowns.items():
+        rows = [(value, percent(part.success), interval(part.ci95), part.coverage) for value, part in parts.items()]
+        lines += _part(level, f"By {axis}", (axis, "success", "95 % interval", "coverage"), rows)
+    if metrics.radar is not None:
+        radar = [(name, percent(getattr(metrics.radar, name).value)) for name in RADAR]
+        lines += _part(level, "Beside the gold calls (MCP-RADAR)", ("dimension", "mean"), radar)
+    effort = [tuple(cell.text if isinstance(cell, Html) else cell for cell in row) for row in effort_rows(metrics)]
+    lines += _part(level, "What it took", ("", "mean of an episode", "95 % interval", "for each success"), effort)
+    times = [(name, percent(metrics.times.share[name]), seconds(metrics.times.seconds[name])) for name in TIMES]
+    lines += _part(level, "Where the time went", ("", "share", "summed"), times)
+    pass_k = [(str(each.k), percent(each.at), percent(each.hat), str(each.tasks)) for each in metrics.pass_k]
+    lines += _part(level, "Judge", ("", ""), judge_rows(evidence))
+    lines += _part(level, "Over trials", ("k", "pass@k", "pass^k", "tasks"), pass_k)
+    outcomes = [(str(outcome), str(count)) for outcome, count in metrics.outcomes.items()]
+    lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
+    worst = [
+        (
+            shortened(each.task, 80),
+            f"{each.mean:.2f}",
+            f"{each.passed}/{each.trials}",
+            shortened(each.worst.reason, MAX_REASON),
+        )
+        for each in evidence.worst[:MAX_LISTED]
+    ]
+    lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
+    origin = [(name, shortened(value, MAX_REASON)) for name, value in provenance(evidence)]
+    return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _part(level: str, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"{level}# {title}", "", *_table(headings, rows)] if rows else []
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return [*(f"| {' | '.join(plain(cell) for cell in row)} |" for row in lines), ""]
+
+
+def plain(text: str) -> str:
+    """One line that no Markdown reader takes for markup."""
+    flat = " ".join(visible(text).split())
+    return re.sub(r"([\\`*_{}\[\]<>|~#$&])", r"\\\1", flat) if flat != "---" else flat

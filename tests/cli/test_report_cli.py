@@ -1,0 +1,85 @@
+"""`gymcp report` and `gymcp view` as users type them, with what they may mistype."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import BANK, gymcp
+
+from gymcp.cli.app import run
+from gymcp.store import TrajectoryStore
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    made = folder / "oracle", folder / "random"
+    for each in made:
+        done = gymcp("eval", BANK, "--agent", each.name, "--sandbox", "none", "--out", each, "--json")
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """(exit code, standard output, standard error) of a command, in this process: it is imported once."""
+
+    def type(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["gymcp", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        out, errors = capsys.readouterr()
+        return int(ended.value.code or 0), out, errors
+
+    return type
+
+
+def test_several_runs_are_reported_in_three_formats(runs: tuple[Path, Path], typed: Typed) -> None:
+    code, out, _ = typed("report", *runs)
+    assert (code, out.split()[-1]) == (0, str(runs[0].parent / "report.html"))
+    assert "runs of bank" in (runs[0].parent / "report.html").read_text()
+    assert typed("report", *runs, "--format", "md")[1].startswith("# 2 runs")
+    found = json.loads(typed("report", *runs, "--format", "json")[1])
+    assert [run["agent"] for run in found["runs"]] == ["oracle", "random"]
+    assert [gate["state"] for gate in found["runs"][1]["gates"]] == ["held", "not run", "not run"]
+
+
+def test_a_run_that_is_none_is_told_and_the_others_are_reported(
+    runs: tuple[Path, Path], tmp_path: Path, typed: Typed
+) -> None:
+    code, out, errors = typed("report", runs[0], tmp_path / "none", "--format", "json")
+    assert code == 1
+    assert f"gymcp: not reported: run folder {tmp_path / 'none'}" in errors
+    assert len(json.loads(out)["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["report", "nowhere"], "run folder nowhere"),
+        (["report", "nowhere", "--format", "pdf"], "no format 'pdf'; have html, md, json"),
+        (["report", "nowhere", "nowhere"], "is named twice"),
+        (["view", "nowhere"], "run folder nowhere: no such folder"),
+        (["view", "nowhere", "--tokenizer", "nothing"], "there is no tokenizer.json"),
+        (["train", "--save"], "train: "),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(
+    words: list[str], why: str, tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = typed(*words)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert why in errors
+
+
+def test_a_dry_run_keeps_its_credit_where_it_is_asked_to(runs: tuple[Path, Path], typed: Typed) -> None:
+    assert typed("train", "--dry-run", runs[1], "--preset", "rloo", "--save", "--json")[0] == 0
+    with TrajectoryStore.open(runs[1]) as store:
+        rows = store.summaries()
+        assert [store.credits(row.id)[0].preset for row in rows] == ["rloo"] * len(rows)

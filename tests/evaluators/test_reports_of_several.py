@@ -1,0 +1,151 @@
+"""Reports of several runs, and of broken ones: who is better is said where it can be, and what is left is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_report import Page
+from viewer_runs import HOSTILE, write_hostile, write_run
+
+from gymcp.errors import StoreError
+from gymcp.evaluators.report import read_report, write_report
+from gymcp.evaluators.report.gates import gates_of
+from gymcp.evaluators.report.page import reason_kind
+from gymcp.store import Run, TrajectoryStore, create_run, open_run
+from gymcp.store.database import FILE_NAME
+from gymcp.types import GoldTurn, Json, Outcome, Task, ToolCall, Trajectory
+
+
+def no_tasks(run: Run) -> dict[str, Task]:
+    return {}
+
+
+def gate(folder: Path, agent: str, scores: list[float], **config: Json) -> Path:
+    said = {"env": "shop", "suite": "shop", "env_digest": "e", "suite_digest": "s", "agent": agent, **config}
+    with create_run(folder, said), TrajectoryStore.open(folder, write=True) as store:
+        for n, score in enumerate(scores):
+            store.append(Trajectory(id=f"{agent}{n}", env="shop", task=f"t{n}", score=score), {})
+    return folder
+
+
+def test_several_runs_say_who_is_better_by_how_much_and_where_they_fail(tmp_path: Path) -> None:
+    runs = [
+        write_run(tmp_path / "steady", "steady", paying=30, tasks=40),
+        write_run(tmp_path / "hasty", "hasty", paying=2, tasks=40),
+    ]
+    report = read_report(runs, no_tasks)
+    shown = Page(report.text("html"))
+    assert (shown.links, shown.tags & {"script", "img", "iframe"}) == ([], set())
+    for text in (
+        "steady is the best in success.",
+        "steady is better than hasty by 35.0 points",
+        "80/81 scored, 1 infra",
+        "refund",
+    ):
+        assert text in shown.text
+    assert "transcript-0" in "".join(shown.within)
+    markdown = report.text("md")
+    assert "**steady is the best in success.**" in markdown
+    assert "### By category" in markdown
+    found = json.loads(report.text("json"))
+    assert [run["scored"] for run in found["runs"]] == [80, 80]
+    assert found["comparison"]["pairs"][0]["better"] == "steady"
+    assert found["runs"][1]["worst"][0]["mean"] == 0.0
+
+
+def test_runs_that_cannot_be_ranked_are_not(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, name, paying=paying, tasks=10) for name, paying in (("one", 5), ("two", 6))]
+    assert "cannot be told apart" in Page(read_report(runs, no_tasks).text("html")).text
+
+
+def test_what_cannot_be_read_or_compared_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", "steady", paying=5, tasks=40)
+    cut = write_run(tmp_path / "cut", "hasty", paying=5, tasks=40)
+    file = cut / FILE_NAME
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    other = gate(tmp_path / "other", "react", [1.0, 0.0], suite="bank")
+    empty = gate(tmp_path / "empty", "react", [])
+    (tmp_path / "nothing").mkdir()
+    report = read_report([whole, cut, other, empty, tmp_path / "nothing"], no_tasks)
+    for text in (report.text("html"), report.text("md").replace("\\", "")):
+        for words in (
+            "is damaged: the figures are those of the first",
+            "nothing: holds no run.json",
+            "empty: has no score",
+            "the tasks are others",
+            "31.2 %",
+        ):
+            assert words in text
+    assert len(json.loads(report.text("json"))["problems"]) == 3
+    with pytest.raises(StoreError, match=r"holds no run\.json"):
+        read_report([tmp_path / "nothing"], no_tasks)
+
+
+def test_gates_are_found_beside_the_run_if_their_tasks_are_the_same(tmp_path: Path) -> None:
+    run = gate(tmp_path / "mine", "react", [0.5])
+    gate(tmp_path / "a", "oracle", [1.0, 0.0])
+    gate(tmp_path / "b", "null", [0.0, 0.0])
+    gate(tmp_path / "c", "mutated", [0.0], suite_digest="another")
+    states = {each.agent: (each.state, each.scored, each.broken) for each in gates_of(open_run(run), [])}
+    assert states == {"oracle": ("broken", 2, 1), "null": ("held", 2, 0), "mutated": ("not run", 0, 0)}
+    write_report(run)
+    text = Page((run / "report.html").read_text()).text
+    assert "✗ oracle must score 100.0 %: broken in 1 of 2" in text
+    assert "✓ null must score 0.0 %: held in all 2" in text
+    assert "– mutated must score 0.0 %: no run of it beside this one" in text
+
+
+def test_calls_are_measured_beside_the_gold(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "steady", paying=2, tasks=4, trials=1)
+    gold = tuple(
+        ToolCall(id=str(n), name=name, arguments={"order": "7", **more})
+        for n, (name, more) in enumerate((("get_order", {}), ("pay_order", {"note": ""})))
+    )
+    tasks = {f"task{n:03}": Task(id=f"task{n:03}", prompts=("Pay.",), gold=(GoldTurn(calls=gold),)) for n in range(4)}
+    radar = write_report(run, lambda run: tasks)["radar"]
+    assert (radar["accuracy"], radar["selection"], radar["efficiency"]) == (0.5, 0.75, 1.0)
+    assert "MCP-RADAR" in (run / "report.html").read_text()
+
+
+def test_a_training_run_shows_what_it_learnt(tmp_path: Path) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(Trajectory(id="a", env="shop", task="t", score=1.0, outcome=Outcome.SCORED), {})
+    (tmp_path / "training.json").write_text(json.dumps({"recipe": {"env": "shop", "name": "small", "seed": 3}}))
+    rows = [
+        {"iteration": n, "success": n / 10, "test/seeds/success": n / 10, "test/seeds/low": 0, "test/seeds/high": 1}
+        for n in range(4)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"iteration": 4, "succ')
+    write_report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "shop · training 'small'" in Page(page).text
+    assert page.count("<polyline") == 2
+    assert 'class="band' in page
+    assert read_report([tmp_path], no_tasks).object()["runs"][0]["curves"] == rows
+
+
+def test_hostile_texts_stay_texts_in_every_format(tmp_path: Path) -> None:
+    runs = [write_hostile(tmp_path / "a"), write_run(tmp_path / "b", "steady", paying=1, tasks=2)]
+    report = read_report(runs, no_tasks)
+    shown = Page(report.text("html"))
+    assert shown.links == []
+    assert shown.tags.isdisjoint({"script", "img"})
+    assert len(report.text("html")) < 1_000_000
+    markdown = report.text("md")
+    assert "<script>" not in markdown
+    assert not set(markdown) & {"\x1b", "\u202e"}
+    assert json.loads(report.text("json"))["runs"][0]["agent"] == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ('turn 1 of 3: no call has answered {"a": [1]}', "turn … of …: no call has answered …"),
+        ("in the final state accounts.ann is 100, wanted 95", "in the final state … is …, wanted …"),
+        ("", "no reason given"),
+    ],
+)
+def test_reasons_of_a_kind_are_counted_together(reason: str, kind: str) -> None:
+    assert reason_kind(reason) == kind
