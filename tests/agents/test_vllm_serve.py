@@ -80,7 +80,7 @@ def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: d
         (
             "{spec}",
             ("--key-env", "WRONG_KEY"),
-            "refuses the key (status 401); name the variable that holds it with --key-env",
+            "refuses the key (status 401); name the variable that holds it",
         ),
         ("{spec}", ("--key-env", "NO_KEY"), "asks for a key (status 401)"),
         ("openai:{at}/v1#tiny-0", ("--key-env", "WRONG_KEY"), "refuses the key (status 401)"),
