@@ -256,7 +256,10 @@ async def _ask_for(client: httpx.AsyncClient, url: str, model: str) -> ServedMod
     try:
         answer = await client.get("/v1/models", timeout=30.0)
         if answer.status_code in (401, 403):
-            raise ConfigError(f"vllm: {url} refuses the key (status {answer.status_code}); name it with --key-env")
+            what = "refuses the key" if "authorization" in client.headers else "asks for a key"
+            raise ConfigError(
+                f"vllm: {url} {what} (status {answer.status_code}); name the variable that holds it with --key-env"
+            )
         if answer.status_code != httpx.codes.OK:
             raise ValueError(f"status {answer.status_code}")
         served = {str(entry["id"]): entry for entry in answer.json()["data"]}

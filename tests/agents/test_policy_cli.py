@@ -151,6 +151,7 @@ def assert_matches(pattern: str, text: str) -> None:
         (("--policy", "tiny", "--top-k", "-1"), "--top-k: must be 0"),
         (("--policy", "tiny", "--max-tokens", "0"), "--max-tokens: must be at least 1, not 0"),
         (("--policy", "tiny", "--max-turns", "0"), "budget of turns: must be more than 0, not 0"),
+        (("--policy", "tiny", "--stop", ""), "--stop: must not be empty"),
         (("--policy", "tiny", "--max-cost", "0"), "--max-cost: must be more than 0, not 0"),
         (("--policy", "tiny", "--overflow", "hope"), "--overflow: no 'hope'; have stop, drop"),
         (("--policy", "tiny", "--tool-calls", "text"), "only for openai: policies"),

@@ -140,7 +140,7 @@ def test_top_p_is_refused_where_logprobs_are_to_be_exact() -> None:
     [
         ([(200, {"data": [{"id": "other"}]})], "has no model 'tiny'; it has other"),
         ([(404, b"nothing here")], "does not answer as vLLM does"),
-        ([(401, b"")], r"refuses the key \(status 401\); name it with --key-env"),
+        ([(401, b"")], r"asks for a key \(status 401\); name the variable that holds it with --key-env"),
         ([(200, {"data": [{"id": "tiny"}]})], "does not answer as vLLM does"),
         ([(200, b"<html>")], "does not answer as vLLM does"),
         ([(200, MODELS), (400, {}), (400, b"no logprobs here")], "the first request failed.*no logprobs here"),

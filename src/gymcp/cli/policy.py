@@ -107,6 +107,8 @@ def check_sampling(sampling: Sampling) -> None:
         raise ConfigError(f"--top-p: must be more than 0 and at most 1, not {sampling.top_p}")
     if sampling.top_k < 0:
         raise ConfigError(f"--top-k: must be 0 (no limit) or more, not {sampling.top_k}")
+    if "" in sampling.stop:
+        raise ConfigError("--stop: must not be empty: an empty text ends every answer before it begins")
     if sampling.max_tokens < 1:
         raise ConfigError(f"--max-tokens: must be at least 1, not {sampling.max_tokens}")
 
