@@ -37,7 +37,9 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
             reason=f"grader raised {type(error).__name__}: {error}",
             provenance={**ungraded.provenance, ENDED: str(ungraded.outcome)},
         )
-    provenance = {**ungraded.provenance, TRUTHS: dict(verdict.truths)} if verdict.truths else ungraded.provenance
+    provenance = ungraded.provenance
+    if verdict.truths:  # those of another grader stay
+        provenance = {**provenance, TRUTHS: {**provenance.get(TRUTHS, {}), **verdict.truths}}
     return replace(
         ungraded,
         score=float(verdict.value),

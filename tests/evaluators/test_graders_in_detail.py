@@ -320,6 +320,8 @@ def test_a_truth_is_found_out_once_and_kept() -> None:
     again = apply_grader(grader, task, first, no_states)
     assert first == again
     assert (first.score, first.provenance[TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
+    other = apply_grader(dynamic("other", lambda task: 7, answer_is_number()), task, first, no_states)
+    assert other.provenance[TRUTHS] == {"price": 41, "other": 7}
     forgotten = apply_grader(grader, task, episode(said("41")), no_states)
     assert (forgotten.score, forgotten.provenance[TRUTHS]) == (0.0, {"price": 42})
 
