@@ -80,7 +80,10 @@ def _swatch(number: int) -> Html:
 
 
 def _standings(all_of_them: Sequence[Evidence]) -> Html:
-    order = sorted(range(len(all_of_them)), key=lambda n: -(all_of_them[n].metrics.overall.success or -1.0))
+    successes = [each.metrics.overall.success for each in all_of_them]
+    order = sorted(
+        range(len(all_of_them)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True
+    )
     rows: list[tuple[Html | str, ...]] = []
     for n in order:
         metrics = all_of_them[n].metrics
