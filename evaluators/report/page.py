@@ -30,7 +30,9 @@ from gymcp.evaluators.report.parts import (
 from gymcp.store import EpisodeRow
 from gymcp.types import Outcome
 
-_PARTICULAR = re.compile(r"""\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+""")
+_PARTICULAR = re.compile(
+    r"""\{.*?\.\.\. \(\d+ characters\)|\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+"""
+)
 MAX_WEAK = 8
 """Lowest parts of the first breakdown shown on the first screen."""
 
@@ -167,9 +169,9 @@ def _reasons(evidence: Evidence) -> Html:
     if _is_gate(evidence):
         return join()
     said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
-    rows: list[tuple[Html | str, ...]] = [(f"{count:,}", kind) for kind, count in Counter(said).most_common(MAX_WEAK)]
+    rows: list[tuple[Html | str, ...]] = [(kind, f"{count:,}") for kind, count in Counter(said).most_common(MAX_WEAK)]
     title = f"Why it fails: {len(said):,} of {evidence.metrics.overall.scored:,}"
-    return rows_section(title, ("#episodes", "as the grader says"), rows)
+    return rows_section(title, ("as the grader says", "#episodes"), rows)
 
 
 def reason_kind(reason: str) -> str:

@@ -80,7 +80,10 @@ def _swatch(number: int) -> Html:
 
 
 def _standings(all_of_them: Sequence[Evidence]) -> Html:
-    order = sorted(range(len(all_of_them)), key=lambda n: -(all_of_them[n].metrics.overall.success or -1.0))
+    successes = [each.metrics.overall.success for each in all_of_them]
+    order = sorted(
+        range(len(all_of_them)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True
+    )
     rows: list[tuple[Html | str, ...]] = []
     for n in order:
         metrics = all_of_them[n].metrics
@@ -113,19 +116,29 @@ def _standings(all_of_them: Sequence[Evidence]) -> Html:
 
 
 def _pairs(pairs: Sequence[Pair]) -> Html:
-    lines = []
-    for pair in pairs:
-        tests = f"{pair.paired.tasks} tasks: {pair.paired.better} better, {pair.paired.worse} worse under {pair.b}"
-        if pair.paired.p_mcnemar is not None:
-            tests += f"; McNemar p = {pair.paired.p_mcnemar:.2g}"
-        if pair.p_holm is not None:
-            tests += f"; permutation, corrected for {len(pairs)} pairs, p = {pair.p_holm:.2g}"
-        lines.append(
-            element(
-                "li", element("span", pair.words, class_="" if pair.better else "soft"), element("small", f" {tests}.")
-            )
-        )
-    return section("By how much, and how sure that is", element("ul", *lines, class_="pairs")) if lines else join()
+    """What can be said of pairs of runs, and folded under it what that rests on."""
+    ranked = [element("li", pair.words) for pair in pairs if pair.better]
+    apart = [pair for pair in pairs if not pair.better]
+    if len(apart) == 1:
+        ranked.append(element("li", apart[0].words, class_="soft"))
+    elif apart:
+        names = "; ".join(f"{pair.a} and {pair.b}" for pair in apart)
+        ranked.append(element("li", f"Cannot be told apart: {names}.", class_="soft"))
+    tests = [element("li", pair.words, element("small", f" {_tests(pair, len(pairs))}.")) for pair in pairs]
+    behind = element("details", element("summary", "what this rests on"), element("ul", *tests, class_="pairs"))
+    return (
+        section("By how much, and how sure that is", element("ul", *ranked, class_="pairs"), behind)
+        if pairs
+        else join()
+    )
+
+
+def _tests(pair: Pair, pairs: int) -> str:
+    tried = pair.paired
+    said = f"{tried.tasks} tasks: {tried.better} better, {tried.worse} worse under {pair.b}"
+    if tried.p_mcnemar is not None:
+        said += f"; McNemar p = {tried.p_mcnemar:.2g}"
+    return said if pair.p_holm is None else f"{said}; permutation, corrected for {pairs} pairs, p = {pair.p_holm:.2g}"
 
 
 def _matrix(all_of_them: Sequence[Evidence]) -> Html:

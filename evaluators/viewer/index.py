@@ -84,14 +84,10 @@ class EpisodeIndex:
             self._db.executemany("INSERT INTO transcripts (rowid, words) VALUES (?, ?)", texts)
             self._db.execute("COMMIT")
 
-    def ids(self, run: int, after: int) -> list[tuple[int, int, str]]:
-        """(n, seq, id) of the episodes of a run that were recorded after `after`, in order."""
-        return [
-            (n, seq, untold(id))
-            for n, seq, id in self._all(
-                "SELECT n, seq, id FROM episodes WHERE run = ? AND seq > ? ORDER BY seq", run, after
-            )
-        ]
+    def ids(self, run: int, after: int, limit: int) -> list[tuple[int, int, str]]:
+        """(n, seq, id) of the first `limit` episodes of a run that were recorded after `after`, in order."""
+        query = "SELECT n, seq, id FROM episodes WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+        return [(n, seq, untold(id)) for n, seq, id in self._all(query, run, after, limit)]
 
     def locate(self, n: int) -> tuple[int, str] | None:
         """(run, id) of an episode."""
@@ -201,7 +197,11 @@ class EpisodeIndex:
 
 def told(value: str) -> str:
     """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
-    return "".join(chr(ord(c) - 0xD800 + 0x10F000) if 0xD800 <= ord(c) <= 0xDFFF else c for c in value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "".join(chr(ord(c) - 0xD800 + 0x10F000) if 0xD800 <= ord(c) <= 0xDFFF else c for c in value)
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -210,6 +210,8 @@ def _plain(value: Any) -> Any:
 
 def untold(value: str) -> str:
     """What `told` was given."""
+    if value.isascii():
+        return value
     return "".join(chr(ord(c) - 0x10F000 + 0xD800) if 0x10F000 <= ord(c) <= 0x10F7FF else c for c in value)
 
 

@@ -87,7 +87,7 @@ def _part(key: str, operator: str, word: str) -> tuple[str, list[str | float]]:
         if "*" in word:
             return f"lower({column}) GLOB ?", [word.lower()]
         return f"instr(lower({column}), ?)", [word.lower()]
-    raise QueryError(f"{key}{operator}: no such key; have {', '.join(KEYS)}")
+    raise QueryError(f"{key}{operator}: no such key; have {', '.join(KEYS)}; in quotes it is looked for as text")
 
 
 def _anywhere(word: str) -> tuple[str, list[str | float]]:

@@ -82,7 +82,7 @@ class Runs:
         while not self._stop.is_set():
             idle = True
             for each in self.opened:
-                waiting = self.index.ids(each.number, done[each.number])[:_BATCH]
+                waiting = self.index.ids(each.number, done[each.number], _BATCH)
                 if not waiting:
                     continue
                 idle = False
