@@ -36,10 +36,9 @@ class Lessons:
         batch, lesson = with_signals(batch_of(scored, gold), self._preset, self._learner, self._critic)
         credit = assign_credit(batch, self._preset, trackers)
         self.trackers = credit.trackers
+        anchors = anchor_statistics(batch, batch.keys["state"])
         self.metrics = {"dropped": credit.dropped, **_advantages(credit)}
-        if len(credit.batch.tasks):
-            anchors = anchor_statistics(credit.batch, credit.batch.keys["state"])
-            self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
+        self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
         self.credit_s = time.perf_counter() - started
         if lesson is not None and self._critic is not None:
             loss = self._critic.fit(lesson.features, lesson.returns)

@@ -176,7 +176,8 @@ class _Run:
             losses = []
             for at in range(0, len(examples), warm.batch):
                 batch = [examples[i] for i in shuffled[at : at + warm.batch]]
-                losses.append(teacher.update(batch, Loss(kind="likelihood")).loss)
+                # one group: what all prompts begin with, the tools, is encoded once
+                losses.append(teacher.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
             self.tell(
                 {
                     "phase": "warm start",

@@ -44,7 +44,12 @@ class Ground:
     def jobs(self, iteration: int) -> list[Job]:
         """Of an iteration, counted from 0: a function of the recipe and that number."""
         return [
-            Job(task=task, trial=first + k, seed=hash_seed(self.recipe.seed, task.id, first + k))
+            Job(
+                task=task,
+                trial=first + k,
+                seed=hash_seed(self.recipe.seed, task.id, first + k),
+                policy_version=str(iteration),
+            )
             for task, first in practised(self.env, self.recipe, iteration)
             for k in range(self.recipe.rollout.episodes)
         ]
