@@ -90,6 +90,17 @@ def test_micro_batches_change_nothing(loss: Loss) -> None:
     assert found[3] == pytest.approx(found[0], rel=1e-4)
 
 
+def test_several_workers_change_the_weights_in_the_same_way_every_time() -> None:
+    rows = [*tiny.group(1), *tiny.group(2)]
+    examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
+    first, second = (Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=60, workers=3)) for _ in range(2))
+    for learner in (first, second):
+        for _ in range(3):
+            learner.update(examples, Loss(), groups=[0] * 4 + [1] * 4)
+    for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:
     good, bad = tiny.group(1, episodes=2)
     learner = Learner(tiny.model(), SETTINGS)
