@@ -37,8 +37,8 @@ class Lessons:
         batch, lesson = with_signals(batch_of(scored, gold), self._preset, self._learner, self._critic)
         credit = assign_credit(batch, self._preset, trackers)
         self.credit, self.trackers = credit, credit.trackers
-        self.metrics = {"dropped": credit.dropped, **_advantages(credit)}
         anchors = anchor_statistics(batch, batch.keys["state"])
+        self.metrics = {"dropped": credit.dropped, **_advantages(credit)}
         self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
         self.credit_s = time.perf_counter() - started
         if lesson is not None and self._critic is not None:

@@ -28,9 +28,10 @@ def gradients(model: PreTrainedModel, rows: list[Row], prefix: int) -> tuple[tor
     return values, list(torch.autograd.grad((values * weights).sum(), list(model.parameters())))
 
 
+@pytest.mark.parametrize("longer", [0, 3])  # nothing is padded, or most rows are
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
-def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str) -> None:
-    model, rows = tiny.model(kind), tiny.group(1)
+def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str, longer: int) -> None:
+    model, rows = tiny.model(kind), tiny.group(1, longer=longer)
     assert common_prefix(rows) == 40
     plain, plain_gradients = gradients(model, rows, 0)
     shared, shared_gradients = gradients(model, rows, 40)
@@ -39,8 +40,9 @@ def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str) -> None
         assert (a - b).abs().max() <= 1e-5 * max(1.0, float(a.abs().max()))
 
 
-def test_values_are_those_of_a_plain_forward_at_the_temperature() -> None:
-    model, rows = tiny.model(), tiny.group(2)
+@pytest.mark.parametrize("longer", [0, 3])
+def test_values_are_those_of_a_plain_forward_at_the_temperature(longer: int) -> None:
+    model, rows = tiny.model(), tiny.group(2, longer=longer)
     values = token_values(model, rows, temperature=0.7).logprobs
     expected = []
     for row in rows:
@@ -86,6 +88,17 @@ def test_micro_batches_change_nothing(loss: Loss) -> None:
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0], rel=1e-4)
     assert found[3] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_several_workers_change_the_weights_in_the_same_way_every_time() -> None:
+    rows = [*tiny.group(1), *tiny.group(2)]
+    examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
+    first, second = (Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=60, workers=3)) for _ in range(2))
+    for learner in (first, second):
+        for _ in range(3):
+            learner.update(examples, Loss(), groups=[0] * 4 + [1] * 4)
+    for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:

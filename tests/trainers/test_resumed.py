@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,15 @@ tasks = 2
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Here and in the process that is killed: the number of threads is part of the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "same.toml"
@@ -98,7 +109,8 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe
     """With SIGKILL, once its first iteration is written and its second is under way."""
     folder = recipe.parent / "killed"
     command = [str(part) for part in (GYMCP, "train", recipe, "--deterministic", "--out", folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     for line in process.stdout:
         if line.split()[:1] == ["1"]:

@@ -38,7 +38,7 @@ pytestmark = [
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As the real ones are: grouped-query attention, tied embeddings, tools and calls in Qwen's format."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    return make_tiny_model(folder, "qwen", size=TinySize(hidden=64, layers=2, init_std=0.1))
+    return make_tiny_model(folder, "qwen", size=TinySize(hidden=64, heads=2, layers=2, init_std=0.1))
 
 
 def small(path: Path, model: Path, **more: Json) -> Recipe:

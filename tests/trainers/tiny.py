@@ -52,8 +52,8 @@ def example(row: Row, advantages: Sequence[float]) -> Example:
     return Example(row=row, advantages=(spread,), counted=(np.array(row.loss_mask),))
 
 
-def group(seed: int, *, episodes: int = 4, prompt: int = 40) -> list[Row]:
-    """Episodes of one task: the same prompt, then rows of different lengths."""
+def group(seed: int, *, episodes: int = 4, prompt: int = 40, longer: int = 3) -> list[Row]:
+    """Episodes of one task: the same prompt, then rows of which each is `longer` than the one before."""
     rng = random.Random(seed)
     prefix = [rng.randrange(97) for _ in range(prompt)]
-    return [row(prefix, rng, length=9 + 3 * n) for n in range(episodes)]
+    return [row(prefix, rng, length=9 + longer * n) for n in range(episodes)]
