@@ -23,8 +23,11 @@ from gymcp.types import Json, Task, Trajectory
 class Lessons:
     """Of one iteration. What `learn` has found is there afterwards."""
 
-    def __init__(self, preset: Preset, learner: Learner, critic: Critic | None, *, updates: int) -> None:
-        self._preset, self._learner, self._critic, self._updates = preset, learner, critic, updates
+    def __init__(
+        self, preset: Preset, learner: Learner, critic: Critic | None, *, updates: int, passes: int = 1
+    ) -> None:
+        self._preset, self._learner, self._critic = preset, learner, critic
+        self._parts, self._passes = updates, passes
         self.metrics: dict[str, Json] = {}
         self.trackers = Trackers()
         self.credit: Credit | None = None
@@ -47,14 +50,16 @@ class Lessons:
         self.metrics |= merged(self._update(credit))
 
     def _update(self, credit: Credit) -> list[Update]:
-        """The updates of one batch, cut by groups into as many parts as the recipe says."""
+        """The updates of one batch, cut by groups into as many parts as the recipe says, and gone over as often."""
         examples, groups = examples_of(credit)
+        if not examples:
+            return []
         weights = [term.weight for term in credit.terms]
         learner = self._learner
-        old = learner.logprobs([each.row for each in examples], groups) if self._updates > 1 else None
+        old = learner.logprobs([each.row for each in examples], groups) if self._parts * self._passes > 1 else None
         found = []
-        for part in range(self._updates):
-            chosen = [i for i, group in enumerate(groups) if group % self._updates == part]
+        for part in [*range(self._parts)] * self._passes:
+            chosen = [i for i, group in enumerate(groups) if group % self._parts == part]
             if chosen:
                 found.append(
                     learner.update(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
@@ -24,20 +22,18 @@ from gymcp.trainers.checkpoints import Saved, load_training, save_training, save
 from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.curriculum import practised
-from gymcp.trainers.demonstrations import demonstrations
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.learning import Lessons
 from gymcp.trainers.models import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
-from gymcp.trainers.objective import Loss
 from gymcp.trainers.presets import GOLD
 from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.respelling import respelt
 from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.stops import MAX_LOST, collapse, lost
-from gymcp.types import Json, Trajectory
+from gymcp.trainers.warm_start import warm_start
+from gymcp.types import Json
 
 MODEL = "model"
 FINAL = "final"
@@ -110,7 +106,8 @@ class _Run:
             if saved is None:
                 self.progress = stack.enter_context(Progress(self.folder))
                 if shown:
-                    self._warm_start(pupil, shown)
+                    for row in warm_start(self.recipe, pupil, shown):
+                        self.tell(row)
                 if self.recipe.preset.loss.kl:
                     learner.keep_reference()
                 save_training(self.folder, self.recipe, 0, learner, critic, self.trackers)
@@ -134,16 +131,13 @@ class _Run:
             max_grad_norm=learn.max_grad_norm,
             warmup_steps=learn.warmup_steps,
             schedule=learn.schedule,
-            total_steps=learn.iterations * learn.updates,
+            total_steps=learn.iterations * learn.updates * learn.passes,
             micro_batch_tokens=learn.micro_batch_tokens,
             temperature=self.recipe.rollout.temperature,
-            autocast=self._autocast(pupil),
+            autocast=in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
             workers=pupil.workers,
         )
         return Learner(pupil.model, settings)
-
-    def _autocast(self, pupil: Pupil) -> bool:
-        return in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu")
 
     def _critic(self, pupil: Pupil) -> Critic | None:
         if "value" not in self.recipe.preset.needs:
@@ -157,42 +151,6 @@ class _Run:
             epochs=learn.critic_epochs,
             seed=self.recipe.seed,
         )
-
-    def _warm_start(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
-        warm = self.recipe.warm_start
-        rng = random.Random(self.recipe.seed)
-        respelled = [respelt(record, rng) for _ in range(warm.respelt) for record in shown]
-        examples = demonstrations([*shown, *respelled], pupil.renderer, most_tokens=pupil.context)
-        steps = warm.epochs * -(-len(examples) // warm.batch)
-        settings = LearnerSettings(
-            learning_rate=warm.learning_rate,
-            warmup_steps=max(steps // 20, 1),
-            schedule="cosine",
-            total_steps=steps,
-            micro_batch_tokens=self.recipe.learn.micro_batch_tokens,
-            autocast=self._autocast(pupil),
-            workers=pupil.workers,
-        )
-        teacher = Learner(pupil.model, settings)
-        order = np.random.default_rng(self.recipe.seed)
-        started = time.perf_counter()
-        for epoch in range(warm.epochs):
-            shuffled = order.permutation(len(examples)).tolist()
-            losses = []
-            for at in range(0, len(examples), warm.batch):
-                batch = [examples[i] for i in shuffled[at : at + warm.batch]]
-                # one group: what all prompts begin with, the tools, is encoded once
-                losses.append(teacher.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
-            self.tell(
-                {
-                    "phase": "warm start",
-                    "epoch": epoch + 1,
-                    "of": warm.epochs,
-                    "examples": len(examples),
-                    "loss": float(np.mean(losses)),
-                    "seconds": time.perf_counter() - started,
-                }
-            )
 
     # -------------------------------------------------------------------------------------------------------- the loop
 
@@ -232,7 +190,9 @@ class _Run:
                 raise EnvInfraError(f"training: every episode of {MAX_LOST} iterations was lost; the last: {why}")
             return row | {"skipped": "every episode was lost to infrastructure"}
         gold = {job.task.id: job.task for job in jobs}
-        lessons = Lessons(self.recipe.preset, learner, critic, updates=self.recipe.learn.updates)
+        lessons = Lessons(
+            self.recipe.preset, learner, critic, updates=self.recipe.learn.updates, passes=self.recipe.learn.passes
+        )
         await sampler.update(str(self.iteration + 1), lambda: lessons.learn(scored, gold, self.trackers))
         self.trackers = lessons.trackers
         if lessons.credit is not None:
