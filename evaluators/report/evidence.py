@@ -50,7 +50,7 @@ class Evidence:
     curves: Sequence[Mapping[str, Json]] = ()
     """Of a training run: its rows of metrics."""
     judge: Mapping[str, Json] | None = None
-    """What ``gymcp judge`` wrote of itself, and how many of the newest grades are a judge's; None: no judge was used."""
+    """What ``gymcp judge`` wrote of itself, and how many newest grades are a judge's; None: no judge was used."""
     problems: tuple[str, ...] = field(default=())
 
     @property
