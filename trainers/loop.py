@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import random
 import shutil
 import time
 from collections import Counter
@@ -43,6 +44,7 @@ from gymcp.trainers.models import Pupil, load_pupil, make_folder, texts_of
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.respelling import respelt
 from gymcp.trainers.rows import Example, example, rows_of
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.threads import Threads
@@ -154,7 +156,9 @@ class _Run:
 
     def _warm_start(self, pupil: Pupil, learner: Learner, shown: Sequence[Trajectory]) -> None:
         warm = self.recipe.warm_start
-        examples = demonstrations(shown, pupil.renderer, most_tokens=pupil.context)
+        rng = random.Random(self.recipe.seed)
+        respelled = [respelt(record, rng) for _ in range(warm.respelt) for record in shown]
+        examples = demonstrations([*shown, *respelled], pupil.renderer, most_tokens=pupil.context)
         steps = warm.epochs * -(-len(examples) // warm.batch)
         settings = LearnerSettings(
             learning_rate=warm.learning_rate,

@@ -46,6 +46,8 @@ class WarmStartRecipe:
 
     tasks: int = 0
     """How many episodes are shown; 0: no warm start."""
+    respelt: int = 0
+    """How many times each is shown once more with other names and ids, so that copying them is learnt, not they."""
     epochs: int = 4
     batch: int = 32
     learning_rate: float = 1e-3
