@@ -79,14 +79,14 @@ class Place:
         return f"{self.contender.name.replace(', ', '-').replace(' ', '-')}-{self.seed}"
 
 
-def places(quick: bool) -> list[Place]:
+def places(quick: bool, grounds: Sequence[Ground] = GROUNDS) -> list[Place]:
     """In the order in which they are run: pairs together, so that an early end leaves whole pairs."""
     return [
         Place(ground=ground.name, contender=contender, seed=seed)
         for seed in range(1 if quick else SEEDS)
-        for ground in (GROUNDS[:1] if quick else GROUNDS)
+        for ground in grounds
         for contender in ground.contenders
-        if seed < contender.seeds and not (quick and contender.seeds == 1)
+        if seed < contender.seeds and not (quick and contender not in ground.contenders[:2])
     ]
 
 
@@ -136,9 +136,9 @@ class Teller:
         print(f"[{time.strftime('%H:%M:%S')}] {ground}: {text}", file=sys.stderr, flush=True)
 
 
-def run_all(folder: Path, quick: bool) -> None:
+def run_all(folder: Path, quick: bool, grounds: Sequence[Ground]) -> None:
     """Plays what has not ended yet."""
-    left = [place for place in places(quick) if not has_ended(folder / place.ground / place.run)]
+    left = [place for place in places(quick, grounds) if not has_ended(folder / place.ground / place.run)]
     tell = Teller(left, {name: recipe_of(name, 0, quick).learn.iterations for name in {p.ground for p in left}})
     for place in left:
         here = folder / place.ground
@@ -152,9 +152,9 @@ def run_all(folder: Path, quick: bool) -> None:
 def curves(folder: Path, ground: Ground, quick: bool) -> dict[str, list[Curve]]:
     """Contender -> a curve for each seed that has ended, in the order of the seeds."""
     found: dict[str, list[Curve]] = {}
-    for place in places(quick):
+    for place in places(quick, [ground]):
         here = folder / place.ground / place.run
-        if place.ground == ground.name and has_ended(here):
+        if has_ended(here):
             recipe = recipe_of(place.ground, place.seed, quick)
             episodes = recipe.rollout.groups * recipe.rollout.episodes
             found.setdefault(place.contender.name, []).append(curve_of(rows(here), episodes, seed=place.seed))
@@ -191,10 +191,12 @@ def main() -> None:
     parser = options(__doc__, "one seed of two presets with a model of nothing: that all works")
     parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="where runs are kept and gone on with")
     parser.add_argument("--report", action="store_true", help="run nothing: figures of what has ended")
+    parser.add_argument("--ground", choices=[ground.name for ground in GROUNDS], help="only this one")
     asked = parser.parse_args()
+    wanted = [ground for ground in GROUNDS if asked.ground in (None, ground.name)]
     folder = asked.out / "quick" if asked.quick else asked.out
     if not asked.report:
-        run_all(folder, asked.quick)
+        run_all(folder, asked.quick, wanted[:1] if asked.quick else wanted)
     measured: list[Result] = []
     for ground in GROUNDS:
         found = curves(folder, ground, asked.quick)

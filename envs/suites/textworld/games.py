@@ -30,8 +30,8 @@ from gymcp.types import Json
 PROGRAM = "gymcp.mcp_servers.programs.textworld_maker"
 SERVER = "gymcp.mcp_servers.programs.textworld"
 LOCK = Path(__file__).with_name("textworld.lock")
-AT_ONCE = 50
-"""Games of one run of the maker; between two runs there is something to report."""
+AT_ONCE = 25
+"""Games of one run of the maker; what a run has made is kept, and there is something to report."""
 log = logging.getLogger(__name__)
 
 
