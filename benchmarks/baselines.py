@@ -22,6 +22,7 @@ from gymcp.agents.nearest import nearest
 from gymcp.agents.rollout import Job
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED
+from gymcp.cli.train import parsed
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.warm import warmed
@@ -79,12 +80,12 @@ def practice_s(folder: Path) -> float:
 def main() -> None:
     parser = options(__doc__, "some tasks, one epoch: that all works")
     parser.add_argument("recipe", type=Path, nargs="?", default=Path(__file__).parents[1] / "recipes" / "tiny.toml")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON", help="as of gymcp train")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of gymcp train")
     parser.add_argument("--run", type=Path, help="the recipe's training run: supervised learning gets as long")
     parser.add_argument("--full", type=int, default=4000, help="demonstrations of the supervised run on many")
     parser.add_argument("--out", type=Path, default=Path("runs/baselines"))
     asked = parser.parse_args()
-    settings = [(key, json.loads(value)) for key, _, value in (word.partition("=") for word in asked.set)]
+    settings = list(parsed(asked.set).items())
     if asked.quick:
         settings += [("warm_start.tasks", 16), ("warm_start.epochs", 1), ("evaluation.tasks", 8)]
         settings += [("model.hidden", 32), ("model.layers", 1), ("model.heads", 2)]
