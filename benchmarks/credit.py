@@ -6,6 +6,7 @@ made of what has ended, and say of how many seeds.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from gymcp.types import Json
 HERE = Path(__file__).parent
 RECIPES = HERE / "curves"
 PICTURES = HERE / "results"
-METRICS = {"final": "success", "area": "success", "calls": "calls", "wasted": "calls"}
+METRICS = {"final": "success", "area": "success", "final_calls": "calls", "final_wasted": "calls"}
 """What is said of a curve, and its unit."""
 
 
@@ -162,29 +163,31 @@ def curves(folder: Path, ground: Ground, quick: bool) -> dict[str, list[Curve]]:
 
 
 def results(ground: str, found: Mapping[str, Sequence[Curve]]) -> Iterator[Result]:
-    """Each contender at the end of its budget, and beside the first of the ground."""
-    base = found.get("grpo", [])
-    for name, of_name in found.items():
-        what = f"{ground}: {name}, {len(of_name)} seed{'s' * (len(of_name) > 1)}"
+    """Each contender at the end of its budget, and what it has over grpo of the same seeds."""
+    theirs = {curve.seed: curve for curve in found.get("grpo", ())}
+    for name, curves in found.items():
+        what = f"{ground}: {name}, {len(curves)} seed{'s' * (len(curves) > 1)}"
         for metric, unit in METRICS.items():
-            values = [value for curve in of_name if (value := getattr(curve, metric)) is not None]
-            if not values:
+            mean = float(np.mean([getattr(curve, metric) for curve in curves]))
+            if math.isnan(mean):  # calls of solved episodes, where none was solved
                 continue
-            mean = float(np.mean(values))
             yield Result(metric=f"{what}: {metric}", value=mean, unit=unit)
             pairs = [
-                (getattr(mine, metric), getattr(theirs, metric))
-                for mine in of_name
-                for theirs in base
-                if mine.seed == theirs.seed and None not in (getattr(mine, metric), getattr(theirs, metric))
+                (getattr(mine, metric), getattr(theirs[mine.seed], metric)) for mine in curves if mine.seed in theirs
             ]
-            if name != "grpo" and pairs:
-                gain = paired(pairs)
-                note = f"{what}: {metric} over grpo, paired"
-                yield Result(metric=note, value=gain.mean, unit=unit)
-                if gain.low is not None and gain.high is not None:
-                    yield Result(metric=f"{note}, 95 % from", value=gain.low, unit=unit)
-                    yield Result(metric=f"{note}, 95 % to", value=gain.high, unit=unit)
+            if name != "grpo" and pairs and not np.isnan(pairs).any():
+                yield from gained(f"{what}: {metric} over grpo, {len(pairs)} paired", pairs, unit)
+
+
+def gained(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterator[Result]:
+    """The mean difference of pairs, beside what it is a difference to, and its interval where there is one."""
+    gain = paired(pairs)
+    base = float(np.mean([theirs for _, theirs in pairs]))
+    ratio = (base + gain.mean) / base if base else None
+    yield Result(metric=what, value=gain.mean, unit=unit, baseline="grpo", baseline_value=base, ratio=ratio)
+    if gain.low is not None and gain.high is not None:
+        yield Result(metric=f"{what}, 95 % from", value=gain.low, unit=unit)
+        yield Result(metric=f"{what}, 95 % to", value=gain.high, unit=unit)
 
 
 def main() -> None:

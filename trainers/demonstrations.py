@@ -11,7 +11,7 @@ from gymcp.agents.context import Context
 from gymcp.agents.rendering import Renderer
 from gymcp.errors import ConfigError
 from gymcp.trainers.rows import Example, rows_of
-from gymcp.types import Sampled, Trajectory
+from gymcp.types import Row, Sampled, Trajectory
 
 
 def demonstrated(record: Trajectory, renderer: Renderer, system: str = "") -> Trajectory:
@@ -36,18 +36,32 @@ def demonstrated(record: Trajectory, renderer: Renderer, system: str = "") -> Tr
 
 
 def demonstrations(
-    records: Iterable[Trajectory], renderer: Renderer, *, system: str = "", most_tokens: int | None = None
+    records: Iterable[Trajectory],
+    renderer: Renderer,
+    *,
+    system: str = "",
+    most_tokens: int | None = None,
+    context: float = 0.0,
 ) -> list[Example]:
     """One example a context of each record, in which every action is to be learnt; longer ones are left out.
 
-    Raises ConfigError where nothing is left.
+    `context`: what each token that is no action counts, beside 1; above 0 they are all to be foretold. Raises ConfigError where nothing is left.
     """
     found = []
     for record in records:
         for row in rows_of(demonstrated(record, renderer, system)):
             if most_tokens is None or len(row.token_ids) <= most_tokens:
+                worth = np.where(row.loss_mask, 1.0, context)
+                if context:
+                    row = _whole(row)  # noqa: PLW2901
                 mask = np.array(row.loss_mask)
-                found.append(Example(row=row, advantages=(mask.astype(float),), counted=(mask,)))
+                found.append(Example(row=row, advantages=(worth * mask,), counted=(mask,)))
     if not found:
         raise ConfigError("warm start: no demonstration is left to learn from; are all longer than the context?")
     return found
+
+
+def _whole(row: Row) -> Row:
+    """The row as if all its tokens but the first had been drawn, in one step."""
+    length = len(row.token_ids)
+    return replace(row, loss_mask=(False,) + (True,) * (length - 1), steps=((0, 1, length),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import random
 import shutil
 import time
 from collections import Counter
@@ -37,17 +36,15 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.batch import batch_of
 from gymcp.trainers.credit import Credit, assign_credit
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
-from gymcp.trainers.demonstrations import demonstrations
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.learner import Learner, LearnerSettings, Update
 from gymcp.trainers.models import Pupil, load_pupil, make_folder, texts_of
-from gymcp.trainers.objective import Loss
 from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.respelling import respelt
 from gymcp.trainers.rows import Example, example, rows_of
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.threads import Threads
+from gymcp.trainers.warm_start import warm_start
 from gymcp.types import Json, Sampling, Trajectory
 
 CHECKPOINT = "checkpoint"
@@ -111,7 +108,8 @@ class _Run:
                 pupil, learner = self._begin(shown)
                 self.progress = stack.enter_context(Progress(self.folder))
                 if shown:
-                    self._warm_start(pupil, learner, shown)
+                    for row in warm_start(self.recipe, pupil, shown, self._threads):
+                        self.tell(row)
                 self._save(learner)
             else:
                 pupil = load_pupil(self.recipe.model, self._model_folder())
@@ -148,46 +146,11 @@ class _Run:
             max_grad_norm=learn.max_grad_norm,
             warmup_steps=learn.warmup_steps,
             schedule=learn.schedule,
-            total_steps=learn.iterations * learn.updates,
+            total_steps=learn.iterations * learn.updates * learn.passes,
             micro_batch_tokens=learn.micro_batch_tokens,
             temperature=self.recipe.rollout.temperature,
         )
         return Learner(pupil.model, settings)
-
-    def _warm_start(self, pupil: Pupil, learner: Learner, shown: Sequence[Trajectory]) -> None:
-        warm = self.recipe.warm_start
-        rng = random.Random(self.recipe.seed)
-        respelled = [respelt(record, rng) for _ in range(warm.respelt) for record in shown]
-        examples = demonstrations([*shown, *respelled], pupil.renderer, most_tokens=pupil.context)
-        steps = warm.epochs * -(-len(examples) // warm.batch)
-        settings = LearnerSettings(
-            learning_rate=warm.learning_rate,
-            warmup_steps=max(steps // 20, 1),
-            schedule="cosine",
-            total_steps=steps,
-            micro_batch_tokens=self.recipe.learn.micro_batch_tokens,
-        )
-        teacher = Learner(pupil.model, settings)
-        order = np.random.default_rng(self.recipe.seed)
-        started = time.perf_counter()
-        for epoch in range(warm.epochs):
-            shuffled = order.permutation(len(examples)).tolist()
-            losses = []
-            for at in range(0, len(examples), warm.batch):
-                batch = [examples[i] for i in shuffled[at : at + warm.batch]]
-                # one group: what all prompts begin with, the tools, is encoded once
-                with self._threads.work(sum(len(each.row.token_ids) for each in batch)):
-                    losses.append(teacher.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
-            self.tell(
-                {
-                    "phase": "warm start",
-                    "epoch": epoch + 1,
-                    "of": warm.epochs,
-                    "examples": len(examples),
-                    "loss": float(np.mean(losses)),
-                    "seconds": time.perf_counter() - started,
-                }
-            )
 
     def _engine(self, pupil: Pupil) -> Any:
         options = EngineOptions(
@@ -297,11 +260,11 @@ class _Run:
         examples, groups = examples_of(credit)
         if not examples:
             return []
-        parts = self.recipe.learn.updates
+        parts, passes = self.recipe.learn.updates, self.recipe.learn.passes
         weights = [term.weight for term in credit.terms]
-        old = learner.logprobs([each.row for each in examples], groups) if parts > 1 else None
+        old = learner.logprobs([each.row for each in examples], groups) if parts * passes > 1 else None
         found = []
-        for part in range(parts):
+        for part in [*range(parts)] * passes:
             chosen = [i for i, group in enumerate(groups) if group % parts == part]
             if chosen:
                 found.append(
@@ -316,7 +279,7 @@ class _Run:
         return found
 
     async def _look(self, pupil: Pupil, engine: Engine, *, whole: bool) -> dict[str, Json]:
-        """Success on held-out tasks, the likeliest token always taken; `whole`: as many as the recipe has at the end."""
+        """Success on held-out tasks, the likeliest token always taken; `whole`: as the recipe has it for the end."""
         found: dict[str, Json] = {}
         started = time.perf_counter()
         rule = self.recipe.evaluation

@@ -46,6 +46,9 @@ class WarmStartRecipe:
 
     tasks: int = 0
     """How many episodes are shown; 0: no warm start."""
+    context: float = 0.0
+    """What foretelling a token of the request or of a result counts, beside 1 for one of the actions: much of what is
+    copied stands there twice."""
     respelt: int = 0
     """How many times each is shown once more with other names and ids, so that copying them is learnt, not they."""
     epochs: int = 4
@@ -77,6 +80,8 @@ class LearnRecipe:
     iterations: int = 20
     updates: int = 1
     """Of the optimiser, an iteration: its batch is cut into so many parts, by groups."""
+    passes: int = 1
+    """Over the batch of an iteration; the clipped ratios bound what the later ones can do."""
     learning_rate: float = 1e-4
     max_grad_norm: float = 1.0
     warmup_steps: int = 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-TRIALS = 6
+TRIALS = 4
 """Pieces of work done with either number in turn, before one is chosen."""
 AGAIN = 100
 """After so many more the other number is tried once: the machine may have become quiet, or busy."""

@@ -130,7 +130,7 @@ def assert_matches(pattern: str, text: str) -> None:
         (("--policy", "tiny", "--prices", "nowhere.toml"), "prices nowhere.toml: cannot be read"),
         (("--policy", "tiny", "--system", "nowhere.txt"), "--system nowhere.txt: cannot be read"),
         (("--policy", "local:nowhere"), "nowhere is no model's folder: it has no config.json"),
-        (("--policy", "tiny:mistral"), "no tiny model in style 'mistral'; have qwen, llama, compact"),
+        (("--policy", "tiny:mistral"), "no tiny model in style 'mistral'; have qwen, llama, compact, terse"),
         (("--policy", "tiny", "--tool-format", "xml"), "no tool format 'xml'; have hermes"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(
 
 
 def test_policies_are_read_as_they_are_written() -> None:
-    assert parse_policy("tiny").model == "compact"
+    assert (parse_policy("tiny").model, parse_policy("tiny:qwen").model) == ("", "qwen")
     url = "http://127.0.0.1:8000/v1"
     wanted = PolicySpec(text=f"openai:{url}/#a/b:c", kind="openai", model="a/b:c", url=url)
     assert parse_policy(f"openai:{url}/#a/b:c") == wanted

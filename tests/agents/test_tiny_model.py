@@ -65,5 +65,5 @@ def test_the_compact_style_spends_one_token_on_each_marker(tmp_path: Path) -> No
 
 
 def test_an_unknown_style_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'mistral'; have qwen, llama, compact"):
+    with pytest.raises(ConfigError, match="'mistral'; have qwen, llama, compact, terse"):
         make_tiny_model(tmp_path, "mistral")  # type: ignore[arg-type]

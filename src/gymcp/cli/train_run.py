@@ -36,7 +36,9 @@ def run(
 def _tell(row: Mapping[str, Json]) -> None:
     if "phase" in row:
         console.print(
-            f"warm start {row['epoch']}/{row['of']}  loss {row['loss']:.4f}  {row['seconds']:.0f} s", highlight=False
+            f"warm start {row['epoch']}/{row['of']}  loss {row['loss']:.4f}  {row['tokens_per_second']:.0f} tokens/s"
+            f"  {row['seconds']:.0f} s, {row['left_seconds']:.0f} s left",
+            highlight=False,
         )
         return
     parts = [f"{row['iteration']:4}"]
