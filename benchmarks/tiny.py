@@ -40,9 +40,8 @@ VALUE = re.compile(r"[A-Z][0-9]+|[0-9]+|[A-Z][a-z]+ [A-Z][a-z]+|(?<=to )[A-Z][a-
 def variants(recipe: Recipe, seconds: Mapping[str, float]) -> dict[str, Recipe]:
     """By name. `seconds`: what the recipe's warm start and the whole of it took, where that is known."""
     warm, learn = recipe.warm_start, replace(recipe.learn, iterations=0)
-    passes = warm.epochs + warm.respelt
     longer = round(warm.epochs * seconds["all"] / max(seconds["warm start"], 1.0)) if seconds else warm.epochs
-    shown = replace(warm, tasks=FULL, epochs=max(round(passes * warm.tasks / FULL), 1), respelt=0)
+    shown = replace(warm, tasks=FULL, epochs=max(round(warm.epochs * warm.tasks / FULL), 1))
     rest = tuple(name for name in families(recipe) if name not in ABSENT)
     return {
         "recipe": recipe,

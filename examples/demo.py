@@ -1,5 +1,6 @@
 """`make demo`: BFCL multi-turn, a third-party suite of 800 tasks, benchmarked under bubblewrap with agents whose scores
-are known in advance, and one whose score is not."""
+are known in advance, and one whose score is not; then `tiny`, the policy that the package ships, on `backoffice`; then
+a smaller one is trained there, from random weights, while you watch."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,44 +22,96 @@ AGENTS = {
     "random": (None, "makes valid calls, drawn at random"),
 }
 """Name -> (the success it must have, or None; what it does)."""
+GYMCP = Path(sys.executable).with_name("gymcp")
+CONSOLE = Console()
+TINY = ("--agent", "react", "--policy", "tiny", "--temperature", "0", "--max-tokens", "32")
+RECIPE = Path(__file__).parents[1] / "recipes" / "demo.toml"
 
 
 def main() -> None:
     """Exits with 1 where an agent's success is not what it must be, or an episode was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the run folders")
+    parser.add_argument("--only", choices=("bfcl", "tiny", "train"), help="this part alone")
     parser.add_argument("--limit", type=int, default=200, help="tasks per agent, evenly spread; 0: all 800")
     args = parser.parse_args()
-    gymcp = Path(sys.executable).with_name("gymcp")
     out = args.out / time.strftime("%Y%m%d-%H%M%S")
-    table = Table(title="BFCL multi-turn · MCP servers under bubblewrap", title_justify="left", header_style="bold")
-    for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "seconds"):
-        table.add_column(heading, justify="left" if heading == "agent" else "right", no_wrap=True)
-    wrong = []
-    for agent, (expected, _) in AGENTS.items():
-        command = [gymcp, "eval", "bfcl", "--agent", agent, "--limit", str(args.limit), "--out", out / agent, "--json"]
-        done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode not in (0, 3):
-            sys.exit(done.returncode)
-        summary = json.loads(done.stdout)
-        if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
-            wrong.append(agent)
-        table.add_row(
-            agent,
-            percent(expected),
-            percent(summary["success"]),
-            " – ".join(f"{100 * bound:.1f}" for bound in summary["ci95"] or ()),
-            f"{summary['scored']}/{summary['episodes']}",
-            str(summary["tool_calls"]),
-            f"{summary['wall_s']:.0f}",
-        )
-    console = Console()
-    console.print(table)
-    for agent, (_, does) in AGENTS.items():
-        console.print(f"{agent:<8} {does:<42} {out / agent / 'report.html'}", soft_wrap=True, highlight=False)
-    console.print("\nAll 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle", highlight=False)
+    wrong = bfcl(out, args.limit) if args.only in (None, "bfcl") else []
+    if args.only in (None, "tiny"):
+        wrong += tiny(out)
+    if args.only in (None, "train"):
+        watched_training(out)
     if wrong:
         sys.exit(f"not as it must be: {', '.join(wrong)}")
+
+
+def bfcl(out: Path, limit: int) -> list[str]:
+    """Prints the table; gives the agents whose success is not what it must be."""
+    table = a_table("BFCL multi-turn · MCP servers under bubblewrap")
+    wrong = []
+    for agent, (expected, _) in AGENTS.items():
+        summary = evaluated("bfcl", "--agent", agent, "--limit", limit, "--out", out / agent)
+        if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
+            wrong.append(agent)
+        table.add_row(agent, percent(expected), *cells(summary))
+    CONSOLE.print(table)
+    for agent, (_, does) in AGENTS.items():
+        CONSOLE.print(f"{agent:<8} {does:<42} {out / agent / 'report.html'}", soft_wrap=True, highlight=False)
+    CONSOLE.print("\nAll 800 tasks: .venv/bin/gymcp eval bfcl --agent oracle\n", highlight=False)
+    return wrong
+
+
+def tiny(out: Path) -> list[str]:
+    """`tiny` on companies it has never seen, and what solves nothing and everything there."""
+    table = a_table("backoffice, new companies · tiny: 0.9 million weights, trained by recipes/tiny.toml")
+    wrong = []
+    for level in (1, 2):
+        for name, options, expected in (("oracle", ("--agent", "oracle"), 1.0), ("tiny", TINY, None)):
+            folder = out / f"{name}-level-{level}"
+            summary = evaluated("backoffice", *options, "--tasks", f"seeds-*-{level}-*", "--out", folder)
+            if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
+                wrong.append(f"{name}, level {level}")
+            table.add_row(f"{name}, level {level}", percent(expected), *cells(summary))
+    CONSOLE.print(table)
+    CONSOLE.print(f"every step of it: {out / 'tiny-level-2' / 'report.html'}\n", soft_wrap=True, highlight=False)
+    return wrong
+
+
+def watched_training(out: Path) -> None:
+    """Random weights, some of the oracle's episodes, then practice; ends with the learning curve."""
+    CONSOLE.print(
+        "A smaller one, from random weights, on level 1: a minute or two of showing, then practice", style="bold"
+    )
+    done = subprocess.run([GYMCP, "train", RECIPE, "--out", out / "train"], check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    CONSOLE.print(f"learning curve: {out / 'train' / 'curves.png'}", soft_wrap=True, highlight=False)
+
+
+def evaluated(*words: object) -> dict[str, Any]:
+    command = [GYMCP, "eval", *words, "--json"]
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 3):
+        sys.exit(done.returncode)
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def a_table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "seconds"):
+        table.add_column(heading, justify="left" if heading == "agent" else "right", no_wrap=True)
+    return table
+
+
+def cells(summary: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        percent(summary["success"]),
+        " – ".join(f"{100 * bound:.1f}" for bound in summary["ci95"] or ()),
+        f"{summary['scored']}/{summary['episodes']}",
+        str(summary["tool_calls"]),
+        f"{summary['wall_s']:.0f}",
+    )
 
 
 def percent(share: float | None) -> str:

@@ -45,7 +45,8 @@ def demonstrations(
 ) -> list[Example]:
     """One example a context of each record, in which every action is to be learnt; longer ones are left out.
 
-    `context`: what each token that is no action counts, beside 1; above 0 they are all to be foretold. Raises ConfigError where nothing is left.
+    `context`: what each token that is no action counts, beside 1; above 0 all are to be foretold. Raises ConfigError
+    where nothing is left.
     """
     found = []
     for record in records:

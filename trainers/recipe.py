@@ -49,8 +49,6 @@ class WarmStartRecipe:
     context: float = 0.0
     """What foretelling a token of the request or of a result counts, beside 1 for one of the actions: much of what is
     copied stands there twice."""
-    respelt: int = 0
-    """How many times each is shown once more with other names and ids, so that copying them is learnt, not they."""
     epochs: int = 4
     batch: int = 32
     learning_rate: float = 1e-3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +12,6 @@ from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.models import Pupil
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.respelling import respelt
 from gymcp.trainers.rows import Example
 from gymcp.trainers.threads import Threads
 from gymcp.types import Json, Trajectory
@@ -22,28 +20,22 @@ from gymcp.types import Json, Trajectory
 def warm_start(
     recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory], threads: Threads
 ) -> Iterator[dict[str, Json]]:
-    """Teaches the pupil what the records show, and tells of every pass over them.
-
-    As they are first, `epochs` times; then `respelt` times with other names, each time with others.
-    """
+    """Teaches the pupil what the records show, and tells of every pass over them."""
     warm = recipe.warm_start
     examples = demonstrations(shown, pupil.renderer, most_tokens=pupil.context, context=warm.context)
-    passes, per_pass = warm.epochs + warm.respelt, -(-len(examples) // warm.batch)
+    steps = warm.epochs * -(-len(examples) // warm.batch)
     settings = LearnerSettings(
         learning_rate=warm.learning_rate,
-        warmup_steps=max(passes * per_pass // 20, 1),
+        warmup_steps=max(steps // 20, 1),
         schedule="cosine",
-        total_steps=passes * per_pass,
+        total_steps=steps,
         micro_batch_tokens=recipe.learn.micro_batch_tokens,
     )
     teacher = Learner(pupil.model, settings)
-    order, rng = np.random.default_rng(recipe.seed), random.Random(recipe.seed)
+    order = np.random.default_rng(recipe.seed)
     started = time.perf_counter()
     tokens = 0
-    for number in range(passes):
-        if number >= warm.epochs:
-            others = [respelt(record, rng) for record in shown]
-            examples = demonstrations(others, pupil.renderer, most_tokens=pupil.context, context=warm.context)
+    for number in range(warm.epochs):
         losses = []
         for batch in _batches(examples, order, warm.batch):
             size = sum(len(each.row.token_ids) for each in batch)
@@ -55,11 +47,11 @@ def warm_start(
         yield {
             "phase": "warm start",
             "epoch": number + 1,
-            "of": passes,
+            "of": warm.epochs,
             "examples": len(examples),
             "loss": float(np.mean(losses)),
             "seconds": seconds,
-            "left_seconds": seconds / (number + 1) * (passes - number - 1),
+            "left_seconds": seconds / (number + 1) * (warm.epochs - number - 1),
             "tokens_per_second": tokens / seconds,
             "threads": chosen,
         }

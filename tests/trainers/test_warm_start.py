@@ -1,8 +1,6 @@
-"""What a warm start is made of: episodes shown again with other names, and which tokens are to be learnt."""
+"""What a warm start is made of: which tokens of an episode are to be learnt."""
 
 from __future__ import annotations
-
-import random
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import pytest
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.tiny_model import make_tiny_tokenizer
 from gymcp.trainers.demonstrations import demonstrations
-from gymcp.trainers.respelling import respelt
 from gymcp.types import Action, Message, Observation, Step, ToolCall, Trajectory
 
 ASKED = "Today is day 200. Change the city of customer C044, Ann Chan, to Rome; at most 20 euros."
@@ -36,29 +33,6 @@ def episode() -> Trajectory:
             ),
         ),
     )
-
-
-def test_what_an_episode_copies_is_spelt_otherwise_everywhere_in_it() -> None:
-    first, second = respelt(episode(), random.Random(0)).steps
-    (call,) = first.action.tool_calls
-    assert isinstance(call.arguments, dict)
-    who, city = call.arguments["customer"], call.arguments["city"]
-    address = second.action.text.removeprefix("refused: ")
-    assert (who[0], len(who), len(city), address[-9:]) == ("C", 4, 4, "@mail.com")
-    assert (who, city, address) != ("C044", "Rome", "ann42@mail.com")
-    asked, told = first.observation.messages[0].content, second.observation.messages[0].content
-    assert asked == ASKED.replace("C044", who).replace("Rome", city)
-    assert told == TOLD.replace("C044", who).replace("ann42@mail.com", address)
-
-
-def test_bare_numbers_and_what_is_not_copied_stay() -> None:
-    first, second = respelt(episode(), random.Random(0)).steps
-    assert first.action.tool_calls[0].arguments["amount"] == 20  # type: ignore[index,call-overload]
-    assert "Ann Chan" in first.observation.messages[0].content
-    assert '"credit":20' in second.observation.messages[0].content
-    nothing = Trajectory(id="e", env="office", task="t", steps=(episode().steps[0],))
-    silent = Step(turn=0, observation=nothing.steps[0].observation, action=Action(text="done"))
-    assert respelt(Trajectory(id="e", env="office", task="t", steps=(silent,)), random.Random(0)).steps == (silent,)
 
 
 @pytest.mark.parametrize("context", [0.0, 0.25])
