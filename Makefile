@@ -59,6 +59,11 @@ lint: setup
 bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 
+# Hours: 5 paired seeds and more. What has ended is kept under runs/curves; typed again it goes on.
+.PHONY: curves
+curves: setup bwrap
+	cd benchmarks && mkdir -p results && ../$(PY) credit.py --json --out ../runs/curves > results/.credit.json && mv results/.credit.json results/credit.json
+
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
 NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos rollouts training grading \
   intervals store vllm_killed viewer

@@ -6,6 +6,7 @@ made of what has ended, and say of how many seeds.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from gymcp.types import Json
 HERE = Path(__file__).parent
 RECIPES = HERE / "curves"
 PICTURES = HERE / "results"
-METRICS = {"final": "success", "area": "success", "calls": "calls", "wasted": "calls"}
+METRICS = {"final": "success", "area": "success", "final_calls": "calls", "final_wasted": "calls"}
 """What is said of a curve, and its unit."""
 
 
@@ -79,14 +80,14 @@ class Place:
         return f"{self.contender.name.replace(', ', '-').replace(' ', '-')}-{self.seed}"
 
 
-def places(quick: bool) -> list[Place]:
+def places(quick: bool, grounds: Sequence[Ground] = GROUNDS) -> list[Place]:
     """In the order in which they are run: pairs together, so that an early end leaves whole pairs."""
     return [
         Place(ground=ground.name, contender=contender, seed=seed)
         for seed in range(1 if quick else SEEDS)
-        for ground in (GROUNDS[:1] if quick else GROUNDS)
+        for ground in grounds
         for contender in ground.contenders
-        if seed < contender.seeds and not (quick and contender.seeds == 1)
+        if seed < contender.seeds and not (quick and contender not in ground.contenders[:2])
     ]
 
 
@@ -136,9 +137,9 @@ class Teller:
         print(f"[{time.strftime('%H:%M:%S')}] {ground}: {text}", file=sys.stderr, flush=True)
 
 
-def run_all(folder: Path, quick: bool) -> None:
+def run_all(folder: Path, quick: bool, grounds: Sequence[Ground]) -> None:
     """Plays what has not ended yet."""
-    left = [place for place in places(quick) if not has_ended(folder / place.ground / place.run)]
+    left = [place for place in places(quick, grounds) if not has_ended(folder / place.ground / place.run)]
     tell = Teller(left, {name: recipe_of(name, 0, quick).learn.iterations for name in {p.ground for p in left}})
     for place in left:
         here = folder / place.ground
@@ -152,9 +153,9 @@ def run_all(folder: Path, quick: bool) -> None:
 def curves(folder: Path, ground: Ground, quick: bool) -> dict[str, list[Curve]]:
     """Contender -> a curve for each seed that has ended, in the order of the seeds."""
     found: dict[str, list[Curve]] = {}
-    for place in places(quick):
+    for place in places(quick, [ground]):
         here = folder / place.ground / place.run
-        if place.ground == ground.name and has_ended(here):
+        if has_ended(here):
             recipe = recipe_of(place.ground, place.seed, quick)
             episodes = recipe.rollout.groups * recipe.rollout.episodes
             found.setdefault(place.contender.name, []).append(curve_of(rows(here), episodes, seed=place.seed))
@@ -162,39 +163,43 @@ def curves(folder: Path, ground: Ground, quick: bool) -> dict[str, list[Curve]]:
 
 
 def results(ground: str, found: Mapping[str, Sequence[Curve]]) -> Iterator[Result]:
-    """Each contender at the end of its budget, and beside the first of the ground."""
-    base = found.get("grpo", [])
-    for name, of_name in found.items():
-        what = f"{ground}: {name}, {len(of_name)} seed{'s' * (len(of_name) > 1)}"
+    """Each contender at the end of its budget, and what it has over grpo of the same seeds."""
+    theirs = {curve.seed: curve for curve in found.get("grpo", ())}
+    for name, curves in found.items():
+        what = f"{ground}: {name}, {len(curves)} seed{'s' * (len(curves) > 1)}"
         for metric, unit in METRICS.items():
-            values = [value for curve in of_name if (value := getattr(curve, metric)) is not None]
-            if not values:
+            mean = float(np.mean([getattr(curve, metric) for curve in curves]))
+            if math.isnan(mean):  # calls of solved episodes, where none was solved
                 continue
-            mean = float(np.mean(values))
             yield Result(metric=f"{what}: {metric}", value=mean, unit=unit)
             pairs = [
-                (getattr(mine, metric), getattr(theirs, metric))
-                for mine in of_name
-                for theirs in base
-                if mine.seed == theirs.seed and None not in (getattr(mine, metric), getattr(theirs, metric))
+                (getattr(mine, metric), getattr(theirs[mine.seed], metric)) for mine in curves if mine.seed in theirs
             ]
-            if name != "grpo" and pairs:
-                gain = paired(pairs)
-                note = f"{what}: {metric} over grpo, paired"
-                yield Result(metric=note, value=gain.mean, unit=unit)
-                if gain.low is not None and gain.high is not None:
-                    yield Result(metric=f"{note}, 95 % from", value=gain.low, unit=unit)
-                    yield Result(metric=f"{note}, 95 % to", value=gain.high, unit=unit)
+            if name != "grpo" and pairs and not np.isnan(pairs).any():
+                yield from gained(f"{what}: {metric} over grpo, {len(pairs)} paired", pairs, unit)
+
+
+def gained(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterator[Result]:
+    """The mean difference of pairs, beside what it is a difference to, and its interval where there is one."""
+    gain = paired(pairs)
+    base = float(np.mean([theirs for _, theirs in pairs]))
+    ratio = (base + gain.mean) / base if base else None
+    yield Result(metric=what, value=gain.mean, unit=unit, baseline="grpo", baseline_value=base, ratio=ratio)
+    if gain.low is not None and gain.high is not None:
+        yield Result(metric=f"{what}, 95 % from", value=gain.low, unit=unit)
+        yield Result(metric=f"{what}, 95 % to", value=gain.high, unit=unit)
 
 
 def main() -> None:
     parser = options(__doc__, "one seed of two presets with a model of nothing: that all works")
     parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="where runs are kept and gone on with")
     parser.add_argument("--report", action="store_true", help="run nothing: figures of what has ended")
+    parser.add_argument("--ground", choices=[ground.name for ground in GROUNDS], help="only this one")
     asked = parser.parse_args()
+    wanted = [ground for ground in GROUNDS if asked.ground in (None, ground.name)]
     folder = asked.out / "quick" if asked.quick else asked.out
     if not asked.report:
-        run_all(folder, asked.quick)
+        run_all(folder, asked.quick, wanted[:1] if asked.quick else wanted)
     measured: list[Result] = []
     for ground in GROUNDS:
         found = curves(folder, ground, asked.quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +27,22 @@ class Curve:
     seed: int
     episodes: tuple[int, ...]
     success: tuple[float, ...]
-    calls: float | None
-    """Of an episode that succeeded, in the end; None where none did."""
-    wasted: float | None
+    calls: tuple[float, ...]
+    """Of an episode that succeeded; not a number where none did."""
+    wasted: tuple[float, ...]
     """Of these, beyond the gold's."""
 
     @property
     def final(self) -> float:
         return self.success[-1]
+
+    @property
+    def final_calls(self) -> float:
+        return self.calls[-1]
+
+    @property
+    def final_wasted(self) -> float:
+        return self.wasted[-1]
 
     @property
     def area(self) -> float:
@@ -59,8 +68,8 @@ def curve_of(rows: Sequence[Mapping[str, Json]], episodes: int, *, seed: int) ->
         seed=seed,
         episodes=tuple(row["iteration"] * episodes for row in looks),
         success=tuple(row[f"{SPLIT}/success"] for row in looks),
-        calls=looks[-1].get(f"{SPLIT}/calls_of_solved"),
-        wasted=looks[-1].get(f"{SPLIT}/calls_of_solved_beyond_gold"),
+        calls=tuple(row.get(f"{SPLIT}/calls_of_solved", math.nan) for row in looks),
+        wasted=tuple(row.get(f"{SPLIT}/calls_of_solved_beyond_gold", math.nan) for row in looks),
     )
 
 
@@ -75,21 +84,28 @@ def paired(pairs: Sequence[tuple[float, float]]) -> Gain:
 
 
 def draw(found: Mapping[str, Sequence[Curve]], path: Path, title: str) -> None:
-    """Every run thin, the mean of a contender's seeds thick."""
+    """Success, and below it the calls that solved episodes wasted: runs thin, the mean of a contender's seeds thick."""
     figure: Any
-    figure, axes = plt.subplots(figsize=(8, 5), dpi=120)
+    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 7.5), dpi=120, sharex=True, height_ratios=(2, 1))
     for number, (name, curves) in enumerate(found.items()):
-        colour = f"C{number}"
-        for curve in curves:
-            axes.plot(curve.episodes, curve.success, color=colour, alpha=0.3 if len(curves) > 1 else 0.0, linewidth=1)
-        length = min(len(curve.success) for curve in curves)
-        mean = np.mean([curve.success[:length] for curve in curves], axis=0)
         label = f"{name} ({len(curves)} seed{'s' * (len(curves) > 1)})"
-        axes.plot(curves[0].episodes[:length], mean, color=colour, linewidth=2.2, marker="o", markersize=3, label=label)
-    axes.set(xlabel="episodes practised", ylabel="success on held-out tasks", ylim=(-0.02, 1.02), title=title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+        _lines(above, curves, [curve.success for curve in curves], f"C{number}", label)
+        _lines(below, curves, [curve.wasted for curve in curves], f"C{number}", label)
+    above.set(ylabel="success on held-out tasks", ylim=(-0.02, 1.02), title=title)
+    below.set(xlabel="episodes practised", ylabel="calls beyond gold, of solved")
+    below.set_ylim(bottom=-0.02)
+    above.legend(fontsize=8)
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
+
+
+def _lines(axes: Any, curves: Sequence[Curve], values: Sequence[Sequence[float]], colour: str, label: str) -> None:
+    for curve, of_curve in zip(curves, values, strict=True):
+        axes.plot(curve.episodes, of_curve, color=colour, alpha=0.3, linewidth=1)
+    length = min(map(len, values))
+    mean = np.mean([of_curve[:length] for of_curve in values], axis=0)
+    axes.plot(curves[0].episodes[:length], mean, color=colour, linewidth=2.2, marker="o", markersize=3, label=label)

@@ -12,12 +12,20 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 
 RUN_TIMEOUT_S = 900.0
+"""On a machine that does much else at the same time."""
 
 
 def run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:
-    """What the server writes when it is given this standard input, and these words more on its command line."""
+    """What the server writes when it is given this standard input, and these words more on its command line.
+
+    Raises UsageError where it fails, or is not done in time.
+    """
     with ThreadPoolExecutor(max_workers=1) as thread:  # the caller may be inside an event loop of its own
-        return thread.submit(asyncio.run, _run_to_end(server, sandbox, text, words)).result()
+        try:
+            return thread.submit(asyncio.run, _run_to_end(server, sandbox, text, words)).result()
+        except TimeoutError as error:  # an OSError, which would pass for one of the cache's
+            why = f"was not done with what it was given within {RUN_TIMEOUT_S:g} s; run it again"
+            raise UsageError(f"server '{server.name}': {why}") from error
 
 
 async def _run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[str]) -> str:

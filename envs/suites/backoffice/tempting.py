@@ -1,7 +1,8 @@
 """Requests that tell what a look-up would: whoever looks it up again, or looks whether it was done, wastes a call.
 
-The same requests twice: under their own names with gold that makes no such call, and as ``..._checked`` with the gold
-of somebody who reads before and after, to be shown in a warm start. What a policy then unlearns is the difference.
+Requests of the same kinds twice: under their own names with gold that makes no such call, and as ``..._checked`` with
+the gold of somebody who reads before and after, to be shown in a warm start. What a policy then unlearns is the
+difference.
 """
 
 from __future__ import annotations

@@ -10,13 +10,14 @@ import hashlib
 import importlib.util
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
 from gymcp.envs.suites.run_to_end import run_to_end
+from gymcp.envs.suites.textworld.solving import gold_calls, last_necessary
 from gymcp.errors import SandboxUnavailable, UsageError
 from gymcp.mcp_servers.installs.install import INSIDE, ensure_installed, is_present
 from gymcp.mcp_servers.lockfile import LockedServer, locked
@@ -27,9 +28,10 @@ from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
 PROGRAM = "gymcp.mcp_servers.programs.textworld_maker"
+SERVER = "gymcp.mcp_servers.programs.textworld"
 LOCK = Path(__file__).with_name("textworld.lock")
-AT_ONCE = 50
-"""Games of one run of the maker; between two runs there is something to report."""
+AT_ONCE = 25
+"""Games of one run of the maker; what a run has made is kept, and there is something to report."""
 log = logging.getLogger(__name__)
 
 
@@ -69,18 +71,27 @@ def install_textworld() -> Path:
 
 
 @in_cache()
-def make_games(orders: Sequence[Order], sandbox: Sandbox | None = None) -> list[Json]:
-    """[N] -> [N]: ``{"game", "walkthrough"}``, or None where TextWorld makes no game of the order.
+def make_games(
+    orders: Sequence[Order], sandbox: Sandbox | None = None, ahead: Callable[[], Sequence[Order]] = lambda: ()
+) -> list[Json]:
+    """[N] -> [N]: ``{"game", "gold", "last_necessary"}``, or None where the order gives no game that can be won.
 
-    Made in `sandbox`, else in bubblewrap, where they are not in the cache. Raises SandboxUnavailable, UsageError.
+    Made in `sandbox`, else in bubblewrap, where they are not in the cache; then what `ahead` gives is made as well,
+    since starting TextWorld takes as long as making some games. Raises SandboxUnavailable, UsageError.
     """
     folder = games_folder()
-    missing = list({order.key: order for order in orders if not _path(folder, order).is_file()}.values())
+    missing = _missing(folder, orders)
+    if missing:
+        missing = _missing(folder, (*orders, *ahead()))
     for start in range(0, len(missing), AT_ONCE):
         some = missing[start : start + AT_ONCE]
         log.warning("textworld: making games %d to %d of %d, once", start + 1, start + len(some), len(missing))
         _make(folder, some, sandbox or _bubblewrap())
     return [json.loads(_path(folder, order).read_bytes()) for order in orders]
+
+
+def _missing(folder: Path, orders: Sequence[Order]) -> list[Order]:
+    return list({order.key: order for order in orders if not _path(folder, order).is_file()}.values())
 
 
 def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
@@ -110,7 +121,15 @@ def _make(folder: Path, orders: Sequence[Order], sandbox: Sandbox) -> None:
         raise UsageError(f"textworld: making games ended after {len(lines)} of {len(orders)}")
     folder.mkdir(parents=True, exist_ok=True)
     for order, line in zip(orders, lines, strict=True):
-        write_atomically(_path(folder, order), line.encode())
+        write_atomically(_path(folder, order), json.dumps(_solved(json.loads(line))).encode())
+
+
+def _solved(made: Json) -> Json:
+    """With calls for commands."""
+    calls = gold_calls(made["game"], made["walkthrough"]) if made else None
+    if calls is None:
+        return None
+    return {"game": made["game"], "gold": calls, "last_necessary": last_necessary(made["game"], calls)}
 
 
 def _path(folder: Path, order: Order) -> Path:
@@ -130,8 +149,10 @@ def _bubblewrap() -> Sandbox:
 
 
 def _fingerprint() -> str:
-    spec = importlib.util.find_spec(PROGRAM)
-    assert spec is not None
-    assert spec.origin is not None
-    found = hashlib.sha256(LOCK.read_bytes() + Path(spec.origin).read_bytes())
+    """Of all that decides what a game's file holds."""
+    found = hashlib.sha256(LOCK.read_bytes())
+    for name in (PROGRAM, SERVER, f"{SERVER}_rules", "gymcp.envs.suites.textworld.solving"):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.update(Path(spec.origin).read_bytes())
     return found.hexdigest()[:16]

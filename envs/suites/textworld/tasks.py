@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gymcp.envs.suites.textworld.games import Order, games_folder, is_installed, make_games
-from gymcp.envs.suites.textworld.solving import Call, gold_calls, last_necessary
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.textworld import TextWorld
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -69,6 +69,7 @@ _ASKED = {
     ),
 }
 _TRIES = 12
+_AHEAD = 16
 _TESTS = 4
 """Test tasks of each kind."""
 
@@ -114,14 +115,14 @@ def make_tasks(
     """
     kinds = list(_kinds(split, families, levels, count, first))
     made = _made(kinds, sandbox)
-    return (_task(kind, *made[kind]) for kind in kinds)
+    return (_task(kind, made[kind]) for kind in kinds)
 
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
     """The test splits."""
     kinds = list(_suite_kinds())
     made = _made(kinds, sandbox)
-    tasks = tuple(_task(kind, *made[kind]) for kind in kinds)
+    tasks = tuple(_task(kind, made[kind]) for kind in kinds)
     return Suite(name="textworld", version=VERSION, tasks=tasks, source="TextWorld 1.7.0")
 
 
@@ -153,26 +154,31 @@ def _kinds(
                 yield Kind(split=split, family=family, level=level, number=number)
 
 
-def _made(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, tuple[Json, list[Call]]]:
-    """A game and its gold for each. Of a kind whose seed gives no game, or none that is won in time, another seed."""
-    found: dict[Kind, tuple[Json, list[Call]]] = {}
+def _made(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Json]:
+    """A game for each. Of a kind whose seed gives none, or none that is won in time, another seed."""
+    found: dict[Kind, Json] = {}
     for attempt in range(_TRIES):
         left = [kind for kind in kinds if kind not in found]
-        if not left:
-            break
-        for kind, game in zip(left, make_games([kind.order(attempt) for kind in left], sandbox), strict=True):
-            calls = gold_calls(game["game"], game["walkthrough"]) if game else None
-            if calls is not None and len(calls) < STEPS[kind.level]:
-                found[kind] = (game["game"], calls)
+        ahead = functools.partial(_ahead, kinds if attempt == 0 else ())
+        games = make_games([kind.order(attempt) for kind in left], sandbox, ahead)
+        for kind, game in zip(left, games, strict=True):
+            if game is not None and len(game["gold"]) < STEPS[kind.level]:
+                found[kind] = game
     if missing := [kind.id for kind in kinds if kind not in found]:
         raise RuntimeError(f"textworld: no game for {missing[0]} in {_TRIES} tries")
     return found
 
 
-def _task(kind: Kind, game: Json, calls: Sequence[Call]) -> Task:
+def _ahead(kinds: Sequence[Kind]) -> list[Order]:
+    """Of the tasks to come: whoever practises wants them soon."""
+    starts = {replace(kind, number=kind.number // _AHEAD * _AHEAD) for kind in kinds if kind.split == "train"}
+    return [replace(kind, number=kind.number + more).order(0) for kind in starts for more in range(_AHEAD)]
+
+
+def _task(kind: Kind, made: Json) -> Task:
+    game, calls, necessary = made["game"], made["gold"], made["last_necessary"]
     rng = random.Random(kind.id)
     asked = rng.choice(_ASKED[kind.family]).format(**_slots(game, kind.family))
-    necessary = last_necessary(game, calls)
     return Task(
         id=kind.id,
         prompts=(f"{asked} {ANSWER}\n{TextWorld(game).look()}",),

@@ -1,0 +1,78 @@
+"""What a recipe's policy stands against without any learning: the nearest of its warm start's demonstrations.
+
+It reads results as a policy does, on the same held-out tasks. Supervised learning alone: `tiny.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from learning import environment
+from report_table import Result, options, show
+
+from gymcp.agents.nearest import nearest
+from gymcp.agents.rollout import Job
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.cli.train import parsed
+from gymcp.envs.spec import LoadedEnv
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.warm import warmed
+from gymcp.protocols import AgentFactory
+from gymcp.trainers.curriculum import demonstrated_tasks, held_out
+from gymcp.trainers.recipe import Recipe, load_recipe
+from gymcp.types import Task, Trajectory
+
+TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
+
+
+def played_by(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
+    """The scored records of one episode of each task, in the order in which they ended."""
+    found: list[Trajectory] = []
+
+    async def play() -> None:
+        async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
+            jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
+            schedule = Schedule(concurrency=recipe.rollout.concurrency)
+            await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: found.append(done.trajectory))
+
+    asyncio.run(play())
+    return [record for record in found if record.outcome.has_score]
+
+
+def nearest_template(recipe: Recipe) -> Iterator[Result]:
+    """Success by split, and by level within it, among the demonstrations of the recipe's warm start."""
+    env = environment(recipe.env)
+    shown = played_by(env, recipe, SCRIPTED["oracle"], demonstrated_tasks(env, recipe))
+    agent = nearest([record for record in shown if record.success])
+    rule = recipe.evaluation
+    for split in rule.whole_splits or rule.splits:
+        tasks = held_out(env, recipe, split, rule.whole_tasks or rule.tasks)
+        solved = {record.task: bool(record.success) for record in played_by(env, recipe, agent, tasks)}
+        yield _rate(split, len(shown), solved, tasks)
+        for level in sorted({task.tags[1] for task in tasks}):
+            yield _rate(f"{split}, {level}", len(shown), solved, [task for task in tasks if task.tags[1] == level])
+
+
+def _rate(what: str, shown: int, solved: dict[str, bool], tasks: Sequence[Task]) -> Result:
+    values = [solved[task.id] for task in tasks if task.id in solved]
+    metric = f"nearest of {shown} demonstrations: {what}, {len(values)} tasks"
+    return Result(metric=metric, value=float(np.mean(values)), unit="success")
+
+
+def main() -> None:
+    parser = options(__doc__, "16 demonstrations, 8 tasks: that it works")
+    parser.add_argument("recipe", type=Path, nargs="?", default=TINY)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of gymcp train")
+    asked = parser.parse_args()
+    settings = list(parsed(asked.set).items())
+    if asked.quick:
+        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.whole_tasks", 8)]
+    show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()

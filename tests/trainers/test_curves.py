@@ -1,0 +1,47 @@
+"""What a learning curve comes to, by hand: benchmarks/curve_figures.py."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from curve_figures import Curve, curve_of, draw, paired
+
+ROWS = [
+    {"iteration": 0, "test/seeds/success": 0.2, "test/seeds/calls_of_solved": 3.0},
+    {"iteration": 1, "success": 0.3},
+    {"iteration": 2, "test/seeds/success": 0.4},
+    {
+        "iteration": 4,
+        "test/seeds/success": 0.9,
+        "test/seeds/calls_of_solved": 2.0,
+        "test/seeds/calls_of_solved_beyond_gold": 0.5,
+    },
+]
+
+
+def test_a_curve_is_the_looks_among_the_rows() -> None:
+    curve = curve_of(ROWS, 10, seed=3)
+    assert (curve.seed, curve.episodes, curve.success) == (3, (0, 20, 40), (0.2, 0.4, 0.9))
+    assert (curve.final, curve.final_calls, curve.final_wasted) == (0.9, 2.0, 0.5)
+    assert math.isnan(curve.calls[1])
+    assert curve.area == pytest.approx((20 * 0.3 + 20 * 0.65) / 40)
+
+
+def test_pairs_are_compared_by_their_differences() -> None:
+    gain = paired([(0.5, 0.3), (0.9, 0.5)])
+    assert gain.mean == pytest.approx(0.3)
+    half = 12.7062 * 0.1  # Student's t with one degree of freedom, times the standard error of 0.2 and 0.4
+    assert (gain.low, gain.high) == (pytest.approx(0.3 - half, abs=1e-4), pytest.approx(0.3 + half, abs=1e-4))
+
+
+def test_one_pair_has_no_interval() -> None:
+    gain = paired([(0.5, 0.3)])
+    assert (gain.mean, gain.low, gain.high) == (pytest.approx(0.2), None, None)
+
+
+def test_a_picture_is_drawn_where_curves_are_of_different_length(tmp_path: Path) -> None:
+    short = Curve(seed=1, episodes=(0, 20), success=(0.1, 0.2), calls=(1.0, math.nan), wasted=(0.0, math.nan))
+    draw({"grpo": [curve_of(ROWS, 10, seed=0), short]}, tmp_path / "a" / "curves.png", "ground")
+    assert (tmp_path / "a" / "curves.png").read_bytes().startswith(b"\x89PNG")
