@@ -82,6 +82,27 @@ def mean_ci95(scores: Mapping[str, Sequence[float]], *, seed: int = 0) -> Interv
     return bootstrap_by_task(scores, seed=seed)
 
 
+def paired_drop(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[float, Interval] | None:
+    """Mean of before - after over the tasks that have both scores in [0, 1], and its 95 % interval; None for no task.
+
+    The bootstrap by task. Where all differences are one number it finds no spread; then Wilson's, of as many ones of
+    that size among the tasks.
+    """
+    drops = {task: [before[task] - after[task]] for task in before.keys() & after.keys()}
+    if not drops:
+        return None
+    mean = math.fsum(drop for (drop,) in drops.values()) / len(drops)
+    if len({drop for (drop,) in drops.values()}) == 1:
+        size = wilson(abs(mean) * len(drops), len(drops))
+        assert size is not None
+        ends = sorted((math.copysign(size.low, mean), math.copysign(size.high, mean)))
+        low, high = (-size.high, size.high) if mean == 0 else (ends[0], ends[1])
+        return mean, Interval(low=low, high=high, method=f"{size.method}, of equal differences")
+    found = bootstrap_by_task(drops)
+    assert found is not None
+    return mean, found
+
+
 def pass_at_k(n: int, successes: int, k: int) -> float:
     """The chance that at least one of k episodes succeeds, unbiased from `successes` out of n >= k.
 

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, serve, servers, suites, train
+from gymcp.cli import check, clean, doctor, eval, grade, new, report, sandbox, serve, servers, stress, suites, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -26,6 +26,7 @@ app.command("grade")(grade.command)
 app.command("report")(report.command)
 app.command("train")(train.command)
 app.command("check")(check.command)
+app.command("stress")(stress.command)
 app.add_typer(sandbox.app, name="sandbox")
 app.command("serve")(serve.command)
 app.command("doctor")(doctor.command)
