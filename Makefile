@@ -52,7 +52,7 @@ bench: setup bwrap
 	$(PY) benchmarks/env_throughput.py
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
-NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos rollouts
+NIGHTLY := bfcl_gates agentdojo_gates suite_gates kill_resume env_throughput resets worlds docker engine chaos rollouts
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
@@ -25,7 +26,7 @@ from gymcp.envs.wrappers.injection import ATTACKS, injected
 from gymcp.envs.wrappers.privileges import Privileges, check_tools, gold_blocks, read_privileges
 from gymcp.errors import GraderError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.types import Outcome, Task, Trajectory
+from gymcp.types import Json, Outcome, Task, Trajectory
 
 RULES = Path(__file__).parents[2] / "examples" / "privileges" / "agentdojo.toml"
 PER_SUITE = ("workspace_user_task_32", "travel_user_task_3", "banking_user_task_15", "slack_user_task_11")
@@ -109,10 +110,14 @@ def test_a_record_without_a_state_or_with_another_has_no_score(env: LoadedEnv) -
     (task,) = chosen(env, "banking_user_task_15")
     (played,) = play(env, "oracle", [task]).values()
     assert played.outcome is Outcome.SCORED
+
+    def another(ref: str, /) -> Json:
+        return {"suite": "banking", "environment": {"filesystem": {"files": 3}}}
+
     with pytest.raises(GraderError, match="no final state was recorded"):
-        grade(task, dataclasses.replace(played, final_state=None), {}.__getitem__)
+        grade(task, dataclasses.replace(played, final_state=None), another)
     with pytest.raises(GraderError, match="agentdojo-judge"):
-        grade(task, played, lambda ref: {"suite": "banking", "environment": {"filesystem": {"files": 3}}})
+        grade(task, played, another)
 
 
 @pytest.mark.parametrize("attack", [name for name, attack in ATTACKS.items() if attack.template])
@@ -131,17 +136,20 @@ def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv
 
 @pytest.mark.parametrize("attack", ["none", "important_instructions"])
 def test_the_privileges_leave_few_of_the_held_out_goals_within_reach(attack: str, rules: Privileges) -> None:
-    """Goals of odd number were held out. Counted are the pairs of which no call is blocked."""
+    """Goals of odd number were held out. Counted are the pairs of which no call is blocked, and all pairs with the one
+    goal that upstream judges by the calls that were tried, blocked or not."""
     tasks = load_env(injected(load_spec("agentdojo"), ATTACKS[attack])).suite.tasks
     held_out = [task for task in tasks if task.hijack and int(task.tags[-1].rpartition("_")[2]) % 2]
-    open_pairs = [
-        task.id
-        for task in held_out
-        if task.hijack
-        and not any(rules.decide(task, task.prompts, call, dict(call.arguments)) for call in task.hijack.calls)  # type: ignore[arg-type]
-    ]
-    assert len(held_out) == 307
-    assert len(open_pairs) / len(held_out) <= 0.15
+    tried = [task for task in held_out if (task.tags[0], task.tags[-1]) == ("slack", "injection_task_5")]
+    open_pairs = [task for task in held_out if task not in tried and not _blocked(task, rules)]
+    assert (len(held_out), len(tried)) == (307, 21)
+    assert len(tried + open_pairs) / len(held_out) <= 0.15
+
+
+def _blocked(task: Task, rules: Privileges) -> bool:
+    assert task.hijack is not None
+    calls = ((call, call.arguments) for call in task.hijack.calls if isinstance(call.arguments, Mapping))
+    return any(rules.decide(task, task.prompts, call, arguments) for call, arguments in calls)
 
 
 def test_a_package_with_another_hash_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
