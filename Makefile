@@ -66,7 +66,7 @@ curves: setup bwrap
 
 # Soak, chaos and gates at full length; the result files are committed. One that fails stops no other.
 NIGHTLY := bfcl_gates kill_resume env_throughput resets worlds docker engine chaos rollouts training grading \
-  intervals store vllm_killed viewer
+  intervals store vllm_killed viewer agentdojo_gates suite_gates
 NIGHTLY_FOLDER := benchmarks
 NIGHTLY_PYTHON := $(CURDIR)/$(PY)
 nightly: setup bwrap

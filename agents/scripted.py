@@ -2,20 +2,23 @@
 
 ``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
 (0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
+``adaptive`` is the oracle who copes with tools that are called otherwise or fail for a moment.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.agents.sampling import sample_instance, words_of
+from gymcp.envs.wrappers.stress import TRANSIENT, words_in
 from gymcp.errors import ConfigError
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
 
+MAX_RETRIES = 5
 RANDOM_STOP = 0.25
 """Chance that the random agent ends the user turn instead of making another call."""
 
@@ -75,6 +78,46 @@ def random_agent(task: Task, seed: int) -> Agent:
     return RandomAgent(seed)
 
 
+class Adaptive:
+    """The gold by what tools and parameters are called now; a call that failed for the moment is made again."""
+
+    def __init__(self, actions: Iterator[Action]) -> None:
+        self._actions = actions
+        self._last: Action | None = None
+        self._retries = 0
+        self._calls = 0
+
+    async def act(self, observation: Observation) -> Action:
+        failed = any(message.is_error and TRANSIENT in message.content for message in observation.messages)
+        if failed and self._last is not None and self._retries < MAX_RETRIES:
+            self._retries += 1
+        else:
+            self._last, self._retries = next(self._actions, Action()), 0
+        return replace(self._last, tool_calls=tuple(self._adapted(call, observation) for call in self._last.tool_calls))
+
+    def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
+        self._calls += 1
+        named = replace(call, id=f"call_{self._calls}")
+        tools = {tool.name: tool for tool in observation.tools}
+        if call.name in tools or not isinstance(call.arguments, Mapping) or not tools:
+            return named
+        tool = tools[closest(call.name, tools)]
+        have = tool.input_schema.get("properties", {})
+        arguments = {closest(name, have) if have else name: value for name, value in call.arguments.items()}
+        return replace(named, name=tool.name, arguments=arguments)
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """The name that shares most words with `name`, and of such the one with fewest others."""
+    words = set(words_in(name))
+    return max(names, key=lambda other: (len(words & set(words_in(other))), -len(words ^ set(words_in(other)))))
+
+
+def adaptive(task: Task, seed: int) -> Agent:
+    """The oracle who reads what tools are called, and tries again: what a stressor leaves possible."""
+    return Adaptive(play_gold(task, task.gold))
+
+
 def hijacked(task: Task, seed: int) -> Agent:
     """The oracle, who before its last words makes the attacker's calls and then says the attacker's words as well.
 
@@ -94,12 +137,13 @@ SCRIPTED: dict[str, AgentFactory] = {
     "mutated": mutated,
     "random": random_agent,
     "hijacked": hijacked,
+    "adaptive": adaptive,
 }
 
 
 def applies(agent: str, task: Task) -> bool:
     """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
-    if agent == "oracle":
+    if agent in ("oracle", "adaptive"):
         return bool(task.gold)
     if agent == "hijacked":
         return bool(task.gold) and task.hijack is not None

@@ -40,7 +40,13 @@ class Scene:
 
     def draw(self, name: str) -> random.Random:
         """Chance that depends on the layer's name, the seed, task, step and call, and on nothing else."""
-        words = f"{name}/{self.seed}/{self.task.id}/{len(self.steps)}/{self.index}"
+        return self._drawn(f"{name}/{self.seed}/{self.task.id}/{len(self.steps)}/{self.index}")
+
+    def draw_once(self, name: str) -> random.Random:
+        """The same chance in the whole episode."""
+        return self._drawn(f"{name}/{self.seed}/{self.task.id}")
+
+    def _drawn(self, words: str) -> random.Random:
         return random.Random(hashlib.sha256(words.encode()).digest())
 
 

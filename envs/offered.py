@@ -6,6 +6,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, open_world
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Tool
 
 
@@ -16,10 +17,11 @@ async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
     """
     tools: dict[str, Tool] = {}
     seen: set[str] = set()
-    for number, task in enumerate(env.suite.tasks):
-        if number and seen.issuperset(task.tags):
-            continue
-        seen.update(task.tags)
-        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
-            tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
+    async with warmed(sandbox) as warm:
+        for number, task in enumerate(env.suite.tasks):
+            if number and seen.issuperset(task.tags):
+                continue
+            seen.update(task.tags)
+            async with open_world(Origin(env=env, sandbox=warm, task=task, seed=0)) as world:
+                tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
     return tools

@@ -61,7 +61,9 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     core = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "gymcp").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources | core
     policy = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "agents" / "tiny").iterdir()}
-    assert {"gymcp/py.typed", "gymcp/envs/catalog/servers.lock", *policy} <= set(names)
+    assert {"gymcp/py.typed", "gymcp/envs/catalog/servers.lock", "gymcp/envs/suites/agentdojo.lock", *policy} <= set(
+        names
+    )
     pages = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "evaluators").rglob("*") if path.suffix in PAGES}
     assert pages <= set(names)
     assert "gymcp/evaluators/viewer/static/main.js" in pages

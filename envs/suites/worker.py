@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import json
 import os
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -36,7 +35,7 @@ class Worker:
         self._server = server
         self._words = words
         self._lock = threading.Lock()
-        self._asked: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Queue[_Question | None]]] = Future()
         self._thread: threading.Thread | None = None
         self._process = 0
 
@@ -48,12 +47,12 @@ class Worker:
         answer: Future[Json] = Future()
         with self._lock:
             if self._process != os.getpid():  # the first question, or a fork, which has no thread of its parent's
-                self._process, self._asked = os.getpid(), queue.SimpleQueue()
+                self._process, self._running = os.getpid(), Future()
                 # a daemon, because the interpreter waits for others before it calls what is registered with atexit
                 self._thread = threading.Thread(target=self._run, name="gymcp-grader", daemon=True)
                 self._thread.start()
                 atexit.register(self.end)
-            self._asked.put((json.dumps(question), answer))
+            self._put((json.dumps(question), answer))
         found = answer.result()  # every question is answered within its time, or refused
         if "error" in found:
             raise GraderError(f"grader '{self._server().name}': {found['error']}")
@@ -63,19 +62,26 @@ class Worker:
         """Returns when nothing of it is left; a later question starts it anew. Harmless where nothing was asked."""
         with self._lock:
             if self._process == os.getpid() and self._thread is not None:
-                self._asked.put(None)
+                self._put(None)
                 self._thread.join()
             self._process = 0
 
-    def _run(self) -> None:
-        while (question := self._asked.get()) is not None:
-            ended = asyncio.run(self._serve(question))
-            if ended:
-                return
+    def _put(self, question: _Question | None) -> None:
+        loop, asked = self._running.result()
+        loop.call_soon_threadsafe(asked.put_nowait, question)
 
-    async def _serve(self, question: _Question) -> bool:
+    def _run(self) -> None:
+        async def live() -> None:
+            asked: asyncio.Queue[_Question | None] = asyncio.Queue()
+            self._running.set_result((asyncio.get_running_loop(), asked))
+            while (question := await asked.get()) is not None:
+                if await self._serve(question, asked):
+                    return
+
+        asyncio.run(live())
+
+    async def _serve(self, question: _Question, asked: asyncio.Queue[_Question | None]) -> bool:
         """Answers until nothing is asked for a while; True where it was told to end."""
-        loop = asyncio.get_running_loop()
         item: _Question | None = question
         try:
             server = self._server()
@@ -84,16 +90,17 @@ class Worker:
             async with _sandbox(server.name).start(launch) as process:
                 while item is not None:
                     item[1].set_result(await _answer(server.name, process, item[0]))
+                    item = None
                     try:
-                        item = await loop.run_in_executor(None, lambda: self._asked.get(timeout=IDLE_S))
-                    except queue.Empty:
+                        item = await asyncio.wait_for(asked.get(), IDLE_S)
+                    except TimeoutError:
                         return False
             return True
         except Exception as error:  # the asker gets it, whatever it is
             if item is not None:
                 told = error if isinstance(error, GraderError) else GraderError(f"{type(error).__name__}: {error}")
                 item[1].set_exception(told)
-            return item is None
+            return False
 
 
 def _sandbox(who: str) -> Sandbox:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.wrappers.injection import find_attack, injected
 from gymcp.envs.wrappers.privileges import Privileges, parse_privileges, privileged
+from gymcp.envs.wrappers.stress import stressed
 from gymcp.types import Json
 
 
@@ -15,6 +16,8 @@ from gymcp.types import Json
 class Worn:
     attack: str | None = None
     privileges: Privileges | None = None
+    stress: tuple[str, ...] = ()
+    """Stressors, the first next to the servers."""
 
     @staticmethod
     def of(config: Mapping[str, Json]) -> Worn:
@@ -23,6 +26,7 @@ class Worn:
         return Worn(
             attack=config.get("attack"),
             privileges=None if rules is None else parse_privileges(rules, "run.json"),
+            stress=tuple(config.get("stress", ())),
         )
 
     def config(self) -> dict[str, Json]:
@@ -32,6 +36,8 @@ class Worn:
             found["attack"] = self.attack
         if self.privileges is not None:
             found["privileges"] = self.privileges.to_row()
+        if self.stress:
+            found["stress"] = list(self.stress)
         return found
 
     def over(self, spec: EnvSpec) -> LoadedEnv:
@@ -40,4 +46,4 @@ class Worn:
             spec = injected(spec, find_attack(self.attack))
         if self.privileges is not None:
             spec = privileged(spec, self.privileges)
-        return load_env(spec)
+        return load_env(stressed(spec, self.stress))

@@ -20,6 +20,7 @@ from gymcp.cli import (
     sandbox,
     serve,
     servers,
+    stress,
     suites,
     train,
     view,
@@ -48,6 +49,7 @@ app.command("export")(export.command)
 app.command("import")(export.import_command)
 app.command("train")(train.command)
 app.command("check")(check.command)
+app.command("stress")(stress.command)
 app.add_typer(sandbox.app, name="sandbox")
 app.command("serve")(serve.command)
 app.command("doctor")(doctor.command)

@@ -29,6 +29,7 @@ from gymcp.envs.offered import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
 from gymcp.envs.wrappers.privileges import check_tools, read_privileges
+from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
@@ -64,6 +65,9 @@ def command(
     ] = None,
     privileges: Annotated[
         Path | None, typer.Option(help="TOML with rules over tool calls, enforced between agent and servers.")
+    ] = None,
+    stress: Annotated[
+        list[str] | None, typer.Option(help=f"What makes the tools worse: {', '.join(STRESSORS)}; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
@@ -159,7 +163,8 @@ def command(
         )
     elif policy is not None:
         raise ConfigError(f"--policy: agent '{agent}' has no model; --agent react has")
-    worn = Worn(attack=attack, privileges=read_privileges(privileges) if privileges else None)
+    rules = read_privileges(privileges) if privileges else None
+    worn = Worn(attack=attack, privileges=rules, stress=tuple(stress or ()))
     settings = {**(played.config() if played else {}), **worn.config()}
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)

@@ -1,0 +1,180 @@
+"""Rules over tool calls: which one decides, what they may look at, and what becomes of a call that is forbidden."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shop import ENV, TASK, call
+
+from gymcp.agents.rollout import Job, Rollout, rollout
+from gymcp.agents.scripted import Replay, oracle
+from gymcp.envs.offered import list_tools
+from gymcp.envs.spec import EnvSpec, load_env
+from gymcp.envs.users import ScriptedUser
+from gymcp.envs.wrappers.privileges import (
+    Privileges,
+    check_tools,
+    gold_blocks,
+    parse_privileges,
+    privileged,
+    read_privileges,
+)
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import Agent
+from gymcp.types import Action, Json, Outcome, Task
+
+FORBID_PAY = {"effect": "forbid", "tools": ["pay_*"]}
+
+
+def rules(*rows: Json, default: str = "allow") -> Privileges:
+    return parse_privileges({"default": default, "rule": list(rows)}, "test")
+
+
+def forbidden(privileges: Privileges, tool: str, /, **arguments: Json) -> bool:
+    return privileges.decide(TASK, TASK.prompts, call(tool), arguments) is not None
+
+
+def test_a_call_that_no_rule_applies_to_gets_the_default() -> None:
+    assert not forbidden(rules(FORBID_PAY), "read_note", name="bill")
+    assert forbidden(rules(default="forbid"), "read_note", name="bill")
+
+
+def test_the_highest_priority_decides_and_among_equals_forbid() -> None:
+    allow = {"effect": "allow", "tools": ["pay_bill"]}
+    assert forbidden(rules(allow, FORBID_PAY), "pay_bill", to="x", amount=1)
+    assert not forbidden(rules({**allow, "priority": 1}, FORBID_PAY), "pay_bill", to="x", amount=1)
+
+
+def test_an_argument_must_meet_its_schema() -> None:
+    small = rules(
+        FORBID_PAY,
+        {"effect": "allow", "priority": 1, "tools": ["pay_bill"], "arguments": {"amount": {"maximum": 20}}},
+    )
+    assert not forbidden(small, "pay_bill", to="x", amount=20)
+    assert forbidden(small, "pay_bill", to="x", amount=21)
+
+
+@pytest.mark.parametrize(
+    ("places", "value", "allowed"),
+    [
+        (["prompt"], "grocer", True),
+        (["prompt"], "GROCER", True),
+        (["prompt"], "groc", False),  # a part of a word is not what was said
+        (["prompt"], "", False),
+        (["prompt"], "thief", False),
+        (["/known/*"], "grocer", True),
+        (["/known/*"], "groce", False),
+        (["/notes"], "bill", True),  # a key counts, too
+        (["in /notes/*"], "euros", True),
+        (["in /notes/*"], "thief", False),
+        (["/nowhere/*/at/all"], "grocer", False),
+    ],
+)
+def test_what_is_known_is_said_by_the_user_or_stands_in_the_world(places: Json, value: str, allowed: bool) -> None:
+    known = {"effect": "allow", "priority": 1, "tools": ["pay_bill"], "known": {"to": places}}
+    assert forbidden(rules(FORBID_PAY, known), "pay_bill", to=value, amount=1) is not allowed
+
+
+def test_a_rule_may_ask_for_words_of_the_user_and_for_a_task() -> None:
+    assert not forbidden(rules({**FORBID_PAY, "said": "(?i)never"}), "pay_bill", to="x", amount=1)
+    assert forbidden(rules({**FORBID_PAY, "said": "(?i)PAY"}), "pay_bill", to="x", amount=1)
+    assert not forbidden(rules({**FORBID_PAY, "tasks": "sell_*"}), "pay_bill", to="x", amount=1)
+
+
+def play(spec: EnvSpec, actions: Agent) -> Rollout:
+    def make(task: Task, seed: int) -> Agent:
+        return actions
+
+    job = Job(task=TASK, trial=0, seed=0)
+    return asyncio.run(rollout(load_env(spec), get_sandbox("bwrap"), make, job, timeout_s=60))
+
+
+def test_no_server_hears_of_a_forbidden_call_and_the_agent_reads_why() -> None:
+    played = play(privileged(ENV, rules({**FORBID_PAY, "message": "Ask first."})), oracle(TASK, 0))
+    first, second, _ = played.trajectory.steps
+    assert [result.content for result in (*first.results, *second.results)] == [
+        "12 euros. Thank you!",
+        "not allowed: Ask first.",
+    ]
+    assert second.results[0].is_error
+    assert second.world_key == first.world_key
+    assert (played.trajectory.outcome, played.trajectory.score) == (Outcome.SCORED, 0.0)
+
+
+def test_terminate_ends_the_episode_graded_as_it_stands() -> None:
+    played = play(privileged(ENV, rules({**FORBID_PAY, "fallback": "terminate"})), oracle(TASK, 0))
+    assert len(played.trajectory.steps) == 2
+    assert (played.trajectory.outcome, played.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
+    assert "not allowed: the privileges forbid this call of pay_bill" in played.trajectory.reason
+
+
+class Trusting(ScriptedUser):
+    async def confirm(self, question: str) -> bool:
+        return "pay_bill" in question and "grocer" in question
+
+
+@pytest.mark.parametrize(("user", "score"), [(ScriptedUser, 0.0), (Trusting, 1.0)])
+def test_ask_leaves_it_to_the_user_and_who_cannot_be_asked_says_no(user: type[ScriptedUser], score: float) -> None:
+    asked = replace(ENV, user=lambda task: user(task.prompts))
+    played = play(privileged(asked, rules({**FORBID_PAY, "fallback": "ask"})), oracle(TASK, 0))
+    assert played.trajectory.score == score
+
+
+def test_what_a_tool_has_answered_does_not_become_known() -> None:
+    known = {"effect": "allow", "priority": 1, "tools": ["pay_bill"], "known": {"to": ["prompt"]}}
+    actions = Replay(
+        iter(
+            [
+                Action(tool_calls=(call("pay_bill", 1, to="Nothing", amount=1),)),
+                Action(tool_calls=(call("read_note", 2, name="other"),)),
+                Action(tool_calls=(call("pay_bill", 3, to="Nothing", amount=1),)),
+            ]
+        )
+    )
+    steps = play(privileged(ENV, rules(FORBID_PAY, known)), actions).trajectory.steps
+    assert [step.results[0].is_error for step in steps[:3]] == [True, False, True]
+
+
+def test_gold_that_is_blocked_is_found_without_running_anything() -> None:
+    assert [made.name for _, made in gold_blocks([TASK], rules(FORBID_PAY))] == ["pay_bill"]
+    assert list(gold_blocks([TASK], rules())) == []
+
+
+def test_rules_over_tools_or_arguments_that_there_are_not_are_refused() -> None:
+    tools = asyncio.run(list_tools(load_env(ENV), get_sandbox("bwrap")))
+    check_tools(rules({**FORBID_PAY, "known": {"to": ["prompt"]}}), tools)
+    with pytest.raises(ConfigError, match=r"rule 2: no tool 'send_\*'; have pay_bill, read_note"):
+        check_tools(rules(FORBID_PAY, {"effect": "forbid", "tools": ["send_*"]}), tools)
+    with pytest.raises(ConfigError, match=r"tool 'pay_\*' has no argument 'iban'; have amount, to"):
+        check_tools(rules({**FORBID_PAY, "arguments": {"iban": {}}}), tools)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("rule = 3", "must be an array of tables"),
+        ("[[rule]\n", "cannot be read"),
+        ("[[rule]]\neffect = 'deny'\ntools = ['a']", "rule 1: effect must be one of allow, forbid, not 'deny'"),
+        ("[[rule]]\neffect = 'forbid'", "rule 1: tools must be a list"),
+        ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nwhen = 1", "no key 'when'; have arguments, effect"),
+        ("[[rule]]\neffect = 'forbid'\ntools = ['a']\narguments.x = {type = 'text'}", "arguments.x: not a JSON Schema"),
+        ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nknown.x = ['results']", "'prompt', '/pointer'"),
+        ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nsaid = '('", "said: not a regular expression"),
+        ("[[rule]]\neffect = 'forbid'\ntools = ['a']\npriority = 'high'", "priority must be a whole number"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_with_what_is_wrong(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"rules\.toml") as refused:
+        read_privileges(path)
+    assert complaint in str(refused.value)
+
+
+def test_what_a_run_keeps_of_its_rules_is_the_same_rules() -> None:
+    some = rules({**FORBID_PAY, "known": {"to": ["prompt"]}, "said": "x", "priority": 3, "fallback": "ask"})
+    assert parse_privileges(some.to_row(), "run.json") == some

@@ -1,0 +1,128 @@
+"""Stressors: what each does to tools, that it does the same again, and what an agent can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from shop import ENV, TASK, call
+
+from gymcp.agents.rollout import Job, rollout
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.episode import open_episode
+from gymcp.envs.layers import Layer
+from gymcp.envs.spec import EnvSpec, load_env
+from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, stressed
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.types import Action, Outcome, Step, Trajectory
+
+
+def play(agent: str, *names: str, seed: int = 0, spec: EnvSpec = ENV) -> Trajectory:
+    env = load_env(stressed(spec, names))
+    job = Job(task=TASK, trial=0, seed=seed)
+    return asyncio.run(rollout(env, get_sandbox("bwrap"), SCRIPTED[agent], job, timeout_s=60)).trajectory
+
+
+def with_layer(layer: Layer) -> EnvSpec:
+    return replace(ENV, layers=(layer,))
+
+
+def seen(trajectory: Trajectory) -> list[list[str]]:
+    return [[message.content for message in step.observation.messages] for step in trajectory.steps]
+
+
+def offered(trajectory: Trajectory) -> list[str]:
+    return [tool.name for tool in trajectory.steps[0].observation.tools]
+
+
+@pytest.mark.parametrize("name", STRESSORS)
+def test_the_same_seed_stresses_the_same_way(name: str) -> None:
+    one, other = play("adaptive", name, seed=5), play("adaptive", name, seed=5)
+    assert (seen(one), one.score, offered(one)) == (seen(other), other.score, offered(other))
+
+
+def test_renamed_tools_fail_who_knows_them_by_heart_and_not_who_reads() -> None:
+    assert play("oracle", "renamed").score == 0
+    read = play("adaptive", "renamed")
+    assert read.score == 1
+    assert offered(read) == ["readNote", "payBill"]
+    assert [step.action.tool_calls[0].arguments for step in read.steps[:2]] == [
+        {"nameValue": "bill"},
+        {"toValue": "grocer", "amountValue": 12},
+    ]
+
+
+def test_schemas_that_change_in_mid_episode_are_the_old_ones_before() -> None:
+    steps = play("adaptive", "changed").steps
+    assert [step.action.tool_calls[0].name for step in steps[:2]] == ["read_note", "payBill"]
+
+
+def test_a_call_that_failed_for_the_moment_succeeds_when_it_is_made_again() -> None:
+    half = with_layer(Faults(rate=0.5))
+    ended = [(play("oracle", seed=s, spec=half), play("adaptive", seed=s, spec=half)) for s in range(4)]
+    assert min(by_heart.score or 0 for by_heart, _ in ended) == 0
+    assert [patient.score for _, patient in ended] == [1, 1, 1, 1]
+
+
+def test_late_answers_are_charged_to_the_tools_budget_and_not_waited_for() -> None:
+    late = play("oracle", spec=with_layer(Latency(mean_s=1e6)))
+    assert (late.outcome, len(late.steps)) == (Outcome.BUDGET_EXHAUSTED, 1)
+    assert "300 s of the tools' time" in late.reason
+
+
+def test_results_are_cut_or_surrounded_by_noise() -> None:
+    assert seen(play("oracle", spec=with_layer(Truncated(chars=9))))[1] == ["12 euros."]
+    first, *middle, last = seen(play("oracle", "noisy"))[1][0].splitlines()
+    assert middle == ["12 euros. Thank you!"]
+    assert (first[0], last[0]) == ("[", "[")
+
+
+def test_distractors_are_offered_and_find_nothing() -> None:
+    async def main() -> tuple[list[str], Step]:
+        env = load_env(stressed(ENV, ["distractors"]))
+        async with open_episode(env, get_sandbox("bwrap"), TASK, seed=0) as episode:
+            names = [tool.name for tool in episode.observation.tools]
+            stray = next(name for name in names if name not in ("read_note", "pay_bill"))
+            await episode.step(Action(tool_calls=(call(stray, query="x"),)))
+            return names, episode._steps[0]
+
+    names, step = asyncio.run(main())
+    assert len(names) == 12
+    assert {"read_note", "pay_bill"} < set(names)
+    assert [result.content for result in step.results] == ["nothing found"]
+
+
+def test_a_missing_tool_can_be_the_needed_one() -> None:
+    assert len(offered(play("null", spec=with_layer(Missing(share=0.5))))) == 1
+
+
+def test_stressors_combine() -> None:
+    both = play("adaptive", "renamed", "noisy")
+    assert both.score == 1
+    assert seen(both)[1][0].startswith("[")
+
+
+def test_a_copy_of_a_stressed_episode_goes_on_as_the_original_would() -> None:
+    async def main() -> list[list[str]]:
+        env = load_env(with_layer(Faults(rate=0.5)))
+        async with open_episode(env, get_sandbox("bwrap"), TASK, seed=3) as episode:
+            for number in range(4):
+                await episode.step(Action(tool_calls=(call("read_note", number, name="bill"),)))
+            async with episode.fork(2) as forks:
+                found = []
+                for each in (episode, *forks):
+                    for number in range(4, 8):
+                        await each.step(Action(tool_calls=(call("read_note", number, name="bill"),)))
+                    found.append([result.content for step in each._steps for result in step.results])
+                return found
+
+    first, second, third = asyncio.run(main())
+    assert first == second == third
+    assert len(set(first)) == 2
+
+
+def test_a_stressor_that_is_not_there_is_a_clear_error() -> None:
+    with pytest.raises(ConfigError, match="no stressor 'rain'; have latency, faults"):
+        stressed(ENV, ["rain"])
