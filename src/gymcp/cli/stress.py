@@ -60,12 +60,12 @@ def command(
         if row["drop"] is None:
             table.add_row(row["stressor"], "-", "-", "-", "0")
             continue
-        low, high = row["ci95"]
+        bounds = row["ci95"]
         table.add_row(
             row["stressor"],
             f"{row['score']:.3f}",
             f"{row['drop']:+.3f}",
-            f"{low:+.3f} – {high:+.3f}",
+            "-" if bounds is None else f"{bounds[0]:+.3f} – {bounds[1]:+.3f}",
             str(row["tasks"]),
         )
     console.print(table)
