@@ -33,12 +33,14 @@ def test_pairs_are_compared_by_their_differences() -> None:
     gain = paired([(0.5, 0.3), (0.9, 0.5)])
     assert gain.mean == pytest.approx(0.3)
     half = 12.7062 * 0.1  # Student's t with one degree of freedom, times the standard error of 0.2 and 0.4
-    assert (gain.low, gain.high) == (pytest.approx(0.3 - half, abs=1e-4), pytest.approx(0.3 + half, abs=1e-4))
+    assert gain.low == pytest.approx(0.3 - half, abs=1e-4)
+    assert gain.high == pytest.approx(0.3 + half, abs=1e-4)
 
 
 def test_one_pair_has_no_interval() -> None:
     gain = paired([(0.5, 0.3)])
-    assert (gain.mean, gain.low, gain.high) == (pytest.approx(0.2), None, None)
+    assert gain.mean == pytest.approx(0.2)
+    assert (gain.low, gain.high) == (None, None)
 
 
 def test_a_picture_is_drawn_where_curves_are_of_different_length(tmp_path: Path) -> None:
