@@ -15,8 +15,8 @@ from gymcp.types import Json, Sampled, Step, Trajectory
 
 MAX_TEXT = 6_000
 """Characters of one text; the page can ask for more of it."""
-MAX_WHOLE = 2_000_000
-"""Characters of one text that was asked for."""
+MAX_WHOLE = 100_000
+"""Characters of one text that was asked for: a browser takes seconds to lay out a million."""
 MAX_STEPS = 400
 MAX_TOKENS = 2_000
 """Drawn in one step."""
@@ -136,7 +136,7 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
     record = load(opened, id)
     try:
         if part == "reason":
-            return record.reason[:MAX_WHOLE]
+            return _whole(record.reason)
         step = record.steps[at]
         parts: dict[str, Callable[[], str]] = {
             "message": lambda: step.observation.messages[item].content,
@@ -144,9 +144,13 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
             "call": lambda: shown_arguments(step.action.tool_calls[item].arguments),
             "result": lambda: step.results[item].content,
         }
-        return parts[part]()[:MAX_WHOLE]
+        return _whole(parts[part]())
     except (IndexError, KeyError):
         raise NotThere(f"episode {n} has no {part} {item} in step {at}") from None
+
+
+def _whole(text: str) -> str:
+    return text if len(text) <= MAX_WHOLE else f"{text[:MAX_WHOLE]}\n… {len(text) - MAX_WHOLE:,} more are in the store"
 
 
 def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
