@@ -28,7 +28,7 @@ from gymcp.trainers.curriculum import demonstrated_tasks, held_out
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import Recipe, load_recipe
-from gymcp.types import Task
+from gymcp.types import Task, ToolCall
 
 ROOT = Path(__file__).parents[1]
 ABSENT = ("contact", "refund")
@@ -93,6 +93,11 @@ def tests(row: Mapping[str, Any]) -> dict[str, float]:
     return {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
 
 
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    assert not isinstance(call.arguments, str)  # the oracle's are never text
+    return dict(call.arguments)
+
+
 def _cpu() -> float:
     """Of this process and those it has waited for."""
     uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -119,10 +124,8 @@ def _right(task: Task, shown: Sequence[tuple[Task, frozenset[str]]]) -> bool:
     nearest = max(shown, key=lambda pair: len(words & pair[1]) / len(words | pair[1]))[0]
     values = dict(zip(_values(nearest), _values(task), strict=False))
     gold = nearest.gold[0]
-    calls = [
-        (call.name, {key: _put(value, values) for key, value in dict(call.arguments).items()}) for call in gold.calls
-    ]
-    wanted = [(call.name, dict(call.arguments)) for call in task.gold[0].calls]
+    calls = [(call.name, {key: _put(value, values) for key, value in _arguments(call).items()}) for call in gold.calls]
+    wanted = [(call.name, _arguments(call)) for call in task.gold[0].calls]
     return calls == wanted and _put(gold.final_text, values) == task.gold[0].final_text
 
 

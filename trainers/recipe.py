@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.modulators import Negative
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
 from gymcp.trainers.selectors import Informative
@@ -95,6 +96,8 @@ class LearnRecipe:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     informative: bool = False
     """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
+    negative: float = 1.0
+    """What an advantage below zero counts, beside 1 for one above: see `modulators.Negative`."""
     micro_batch_tokens: int = 8192
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
@@ -151,6 +154,10 @@ class Recipe:
         chosen = replace(preset, loss=_loss(preset.loss, self.loss))
         if self.learn.informative:
             chosen = replace(chosen, selectors=(*chosen.selectors, Informative()))
+        if self.learn.negative != 1.0:
+            less = Negative(share=self.learn.negative)
+            terms = tuple(replace(term, modulators=(*term.modulators, less)) for term in chosen.terms)
+            chosen = replace(chosen, terms=terms)
         return chosen
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa  # type: ignore[import-untyped]
+from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
