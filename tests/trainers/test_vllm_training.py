@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,9 @@ from parity import BANK, even_answers
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from gymcp.agents.policy_specs import parse_policy
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.vllm import open_vllm
 from gymcp.agents.vllm_install import CPU, vllm_python
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.learner import Learner, LearnerSettings
@@ -71,6 +74,13 @@ def server(model: Path) -> Iterator[str]:
         yield spec
 
 
+async def reset(server: str, model: Path) -> None:
+    """An adapter goes with the weights that the server was started with, and another test has changed them."""
+    spec = parse_policy(server)
+    async with open_vllm(spec.url, spec.model) as policy:
+        await policy.load_weights(model, "start")
+
+
 def trained(recipe: Recipe, folder: Path) -> Path:
     """The run, and in `folder`/kept what the server drew from in its second iteration."""
 
@@ -110,6 +120,7 @@ def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
 
 
 def test_an_adapter_is_trained_and_goes_to_the_server_alone(model: Path, server: str, tmp_path: Path) -> None:
+    asyncio.run(reset(server, model))
     recipe = small(LORA, model, **{"rollout.server": server, "model.lora_rank": 4})
     folder = trained(recipe, tmp_path)
     base = AutoModelForCausalLM.from_pretrained(model)
