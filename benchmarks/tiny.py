@@ -28,7 +28,7 @@ from gymcp.trainers.curriculum import demonstrated_tasks, held_out
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import Recipe, load_recipe
-from gymcp.types import Task
+from gymcp.types import Task, ToolCall
 
 ROOT = Path(__file__).parents[1]
 ABSENT = ("contact", "refund")
@@ -119,11 +119,13 @@ def _right(task: Task, shown: Sequence[tuple[Task, frozenset[str]]]) -> bool:
     nearest = max(shown, key=lambda pair: len(words & pair[1]) / len(words | pair[1]))[0]
     values = dict(zip(_values(nearest), _values(task), strict=False))
     gold = nearest.gold[0]
-    calls = [
-        (call.name, {key: _put(value, values) for key, value in dict(call.arguments).items()}) for call in gold.calls
-    ]
-    wanted = [(call.name, dict(call.arguments)) for call in task.gold[0].calls]
+    calls = [(call.name, {key: _put(value, values) for key, value in _arguments(call).items()}) for call in gold.calls]
+    wanted = [(call.name, _arguments(call)) for call in task.gold[0].calls]
     return calls == wanted and _put(gold.final_text, values) == task.gold[0].final_text
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    return {} if isinstance(call.arguments, str) else dict(call.arguments)
 
 
 def _plain(task: Task) -> str:
