@@ -129,6 +129,10 @@ def _right(task: Task, shown: Sequence[tuple[Task, frozenset[str]]]) -> bool:
     return calls == wanted and _put(gold.final_text, values) == task.gold[0].final_text
 
 
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    return {} if isinstance(call.arguments, str) else dict(call.arguments)
+
+
 def _plain(task: Task) -> str:
     return VALUE.sub("?", task.prompts[0])
 
