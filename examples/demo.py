@@ -63,7 +63,7 @@ def bfcl(out: Path, limit: int) -> list[str]:
 
 def tiny(out: Path) -> list[str]:
     """`tiny` on companies it has never seen, and what solves nothing and everything there."""
-    table = a_table("backoffice, new companies · tiny: 0.9 million weights, trained by recipes/tiny.toml")
+    table = a_table("backoffice, new companies · tiny: 0.9 million weights, recipes/tiny.toml")
     wrong = []
     for level in (1, 2):
         for name, options, expected in (("oracle", ("--agent", "oracle"), 1.0), ("tiny", TINY, None)):
@@ -85,7 +85,10 @@ def watched_training(out: Path) -> None:
     done = subprocess.run([GYMCP, "train", RECIPE, "--out", out / "train"], check=False)
     if done.returncode:
         sys.exit(done.returncode)
-    CONSOLE.print(f"learning curve: {out / 'train' / 'curves.png'}", soft_wrap=True, highlight=False)
+    subprocess.run([GYMCP, "report", out / "train"], check=True, stdout=subprocess.DEVNULL)
+    CONSOLE.print(
+        f"its report, with the learning curve: {out / 'train' / 'report.html'}", soft_wrap=True, highlight=False
+    )
 
 
 def evaluated(*words: object) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def evaluated(*words: object) -> dict[str, Any]:
 
 def a_table(title: str) -> Table:
     table = Table(title=title, title_justify="left", header_style="bold")
-    for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "seconds"):
+    for heading in ("agent", "must be", "success", "95 % interval", "scored", "calls", "s"):
         table.add_column(heading, justify="left" if heading == "agent" else "right", no_wrap=True)
     return table
 
