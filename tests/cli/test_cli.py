@@ -105,6 +105,7 @@ def test_check_finds_gold_that_a_server_can_read(tmp_path: Path) -> None:
 def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
     assert "bfcl" in gymcp("suites").stdout
     assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == [
+        "agentdojo",
         "backoffice",
         "bfcl",
         "filesystem",
@@ -122,7 +123,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["eval", "nope"], "no environment 'nope'; have backoffice, bfcl"),
+        (["eval", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
         (["eval", "nope.py"], "environment file 'nope.py': not found"),
         (["eval", BANK, "--agent", "wizard"], "no agent 'wizard'; have oracle, null, mutated, random"),
         (["eval", BANK, "--sandbox", "jail"], "no sandbox 'jail'; have bwrap, docker, none"),
@@ -131,8 +132,8 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         (["eval", BANK, "--out", "/proc/nope"], "run folder /proc/nope: cannot be written"),
         (["grade", "/nowhere"], "run folder /nowhere: holds no run.json"),
         (["report", "/nowhere"], "run folder /nowhere: holds no run.json"),
-        (["check", "nope"], "no environment 'nope'; have backoffice, bfcl"),
-        (["suites", "install", "nope"], "no environment 'nope'; have backoffice, bfcl"),
+        (["check", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
+        (["suites", "install", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: str, tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
+    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, **dict.fromkeys(fetched, False)}
 
