@@ -7,6 +7,7 @@ Every function takes time in proportion to the text.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,13 +83,15 @@ def llama(text: str, tools: Sequence[Tool]) -> Parsed:
 
 def mistral(text: str, tools: Sequence[Tool]) -> Parsed:
     """``[TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]``, or ``[TOOL_CALLS]name[ARGS]{...}`` for each call."""
-    before, *parts = text.split(_MISTRAL_TAG, MAX_CALLS + 1)
+    before, tag, rest = text.partition(_MISTRAL_TAG)
     calls: list[Written] = []
-    for part in parts:
+    while tag and len(calls) <= MAX_CALLS:
+        part, tag, rest = _up_to_next_tag(rest)
         if part.lstrip().startswith("["):
             calls += _from_list(part.strip())
         else:
-            name, _, arguments = part.partition("[ARGS]") if "[ARGS]" in part else _split_before_brace(part)
+            marked = "[ARGS]" in part.partition("{")[0]
+            name, _, arguments = part.partition("[ARGS]") if marked else _split_before_brace(part)
             calls.append(_named(name.strip(), arguments.strip()))
     return Parsed(text=before.strip(), calls=tuple(calls))
 
@@ -135,6 +138,7 @@ _BEGINS_WITH_A_CALL = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _PYTHON_TAG = "<|python_tag|>"
 _MISTRAL_TAG = "[TOOL_CALLS]"
+_MISTRAL_VALUE = re.compile(r"\{|\[(?!ARGS\]|TOOL_CALLS\])")
 _CALL, _VALUE = "<|c|>", "<|v|>"
 
 
@@ -182,6 +186,17 @@ def _from_list(source: str) -> list[Written]:
     except Malformed as error:
         return [Written(source=source, problem=str(error))]
     return [_from_value(value, source) for value in values]
+
+
+def _up_to_next_tag(text: str) -> tuple[str, str, str]:
+    """What comes before the next tag, the tag, and what follows; a tag inside of the first JSON value is part of it."""
+    value = _MISTRAL_VALUE.search(text)
+    end = 0
+    if value is not None and _MISTRAL_TAG not in text[: value.start()]:
+        with contextlib.suppress(Malformed):
+            _, end = load_first(text, value.start())
+    part, tag, rest = text[end:].partition(_MISTRAL_TAG)
+    return text[:end] + part, tag, rest
 
 
 def _split_before_brace(part: str) -> tuple[str, str, str]:

@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
 def test_every_command_works_in_the_order_of_the_page(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith(".venv/bin/gymcp")]
-    assert len(commands) == 19
+    assert len(commands) == 21
     for command in commands:
         typed = command.replace(".venv/bin/gymcp", str(GYMCP), 1)
         done = subprocess.run(typed, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcp.agents.parsing import MAX_CHARS, CallIds, choose_format, parse_action
@@ -263,6 +263,7 @@ ARGUMENTS = st.dictionaries(
 )
 
 
+@example(arguments={"a": {"[TOOL_CALLS]": "[ARGS]"}})
 @given(arguments=ARGUMENTS)
 def test_every_json_object_comes_through_as_it_was(arguments: dict[str, Any]) -> None:
     body = json.dumps(arguments)

@@ -78,6 +78,7 @@ PAY: dict[Style, str] = {
     "qwen": f'<tool_call>\n{{"name": "transfer", "arguments": {FIVE}}}\n</tool_call>',
     "llama": f'{{"name": "transfer", "parameters": {FIVE}}}',
     "compact": "<|c|>transfer<|v|>5<|v|>ann<|v|>bob",
+    "terse": "<|c|>transfer<|v|>5<|v|>ann<|v|>bob",
 }
 
 

@@ -70,7 +70,7 @@ def test_stress_reports_the_drop_of_who_knows_the_tools_by_heart() -> None:
     assert (told["score"], told["tasks"]) == (1.0, 3)
     assert [(row["stressor"], row["drop"]) for row in told["stressors"]] == [("renamed", 1.0), ("noisy", 0.0)]
     low, high = told["stressors"][0]["ci95"]
-    assert 0 < low < high == 1
+    assert -1 <= low < high == 1  # three tasks, and all alike: that is no certainty
 
 
 def test_the_gates_of_a_suite_are_one_line_of_a_table() -> None:
