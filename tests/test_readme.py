@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import httpx
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,8 +27,24 @@ def test_every_command_works_in_the_order_of_the_page(tmp_path: Path) -> None:
     assert len(commands) == 21
     for command in commands:
         typed = command.replace(".venv/bin/gymcp", str(GYMCP), 1)
+        if " view " in typed:
+            looked_at(shlex.split(typed, comments=True), tmp_path)
+            continue
         done = subprocess.run(typed, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def looked_at(words: list[str], folder: Path) -> None:
+    """It serves a page until Ctrl-C."""
+    with subprocess.Popen([*words, "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout is not None
+        address = next((line.strip() for line in viewer.stdout if line.startswith("http://")), "")
+        try:
+            page = httpx.get(address, follow_redirects=True, timeout=60)
+        finally:
+            viewer.send_signal(signal.SIGINT)
+        assert viewer.wait(60) == 0
+        assert page.status_code == 200, page.text
 
 
 def test_the_python_code_works(tmp_path: Path) -> None:
