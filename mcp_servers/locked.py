@@ -16,10 +16,10 @@ from gymcp.mcp_servers.installs import image
 from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
-    ensure_installed,
     is_present,
     resolve,
     start_words,
+    verified,
     verify_installed,
     with_tree,
 )
@@ -62,7 +62,7 @@ def locked_server(
     adds to its environment, `runs_code` says that it executes what a model wrote, whatever the lock says: such a server
     is never forked (`ServerSpec.fork`); `cassette` is for one that runs elsewhere. Raises ConfigError for a name that
     the lock does not have or an environment variable that is not set, UsageError where it cannot be installed,
-    IntegrityError where what is fetched is not what was locked.
+    IntegrityError where what is fetched or installed is not what was locked.
     """
     entry = locked(Path(lock), name)
     if entry.runtime == "remote":
@@ -123,8 +123,8 @@ def spec_of(
         found, argv = image.launch_words(server, filled["args"])
         folder: tuple[Mount, ...] = ()
     else:
+        folder = (Mount(source=verified(server), target=PurePosixPath(INSIDE)),)
         found, argv = None, (*start_words(server), *filled["args"])
-        folder = (Mount(source=ensure_installed(server), target=PurePosixPath(INSIDE)),)
     may_fork = server.runtime == "python" and not server.http and not server.runs_code and server.forks is not False
     return ServerSpec(
         name=server.name,

@@ -166,7 +166,7 @@ class ToolSession:
             if cursor is None:
                 break
             if len(tools) > MAX_TOOLS:
-                raise ProtocolError(f"server '{self.spec.name}': lists more than {MAX_TOOLS} tools")
+                raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
         try:
             return list_as_told(self.spec, tools_key, tools)
         except ValueError as fault:

@@ -41,7 +41,7 @@ def write_manifest(folder: Path) -> None:
 
 def check_files(folder: Path, name: str) -> Mapping[str, str]:
     """Hashes by relative path, all as they were installed. Raises IntegrityError, naming the first file that is not."""
-    mend = f"remove {folder} and run: gymcp servers sync"
+    mend = f"run: gymcp servers sync, or remove {folder}"
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -11,13 +11,13 @@ from types import ModuleType
 
 from gymcp.atomic import make_once
 from gymcp.cache import in_cache
-from gymcp.errors import IntegrityError, SandboxUnavailable
+from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs import image, node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
 from gymcp.mcp_servers.lockfile import LockedServer, content_of
-from gymcp.owners import held
+from gymcp.owners import held, is_free, unfinished
 
 __all__ = [
     "INSIDE",
@@ -25,14 +25,17 @@ __all__ = [
     "ensure_present",
     "folder_of",
     "is_present",
+    "mend_installed",
     "resolve",
     "start_words",
+    "verified",
     "verify_installed",
     "with_tree",
 ]
 
 REVISION = 1
 """Of how folders are made: bumped when the same lock gives another folder."""
+_verified: set[tuple[object, ...]] = set()
 
 
 def resolve(wanted: Wanted) -> LockedServer:
@@ -104,16 +107,61 @@ def verify_installed(server: LockedServer) -> None:
     if server.runtime == "image":
         image.verify(server)
         return
+    _verify(server, ensure_installed(server))
+
+
+def verified(server: LockedServer) -> Path:
+    """The folder of a server in packages, made where it is not there yet, and as it is locked.
+
+    Verified once per process, lock entry and folder: some thousand files are hashed in about a quarter of a second.
+    Raises what `ensure_installed` and `verify_installed` raise.
+    """
     folder = ensure_installed(server)
+    seen = (folder, folder.stat().st_ino, server.name, server.version, tuple(sorted(server.trees.items())))
+    if seen not in _verified:
+        _verify(server, folder)
+        _verified.add(seen)
+    return folder
+
+
+def mend_installed(server: LockedServer) -> str | None:
+    """Installs a server that is here anew where it is not as it is locked; what was wrong, None where nothing was.
+
+    An image has its content for a name. Raises what `ensure_installed` raises, UsageError where another process uses
+    the folder, IntegrityError where the lock disagrees with itself.
+    """
+    if server.runtime not in ("node", "python"):
+        return None
+    folder = folder_of(server)
+    with in_cache():
+        try:
+            _verify(server, folder)
+        except IntegrityError as error:
+            if not is_free(folder):
+                raise UsageError(f"{error}; a process uses {folder}: end it, then run: gymcp servers sync") from error
+            with unfinished(folder) as made, unfinished(folder) as old:
+                _runtime(server.runtime).install(server, made)
+                _verify(server, made)
+                made.chmod(0o755)
+                folder.rename(old)
+                made.rename(folder)
+            return str(error)
+    return None
+
+
+def _verify(server: LockedServer, folder: Path) -> None:
     files = check_files(folder, server.name)
     found = _runtime(server.runtime).installed_version(server, folder)
     if found != server.version:
-        raise IntegrityError(f"server '{server.name}': locked is version {server.version}, installed is {found}")
+        raise IntegrityError(
+            f"server '{server.name}': locked is version {server.version}, installed is {found}; run: gymcp servers "
+            f"sync, or, where the lock was edited by hand: gymcp servers lock {server.name}"
+        )
     wanted = server.trees.get(_runtime(server.runtime).platform_name())
     if wanted is not None and tree_digest(files) != wanted:
         raise IntegrityError(
-            f"server '{server.name}': the files in {folder} are not the locked ones; remove it and run: "
-            "gymcp servers sync"
+            f"server '{server.name}': the files in {folder} are not the locked ones; run: "
+            "gymcp servers sync, or remove it"
         )
 
 

@@ -4,6 +4,7 @@ It starts the server, waits until its port on the sandbox's own loopback is open
 is ``{"headers": {...}, "message": {...}}``, posted as it is; a line out is a message of the server, whether it came as
 JSON, as an event of a POST's stream, or of the stream that a GET opens. Both wires go through: sessions by
 ``Mcp-Session-Id``, and requests that stand alone (2026-07-28), which is told by the headers that the client wrote.
+A ping without headers is not carried: the bridge answers it, since it runs only once the port is open.
 
 What ends the server ends the bridge, with the server's status. What no server may do ends both, after a last line:
 an exclamation mark, and as JSON which failure it is and why.
@@ -29,7 +30,7 @@ BROKE_PROTOCOL, NEVER_OPENED, LOST = "broke protocol", "never opened", "lost"
 LAST_LINE = "!"
 STATUS = 70
 """Of the bridge's exit, where it is not the server's."""
-INTERNAL_ERROR = -32603
+INVALID_REQUEST, INTERNAL_ERROR = -32600, -32603
 MODERN = "2026-07-28"
 """The oldest version without sessions: there, closing a request's connection is what cancels it."""
 MAX_AT_ONCE = 32
@@ -97,8 +98,17 @@ class Bridge:
         """Until standard input ends, or the server."""
         threading.Thread(target=self._watch, daemon=True).start()
         for line in sys.stdin.buffer:
-            asked = json.loads(line)
-            self._take(asked["headers"], asked["message"])
+            try:
+                asked = json.loads(line)
+                if asked.get("method") == "ping":
+                    self._write({"jsonrpc": "2.0", "id": asked["id"], "result": {}})
+                    continue
+                headers, message = dict(asked["headers"]), dict(asked["message"])
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                why = f"a line to the bridge is neither a message with headers nor a ping: {error!r}"
+                self._write({"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": why}})
+                continue
+            self._take(headers, message)
 
     def _watch(self) -> None:
         status = self._server.wait()

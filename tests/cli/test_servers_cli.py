@@ -127,3 +127,25 @@ def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "server 'notes': GYMCP_TEST_UNSET" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_sync_installs_again_what_was_changed_and_a_run_refuses_it_before(tmp_path: Path) -> None:
+    env = {"GYMCP_HOME": str(tmp_path / "home")}
+    first = gymcp("servers", "sync", "time", "--lock", LOCK, env=env)
+    assert "time: installed in" in first.stdout
+    (changed,) = tmp_path.glob("home/servers/time-*/venv/lib/*/site-packages/mcp_server_time/server.py")
+    changed.write_text(changed.read_text() + "\n# harmless?\n")
+    refused = gymcp("eval", "time", "--agent", "oracle", "--limit", "1", "--out", tmp_path / "run", env=env)
+    assert refused.returncode == 2
+    assert "mcp_server_time/server.py' has changed; run: gymcp servers sync" in refused.stderr
+    again = gymcp("servers", "sync", "time", "--lock", LOCK, env=env)
+    assert (again.returncode, "time: installed again in" in again.stdout) == (0, True)
+    assert "harmless" not in changed.read_text()
+    assert "time: already in" in gymcp("servers", "sync", "time", "--lock", LOCK, env=env).stdout
+
+
+def test_a_list_at_80_columns_cuts_no_name_off() -> None:
+    listed = gymcp("servers", "list", "--lock", LOCK, env={"COLUMNS": "80"})
+    assert "…" not in listed.stdout
+    assert "installed" in listed.stdout
+    assert max(map(len, listed.stdout.splitlines())) <= 80

@@ -78,6 +78,14 @@ def test_a_bad_list_is_one_error(tools: list[object], said: str, bwrap: Sandbox)
     assert said in str(caught.value)
 
 
+def test_a_list_without_an_end_is_one_error(bwrap: Sandbox) -> None:
+    endless = SERVER.replace("json.loads(sys.argv[1])}", 'json.loads(sys.argv[1]) * 2000, "nextCursor": "more"}')
+    with pytest.raises(ProtocolError) as caught:
+        started(spec(endless, json.dumps([tool("add")])), bwrap)
+    said = "server 'bad': list: it lists more than 10000 tools; its last words: I am starting"
+    assert str(caught.value) == said
+
+
 def test_a_server_that_prints_before_its_handshake_is_named(bwrap: Sandbox) -> None:
     with pytest.raises(ProtocolError, match=r"server 'bad': handshake: a line on standard output is not a JSON-RPC"):
         started(spec("print('Welcome!')\n" + SERVER, "[]"), bwrap)

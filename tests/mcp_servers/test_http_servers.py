@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from gymcp.mcp_servers.programs.http_bridge import Breach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
@@ -211,17 +212,28 @@ def test_a_server_without_a_port_may_not_open_internet_sockets(bwrap: Sandbox) -
         inside(spec, bwrap, nothing)
 
 
-def test_files_are_its_state_and_spares_wait_with_their_port_open(bwrap: Sandbox) -> None:
+def processes() -> set[int]:
+    return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
+
+
+def test_files_are_its_state_and_spares_wait_with_their_port_open(
+    bwrap: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
     spec = replace(by_hand(), spares=1)
 
     async def main() -> None:
         async with asyncio.timeout(TIMEOUT_S), warmed(bwrap) as warm:
-            seen = set()
-            for _ in range(3):
+            assert isinstance(warm, WarmSandbox)
+            seen: set[int] = set()
+            for number in range(3):
+                await warm.filled()
+                running = processes()
                 async with open_session(spec, warm, initial_state=None, seed=0) as session:
                     assert (await call(session, "count")).content == "1"
+                    assert number == 0 or session.process.pid in running
                     seen.add(session.process.pid)
             assert len(seen) == 3
+        assert "no spare" not in caplog.text
         with_files = replace(spec, state=FileState())
         async with open_session(with_files, bwrap, initial_state={"files": {}}, seed=0) as session:
             await session.update()
@@ -230,6 +242,19 @@ def test_files_are_its_state_and_spares_wait_with_their_port_open(bwrap: Sandbox
             await session.update()
             assert session.world_key != before
             assert list((await session.state())[1]["files"]) == ["count.txt"]
+
+    asyncio.run(main())
+
+
+def test_the_bridge_answers_a_ping_and_what_is_no_line_of_its_own(bwrap: Sandbox) -> None:
+    lines = (b"{]", b"[1]", b'{"headers": {}, "message": 1}', b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}')
+
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), bwrap.start(bridged(by_hand())) as process:
+            process.stdin.write(b"".join(line + b"\n" for line in lines))
+            *refused, pong = [json.loads(await process.stdout.readline()) for _ in lines]
+            assert [answer["error"]["code"] for answer in refused] == [-32600] * 3
+            assert pong == {"jsonrpc": "2.0", "id": "a", "result": {}}
 
     asyncio.run(main())
 

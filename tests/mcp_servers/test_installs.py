@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.errors import ConfigError, IntegrityError
+from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, servers_folder
-from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, resolve, verify_installed
+from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
 from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -117,6 +117,34 @@ def test_a_changed_file_is_named(time: LockedServer, time_copy: Path) -> None:
         IntegrityError, match=r"server 'time': installed file '.*/mcp_server_time/server\.py' has changed"
     ):
         verify_installed(time)
+
+
+@pytest.mark.parametrize("file", ["server.py", "__pycache__/server.*.pyc"])
+def test_an_environment_refuses_a_changed_file(file: str, time: LockedServer, time_copy: Path) -> None:
+    (changed,) = time_copy.glob(f"venv/lib/*/site-packages/mcp_server_time/{file}")
+    changed.write_bytes(changed.read_bytes() + b"\n# harmless?\n")
+    with pytest.raises(IntegrityError, match=r"server 'time': installed file '.*' has changed; run: gymcp servers sy"):
+        locked_server("time", lock=LOCK)
+    with pytest.raises(UsageError, match=r"a process uses .*: end it, then run: gymcp servers sync"):
+        mend_installed(time)  # this one does
+
+
+def test_what_was_changed_is_installed_again(time: LockedServer, time_copy: Path) -> None:
+    (changed,) = time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py")
+    was = changed.read_bytes()
+    changed.write_bytes(was + b"\n# harmless?\n")
+    assert "has changed" in (mend_installed(time) or "")
+    assert changed.read_bytes() == was
+    assert mend_installed(time) is None
+    assert [path.name for path in servers_folder().iterdir()] == [time_copy.name]
+    locked_server("time", lock=LOCK)
+
+
+def test_an_environment_refuses_another_version_than_the_locked_one(time: LockedServer, time_copy: Path) -> None:
+    with pytest.raises(
+        IntegrityError, match=r"server 'time': locked is version 1\.0, installed is 2026\.10\.19; run: gymcp servers"
+    ):
+        spec_of(replace(time, version="1.0"))
 
 
 def test_changed_byte_code_is_named(time: LockedServer, time_copy: Path) -> None:

@@ -19,7 +19,7 @@ from gymcp.cache import in_cache
 from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.envs.suites.textworld.solving import gold_calls, last_necessary
 from gymcp.errors import SandboxUnavailable, UsageError
-from gymcp.mcp_servers.installs.install import INSIDE, ensure_installed, is_present
+from gymcp.mcp_servers.installs.install import INSIDE, is_present, verified
 from gymcp.mcp_servers.lockfile import LockedServer, locked
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
@@ -67,7 +67,7 @@ def install_textworld() -> Path:
     server = packages()
     if not is_present(server):
         log.warning("textworld: installing TextWorld %s and what it needs (some 30 MB), once", server.version)
-    return ensure_installed(server)
+    return verified(server)
 
 
 @in_cache()

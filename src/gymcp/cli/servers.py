@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.installs.install import ensure_present, is_present
+from gymcp.mcp_servers.installs.install import ensure_present, is_present, mend_installed
 from gymcp.mcp_servers.locked import check_server, how_it_starts, lock_server, wanted_again
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
@@ -96,13 +97,15 @@ def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> N
 
 @app.command("sync")
 def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
-    """Install what the lock names, so that later runs need no network."""
+    """Install what the lock names, so that later runs need no network; what is there is hashed, or mended."""
     for server in _chosen(lock, names):
         there = is_present(server)
+        fault = mend_installed(server) if there else None
         place = ensure_present(server)
-        console.print(
-            f"{server.name}: {'already in' if there else 'installed in'} {place}", highlight=False, soft_wrap=True
-        )
+        done = "installed in" if not there else "already in" if fault is None else "installed again in"
+        console.print(f"{server.name}: {done} {place}", highlight=False, soft_wrap=True)
+        if fault is not None:
+            console.print(f"  {fault}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("list")
@@ -112,9 +115,10 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"lock": str(lock), "servers": [_row(server) for server in servers.values()]})
         return
-    table = Table(header_style="bold")
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "start", "installed"):
-        table.add_column(heading)
+        # a name that is cut off is of no use
+        table.add_column(heading, overflow="fold", min_width=max(map(len, heading.split())))
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
