@@ -93,11 +93,6 @@ def tests(row: Mapping[str, Any]) -> dict[str, float]:
     return {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
 
 
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    assert not isinstance(call.arguments, str)  # the oracle's are never text
-    return dict(call.arguments)
-
-
 def _cpu() -> float:
     """Of this process and those it has waited for."""
     uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
