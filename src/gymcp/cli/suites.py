@@ -81,7 +81,7 @@ def check_gates(only: str, sandbox: str, *, limit: int, as_json: bool) -> None:
 
 
 def _table(found: Sequence[SuiteGates]) -> Table:
-    table = Table(header_style="bold", box=None, padding=(0, 1))
+    table = Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
     for heading in ("suite", "tasks", "tools", "oracle", "null", "mutated", "random", "digests", "s", "gates"):
         table.add_column(heading, justify="left" if heading in ("suite", "gates") else "right", no_wrap=True)
     for gates in found:
