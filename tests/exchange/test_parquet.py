@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from runs import HOSTILE, LOST, PAID, SPOKEN, make_run
+from recorded_runs import HOSTILE, LOST, PAID, SPOKEN, make_run
 from test_round_trips import exported
 
 from gymcp.exchange.parquet import SCHEMA

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import FIRST, HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
+from recorded_runs import FIRST, HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
 from typer.testing import CliRunner, Result
 
 from gymcp.cli.app import app
