@@ -57,7 +57,7 @@ def _from_file(path: Path) -> Grader:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
         raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
-    grader = getattr(module, "GRADE", None)
+    grader: Grader | None = getattr(module, "GRADE", None)
     if not callable(grader):
         raise ConfigError(f"grader file '{path}': defines no function GRADE(task, trajectory, states)")
-    return grader  # type: ignore[no-any-return]
+    return grader

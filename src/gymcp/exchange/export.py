@@ -29,11 +29,7 @@ def export(source: Source, format: str, out: Path) -> int:
     """
     if format not in FORMATS:
         raise ConfigError(f"export: no format '{format}'; have {', '.join(FORMATS)}")
-    if format == "parquet":
-        write_rows = _parquet()
-        write: Callable[[Path], int] = lambda path: int(write_rows(source.episodes(), path))  # noqa: E731
-    else:
-        write = {"jsonl": _lines, "csv": _csv, "atif": _documents}[format](source)
+    write = {"jsonl": _lines, "csv": _csv, "atif": _documents, "parquet": _parquet}[format](source)
     if out.is_dir() and (format != "atif" or any(out.iterdir())):
         raise StoreError(f"export: {out} is a folder{' that is not empty' if format == 'atif' else ''}: name another")
     unfinished = out.with_name(f".{out.name}.{os.getpid()}.tmp")
@@ -81,15 +77,19 @@ def _csv(source: Source) -> Callable[[Path], int]:
     return write
 
 
-def _parquet() -> Callable[..., int]:
+def _parquet(source: Source) -> Callable[[Path], int]:
     """Imported when it is wanted: pyarrow is an extra."""
     try:
-        found: Callable[..., int] = importlib.import_module("gymcp.exchange.parquet").write_parquet
+        write_rows: Callable[..., int] = importlib.import_module("gymcp.exchange.parquet").write_parquet
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"export: parquet needs '{error.name}', which is not installed: pip install 'gymcp[export]'"
         ) from error
-    return found
+
+    def write(path: Path) -> int:
+        return write_rows(source.episodes(), path)
+
+    return write
 
 
 def _remove(path: Path) -> None:
