@@ -79,7 +79,7 @@ LISTS = {
     "catastrophic_pattern": "^tools: echo; asked for: 0$",
     "deep_schema": _PROTOCOL,
     "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 100000\\d\\d characters; at most",
-    "endless_tools": _PROTOCOL + "lists more than 10000 tools",
+    "endless_tools": _PROTOCOL + "list: it lists more than 10000 tools",
     "escape_in_a_name": _PROTOCOL + "list: it lists a tool with the name",
     "escape_in_a_description": "^tools: echo red red; asked for: 0$",
     "two_of_one_name": _PROTOCOL + "list: it lists two tools named 'echo'",
