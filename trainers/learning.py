@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from gymcp.trainers.credit import Credit, assign_credit
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.learner import Learner, Update
+from gymcp.trainers.objective import Loss
 from gymcp.trainers.presets import Preset
 from gymcp.trainers.rows import Example, example, rows_of
 from gymcp.trainers.shapers import Trackers
@@ -20,12 +21,35 @@ from gymcp.trainers.signals import with_signals
 from gymcp.types import Json, Task, Trajectory
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """Demonstrations that are gone over again beside practice: `size` of them, drawn anew, after every update."""
+
+    examples: Sequence[Example]
+    size: int
+    draw: np.random.Generator
+
+    def __call__(self, learner: Learner) -> float:
+        """One update of its own; its loss, in nats per token."""
+        chosen = self.draw.choice(len(self.examples), size=min(self.size, len(self.examples)), replace=False)
+        shown = [self.examples[int(i)] for i in chosen]
+        return learner.update(shown, Loss(kind="likelihood"), groups=[0] * len(shown)).loss
+
+
 class Lessons:
     """Of one iteration. What `learn` has found is there afterwards."""
 
     def __init__(
-        self, preset: Preset, learner: Learner, critic: Critic | None, *, updates: int, passes: int = 1
+        self,
+        preset: Preset,
+        learner: Learner,
+        critic: Critic | None,
+        *,
+        updates: int,
+        passes: int = 1,
+        repetition: Repetition | None = None,
     ) -> None:
+        self._repetition = repetition
         self._preset, self._learner, self._critic = preset, learner, critic
         self._parts, self._passes = updates, passes
         self.metrics: dict[str, Json] = {}
@@ -47,17 +71,23 @@ class Lessons:
         if lesson is not None and self._critic is not None:
             loss = self._critic.fit(lesson.features, lesson.returns)
             self.metrics |= {"critic/loss": loss, "critic/explained": lesson.explained}
-        self.metrics |= merged(self._update(credit))
+        found, repeated = self._update(credit)
+        self.metrics |= merged(found)
+        if repeated:
+            self.metrics["demonstrations/loss"] = float(np.mean(repeated))
 
-    def _update(self, credit: Credit) -> list[Update]:
-        """The updates of one batch, cut by groups into as many parts as the recipe says, and gone over as often."""
+    def _update(self, credit: Credit) -> tuple[list[Update], list[float]]:
+        """The updates of one batch, cut by groups into as many parts as the recipe says, and gone over as often.
+
+        With them the losses of the demonstrations that were repeated in between.
+        """
         examples, groups = examples_of(credit)
         if not examples:
-            return []
+            return [], []
         weights = [term.weight for term in credit.terms]
         learner = self._learner
         old = learner.logprobs([each.row for each in examples], groups) if self._parts * self._passes > 1 else None
-        found = []
+        found, repeated = [], []
         for part in [*range(self._parts)] * self._passes:
             chosen = [i for i, group in enumerate(groups) if group % self._parts == part]
             if chosen:
@@ -70,7 +100,9 @@ class Lessons:
                         old=[old[i] for i in chosen] if old is not None else None,
                     )
                 )
-        return found
+                if self._repetition is not None:
+                    repeated.append(self._repetition(learner))
+        return found, repeated
 
 
 def examples_of(credit: Credit) -> tuple[list[Example], list[int]]:

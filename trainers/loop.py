@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers.utils.logging import disable_progress_bar
 
@@ -23,7 +24,7 @@ from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.curriculum import practised
 from gymcp.trainers.learner import Learner, LearnerSettings
-from gymcp.trainers.learning import Lessons
+from gymcp.trainers.learning import Lessons, Repetition
 from gymcp.trainers.models import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
 from gymcp.trainers.presets import GOLD
 from gymcp.trainers.progress import Progress
@@ -32,7 +33,7 @@ from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.stops import MAX_LOST, collapse, lost
-from gymcp.trainers.warm_start import warm_start
+from gymcp.trainers.warm_start import examples_shown, warm_start
 from gymcp.types import Json
 
 MODEL = "model"
@@ -97,12 +98,14 @@ class _Run:
             sandbox = await stack.enter_async_context(warmed(get_sandbox(self.recipe.rollout.sandbox)))
             store = stack.enter_context(TrajectoryStore.open(self.folder, write=True))
             self.ground = Ground(env=self.env, recipe=self.recipe, sandbox=sandbox, store=store)
+            repeats = self.recipe.learn.demonstrations
+            shown = await self.ground.shown() if saved is None or repeats else []
             if saved is None:
-                shown = await self.ground.shown()
                 make_folder(self.recipe.model, self.folder / MODEL, texts_of(shown), seed=self.recipe.seed)
             pupil = load_pupil(self.recipe.model, self._model_folder(), seed=self.recipe.seed)
             stack.enter_context(_one_thread(pupil))
             learner, critic = self._learner(pupil), self._critic(pupil)
+            self.examples = examples_shown(self.recipe, pupil, shown) if repeats else []
             if saved is None:
                 self.progress = stack.enter_context(Progress(self.folder))
                 if shown:
@@ -131,7 +134,7 @@ class _Run:
             max_grad_norm=learn.max_grad_norm,
             warmup_steps=learn.warmup_steps,
             schedule=learn.schedule,
-            total_steps=learn.iterations * learn.updates * learn.passes,
+            total_steps=learn.iterations * learn.updates * learn.passes * (2 if learn.demonstrations else 1),
             micro_batch_tokens=learn.micro_batch_tokens,
             temperature=self.recipe.rollout.temperature,
             autocast=in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
@@ -190,8 +193,14 @@ class _Run:
                 raise EnvInfraError(f"training: every episode of {MAX_LOST} iterations was lost; the last: {why}")
             return row | {"skipped": "every episode was lost to infrastructure"}
         gold = {job.task.id: job.task for job in jobs}
+        learn = self.recipe.learn
         lessons = Lessons(
-            self.recipe.preset, learner, critic, updates=self.recipe.learn.updates, passes=self.recipe.learn.passes
+            self.recipe.preset,
+            learner,
+            critic,
+            updates=learn.updates,
+            passes=learn.passes,
+            repetition=self._repetition(),
         )
         await sampler.update(str(self.iteration + 1), lambda: lessons.learn(scored, gold, self.trackers))
         self.trackers = lessons.trackers
@@ -208,6 +217,13 @@ class _Run:
             "seconds/credit": lessons.credit_s,
             "seconds/update": ended - rolled - lessons.credit_s,
         }
+
+    def _repetition(self) -> Repetition | None:
+        """What is drawn is a function of the recipe's seed and the iteration's number."""
+        if not self.examples:
+            return None
+        draw = np.random.default_rng([self.recipe.seed, self.iteration])
+        return Repetition(examples=self.examples, size=self.recipe.learn.demonstrations, draw=draw)
 
     async def _test(self, pupil: Pupil, sampler: Sampler, *, whole: bool) -> dict[str, Json]:
         started = time.perf_counter()

@@ -98,6 +98,9 @@ class LearnRecipe:
     """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
     negative: float = 1.0
     """What an advantage below zero counts, beside 1 for one above: see `modulators.Negative`."""
+    demonstrations: int = 0
+    """Examples of the warm start that follow each update in one of their own, so that practice keeps what was shown
+    (PPO-ptx in arXiv:2203.02155 mixes old text in likewise); 0: none."""
     micro_batch_tokens: int = 8192
     least_entropy: float = 0.001
     """In nats; a policy whose mean entropy stays below it for `patience` iterations has collapsed."""
@@ -230,6 +233,11 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+    if recipe.learn.demonstrations and not recipe.warm_start.tasks:
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.demonstrations is {recipe.learn.demonstrations}, and warm_start.tasks is 0:"
+            " nothing is shown that could be repeated; set warm_start.tasks (warm_start.epochs = 0: for this alone)"
         )
     _check_engine(recipe)
     return recipe

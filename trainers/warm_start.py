@@ -16,10 +16,15 @@ from gymcp.trainers.rows import Example
 from gymcp.types import Json, Trajectory
 
 
+def examples_shown(recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory]) -> list[Example]:
+    """What the records teach. Raises ConfigError where all are longer than the pupil's context."""
+    return demonstrations(shown, pupil.renderer, most_tokens=pupil.context, context=recipe.warm_start.context)
+
+
 def warm_start(recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory]) -> Iterator[dict[str, Json]]:
     """Teaches the pupil what the records show, and tells of every pass over them."""
     warm = recipe.warm_start
-    examples = demonstrations(shown, pupil.renderer, most_tokens=pupil.context, context=warm.context)
+    examples = examples_shown(recipe, pupil, shown)
     steps = warm.epochs * -(-len(examples) // warm.batch)
     settings = LearnerSettings(
         learning_rate=warm.learning_rate,
