@@ -53,6 +53,7 @@ kl = 0.01
 [learn]
 iterations = 3
 updates = 2
+demonstrations = 2
 [evaluation]
 every = 2
 tasks = 2
@@ -100,7 +101,7 @@ def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first:
     assert (again / METRICS).read_bytes() == (first / METRICS).read_bytes()
     assert same_weights(again, first)
     rows = read_metrics(first)
-    assert {"kl_reference", "critic/loss", "entropy", "success"} <= rows[3].keys()
+    assert {"kl_reference", "critic/loss", "demonstrations/loss", "entropy", "success"} <= rows[3].keys()
     assert rows[1]["entropy"] != rows[2]["entropy"]
     assert not any("seconds" in name for row in rows for name in row)
 
