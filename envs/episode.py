@@ -13,6 +13,7 @@ from gymcp.envs.arguments import check_arguments
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
 from gymcp.envs.layers import Layer, Scene, StopEpisode
+from gymcp.envs.order import ResetNeeded
 from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
@@ -100,7 +101,8 @@ class Episode:
         """Executes the calls in order; without calls, ends the user turn.
 
         `agent_s`: seconds the agent took to decide, charged to its budget. What a tool or the agent does wrong is an
-        observation. Raises EnvInfraError where a server is lost, and then in every later step, or after the end.
+        observation. Raises EnvInfraError where a server is lost, and then in every later step; ResetNeeded
+        after the end.
         """
         self._check_live()
         sampled = None
@@ -153,7 +155,7 @@ class Episode:
         if self._broken is not None:
             raise self._broken
         if self._graded is not None:
-            raise EnvInfraError(f"environment '{self._spec.name}': step after the episode ended; reset first")
+            raise ResetNeeded(f"environment '{self._spec.name}': the episode has ended; reset first")
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
         """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
@@ -360,14 +362,12 @@ class Episode:
     # ---------------------------------------------------------------------------------------------------- snapshots
 
     async def snapshot(self, *, opens: int | None = None) -> Snapshot:
-        """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError.
+        """This point of the episode, to `restore` or to go on from in episodes of their own.
 
         `opens`: how often it will be gone on from, where that is known: servers that can be copied are, as often.
+        Raises SnapshotError, ResetNeeded after the end.
         """
-        if self._broken is not None:
-            raise self._broken
-        if self._graded is not None:
-            raise SnapshotError(f"environment '{self._spec.name}': snapshot after the episode ended")
+        self._check_live()
         image = await capture(self._world, opens)
         await self._world.update()
         key = self._steps[-1].world_key if self._steps else self._initial_key
