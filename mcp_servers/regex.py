@@ -1,9 +1,9 @@
 """Whether a text can be a regular expression at all, found by reading it once: nothing is compiled or matched.
 
-A server's pattern is a stranger's: what a library takes to compile it, or to match it, is the stranger's to choose. And
-the patterns of schemas are JavaScript's (ECMA-262), of which Python's library refuses some. So this takes what either of
-them takes, and refuses what neither does: groups and classes that do not end, a repetition of nothing, bounds and ranges
-that are the wrong way round, a backslash at the end.
+A server's pattern is a stranger's: what a library takes to compile it, or to match it, is the stranger's to choose.
+And the patterns of schemas are JavaScript's (ECMA-262), of which Python's library refuses some. So this takes what
+either of them takes, and refuses what neither does: groups and classes that do not end, a repetition of nothing, bounds
+and ranges that are the wrong way round, a backslash at the end.
 """
 
 from __future__ import annotations

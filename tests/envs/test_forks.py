@@ -16,7 +16,7 @@ from desk import act, ask, desk_server, last_state
 
 from gymcp.envs.episode import Episode, open_episode, open_snapshot
 from gymcp.envs.gym import McpEnv
-from gymcp.envs.order import EnvClosed, ResetNeeded
+from gymcp.envs.order import EnvClosed
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
