@@ -19,6 +19,7 @@ from gymcp.mcp_servers.installs.image import built_name
 from gymcp.mcp_servers.installs.install import folder_of
 from gymcp.mcp_servers.lockfile import read_lock, remembered_locks
 from gymcp.mcp_servers.sandbox.docker.images import (
+    BUILT,
     DOCKERFILE_LABEL,
     built_images,
     context_digest,
@@ -65,10 +66,14 @@ def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
 
 
 def _with_user(row: Mapping[str, Any], named: Mapping[str, str]) -> BuiltImage:
-    name, needed = row["Id"], ""
-    for tag in row.get("RepoTags") or ():
-        name, needed = tag, needed or named.get(tag, "") or _still_described(tag, Path(row["Labels"][DOCKERFILE_LABEL]))
-    return BuiltImage(name=name, megabytes=row["Size"] / 1e6, needed_by=needed)
+    tags = [tag for tag in row.get("RepoTags") or () if not tag.startswith("<none>")]
+    ours = [tag for tag in tags if tag.startswith(f"{BUILT}:")]
+    if others := sorted(set(tags) - set(ours)):
+        needed = f"it is called {others[0]}, too"
+    else:
+        dockerfile = Path(row["Labels"][DOCKERFILE_LABEL])
+        needed = next((why for tag in ours if (why := named.get(tag, "") or _still_described(tag, dockerfile))), "")
+    return BuiltImage(name=ours[0] if ours else row["Id"], megabytes=row["Size"] / 1e6, needed_by=needed)
 
 
 def _still_described(tag: str, dockerfile: Path) -> str:

@@ -31,6 +31,7 @@ PACKAGES = ("python3", "ca-certificates")
 RECIPE = 1
 """Counted up when anything below that shapes the image changes."""
 BASE = "gymcp-base"
+BUILT = "gymcp-image"
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _CHUNK = 1 << 20
 _STEP = re.compile(r"---> ([0-9a-f]{12,64})")
@@ -66,7 +67,7 @@ def context_digest(dockerfile: Path) -> str:
 
 def name_of_build(context: str) -> str:
     """Of the image that is built from a context with this digest."""
-    return f"gymcp-image:{context[:12]}"
+    return f"{BUILT}:{context[:12]}"
 
 
 def require(image: Image) -> None:
