@@ -6,13 +6,14 @@ import contextlib
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from gymcp.envs.arguments import check_arguments
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
-from gymcp.envs.layers import Layer, Scene, StopEpisode
+from gymcp.envs.layers import Scene, StopEpisode
+from gymcp.envs.order import ResetNeeded
+from gymcp.envs.passage import Passage, refused
 from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
@@ -33,7 +34,6 @@ from gymcp.types import (
     Outcome,
     Step,
     Task,
-    Tool,
     ToolCall,
     ToolResult,
     Trajectory,
@@ -84,7 +84,8 @@ class Episode:
 
     def _attach(self, world: World) -> None:
         self._world = world
-        self._toolbox = Toolbox(world.sessions, self._spec.tools)
+        tools = Toolbox(world.sessions, self._spec.tools)
+        self._passage = Passage(spec=self._spec, limits=self._limits, toolbox=tools)
         self.states |= world.states
         world.states = self.states
 
@@ -100,7 +101,8 @@ class Episode:
         """Executes the calls in order; without calls, ends the user turn.
 
         `agent_s`: seconds the agent took to decide, charged to its budget. What a tool or the agent does wrong is an
-        observation. Raises EnvInfraError where a server is lost, and then in every later step, or after the end.
+        observation. Raises EnvInfraError where a server is lost, and then in every later step; ResetNeeded
+        after the end.
         """
         self._check_live()
         sampled = None
@@ -153,7 +155,7 @@ class Episode:
         if self._broken is not None:
             raise self._broken
         if self._graded is not None:
-            raise EnvInfraError(f"environment '{self._spec.name}': step after the episode ended; reset first")
+            raise ResetNeeded(f"environment '{self._spec.name}': the episode has ended; reset first")
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
         """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
@@ -188,15 +190,7 @@ class Episode:
         return reply is not None
 
     def _observe(self, messages: tuple[Message, ...]) -> Observation:
-        return Observation(messages=messages, tools=self._offered()[-1])
-
-    def _offered(self) -> list[tuple[Tool, ...]]:
-        """The servers' tools, and what each layer makes of them; the agent sees the last."""
-        withheld = self.task.withheld[self._turn] if self._turn < len(self.task.withheld) else frozenset[str]()
-        lists = [self._toolbox.offered(withheld)]
-        for layer in self._spec.layers:
-            lists.append(layer.offer(self._scene(), lists[-1]))
-        return lists
+        return Observation(messages=messages, tools=self._passage.offered(self._scene()))
 
     def _scene(self, index: int = 0) -> Scene:
         return Scene(
@@ -224,41 +218,16 @@ class Episode:
         return Message(role="tool", content=text, tool_call_id=result.call_id, is_error=result.is_error)
 
     async def _call(self, index: int, call: ToolCall) -> ToolResult:
-        def refuse(why: str) -> ToolResult:
-            return ToolResult(call_id=call.id, content=why, is_error=True)
-
         if index >= self._limits.calls_per_step:
-            return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
+            return refused(call, f"not run: at most {self._limits.calls_per_step} calls in one step")
         if self._tool_s >= self._limits.tool_s:
-            return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
-        if call.problem:
-            return refuse(f"no tool call: {call.problem}")
-        offered = [tool.name for tool in self.observation.tools]
-        if call.name not in offered:
-            return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")
-        arguments = check_arguments(call.arguments, self._limits.argument_bytes)
-        if isinstance(arguments, str):
-            return refuse(f"tool '{call.name}': {arguments}")
+            return refused(call, f"not run: the tools have taken {self._limits.tool_s:g} s together")
         asked = time.perf_counter()
         try:
-            return await self._through(self._spec.layers, self._scene(index), call, arguments)
+            return await self._passage.call(self._scene(index), call, self.observation.tools)
         except BaseException:  # noted and passed on
             self._cut_short_s += time.perf_counter() - asked
             raise
-
-    async def _through(
-        self, layers: tuple[Layer, ...], scene: Scene, call: ToolCall, arguments: Mapping[str, Json]
-    ) -> ToolResult:
-        """From the outermost layer, which is the last, to the server."""
-        if not layers:
-            result = await self._toolbox.call(call, arguments, timeout_s=self._limits.call_timeout_s)
-            return replace(result, cost=self._spec.cost(call.name))
-
-        async def go_on(call: ToolCall, arguments: Mapping[str, Json]) -> ToolResult:
-            return await self._through(layers[:-1], scene, call, arguments)
-
-        below = self._offered()[len(layers) - 1]
-        return await layers[-1].call(scene, call, arguments, below, go_on)
 
     def _state_key(self) -> str:
         """The anchor of the coming step: environment, task, user turn, world and, by `EnvSpec.anchor`, what was seen.
@@ -360,14 +329,12 @@ class Episode:
     # ---------------------------------------------------------------------------------------------------- snapshots
 
     async def snapshot(self, *, opens: int | None = None) -> Snapshot:
-        """This point of the episode, to `restore` or to go on from in episodes of their own. Raises SnapshotError.
+        """This point of the episode, to `restore` or to go on from in episodes of their own.
 
         `opens`: how often it will be gone on from, where that is known: servers that can be copied are, as often.
+        Raises SnapshotError, ResetNeeded after the end.
         """
-        if self._broken is not None:
-            raise self._broken
-        if self._graded is not None:
-            raise SnapshotError(f"environment '{self._spec.name}': snapshot after the episode ended")
+        self._check_live()
         image = await capture(self._world, opens)
         await self._world.update()
         key = self._steps[-1].world_key if self._steps else self._initial_key

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from gymcp.envs.episode import Episode
-from gymcp.errors import EnvInfraError
+from gymcp.envs.order import ResetNeeded
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.warm import warmed
 
@@ -135,14 +135,14 @@ class HostedEpisode:
                     item[1].cancel()
 
     def do(self, work: Callable[[Episode], Awaitable[T]]) -> T:
-        """What `work` gives, done in the episode's own task. Raises EnvInfraError where that has ended."""
+        """What `work` gives, done in the episode's own task. Raises ResetNeeded where that has ended."""
         if not self._host.is_here:
-            raise EnvInfraError("the episode is another process's; reset first")
+            raise ResetNeeded("the episode is another process's; reset first")
         answer: Future[T] = Future()
 
         def put() -> None:
             if self._closed.done():
-                answer.set_exception(EnvInfraError("the episode has ended, or did not begin; reset first"))
+                answer.set_exception(ResetNeeded("the episode has ended, or did not begin; reset first"))
             else:
                 self._inbox.put_nowait((work, answer))
 

@@ -13,10 +13,11 @@ import gymnasium
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.episode import Episode, Transition, open_episode, open_snapshot
 from gymcp.envs.episode_loop import EpisodeLoop, HostedEpisode
+from gymcp.envs.order import EnvClosed, ResetNeeded
 from gymcp.envs.snapshots import Snapshot
 from gymcp.envs.spaces import action_space, from_observation, observation_space, to_action
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.types import Task, Trajectory
 
@@ -27,6 +28,9 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
     The reward of the last step is the grader's score, every other reward is 0. A lost server raises EnvInfraError:
     it is never a reward. `info` holds ``task``, ``turn`` and ``world_key``, and is the same for the same seed and
     actions. After the last step `trajectory` is the graded record.
+
+    A step before `reset` or after the end raises ResetNeeded, a step or a reset after `close` EnvClosed: both are
+    UsageErrors, and errors of Gymnasium's.
 
     What makes resets fast, such as the templates that native servers are forked from, lasts from the first reset to
     `close`, and at most as long as the process.
@@ -56,6 +60,7 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self._sandbox = get_sandbox(sandbox) if isinstance(sandbox, str) else sandbox
         self._sandbox.check()
         self._loop: EpisodeLoop | None = None
+        self._closed = False
         self._runner: HostedEpisode | None = None
         self._steps = 0
         self._shown = ""
@@ -64,6 +69,7 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Starts an episode of ``options["task"]``, else of a task drawn with the seed. Raises EnvInfraError."""
+        self._check_open()
         super().reset(seed=seed)
         task = self._choose(options or {})
         episode_seed = int(self.np_random.integers(2**31))
@@ -127,9 +133,14 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         return fork
 
     def _live(self) -> HostedEpisode:
+        self._check_open()
         if self._runner is None:
-            raise EnvInfraError(f"environment '{self.loaded.spec.name}': there is no episode before reset")
+            raise ResetNeeded(f"environment '{self.loaded.spec.name}': there is no episode before reset")
         return self._runner
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EnvClosed(f"environment '{self.loaded.spec.name}': it is closed; make another")
 
     def _face(self, episode: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
         observation = from_observation(episode.observation)
@@ -141,7 +152,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         return self._shown if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Ends the servers, and what they are forked from. Harmless when there are none."""
+        """Ends the servers, and what they are forked from. Harmless when called again."""
+        self._closed = True
         try:
             self._end_episode()
         finally:

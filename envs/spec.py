@@ -61,8 +61,9 @@ class EnvSpec:
     """Where strangers' text enters the worlds of the tasks, for `gymcp.envs.wrappers.injection`; None: nowhere."""
     installed: Callable[[], bool] = lambda: True
     """False while `servers` or `suite` still have something to fetch."""
-    prepare: Callable[[Sandbox], object] | None = None
-    """Installs what `servers` and `suite` need, where code of others has to run for it: in that sandbox."""
+    prepare: Callable[[Sandbox | None], object] | None = None
+    """Installs what `servers` and `suite` need, and verifies what is there. Where code of others has to run for it, it
+    does in that sandbox; None: in bubblewrap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -159,8 +160,13 @@ def _remote_spec(server: LockedServer, state: StateSource, limits: Limits, casse
 def lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool = False) -> LockedServer:
     """Resolves, installs, starts and lists: the whole entry. Raises what each does, naming server and stage.
 
-    Of one that runs elsewhere only the tools can be locked.
+    Of one that runs elsewhere only the tools can be locked. What an image was built or pulled for in vain is removed.
     """
+    with image.removed_if_refused(wanted) if wanted.runtime == "image" else contextlib.nullcontext():
+        return _lock_server(wanted, sandbox, runs_code=runs_code)
+
+
+def _lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool) -> LockedServer:
     if wanted.runtime == "remote":
         command = wanted.command("")
         server = LockedServer(

@@ -29,7 +29,8 @@ DEFAULT = Path("servers.lock")
 Runtime = Literal["python", "node", "image", "remote"]
 """remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
 _RUNTIMES = get_args(Runtime)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+MAX_NAME = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
 _REMEMBERED = "locks"
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
@@ -179,7 +180,9 @@ def locked(path: Path, name: str) -> LockedServer:
 def checked_name(name: str) -> str:
     """The name, where it can be one: it becomes part of a path. Raises ConfigError."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"server name {name!r}: letters, digits, - and _ only, at most 64; give one with --name")
+        raise ConfigError(
+            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}; give one with --name"
+        )
     return name
 
 

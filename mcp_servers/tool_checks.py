@@ -7,14 +7,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import validator_for
 
+from gymcp.mcp_servers.regex import check_regex
 from gymcp.types import Tool
 
 MAX_SCHEMA_CHARS = 500_000
 MAX_NAME_CHARS = 256
+_FORMATS = FormatChecker(formats=())
+"""Of what metaschemas want, only that a pattern is one: other formats are annotations."""
+_FORMATS.checks("regex", raises=ValueError)(check_regex)
 
 
 def fault_of_tools(tools: Iterable[Tool]) -> str | None:
@@ -42,12 +46,13 @@ def _fault_of_schema(text: str) -> str | None:
         return f"the type of its input schema is {schema.get('type')!r}; MCP wants 'object'"
     dialect = validator_for(schema, default=Draft202012Validator)
     try:
-        error = best_match(dialect(dialect.META_SCHEMA).iter_errors(schema))
+        error = best_match(dialect(dialect.META_SCHEMA, format_checker=_FORMATS).iter_errors(schema))
     except RecursionError:
         return "its input schema is nested too deep"
     except SchemaError as fault:  # the metaschema itself: never seen, but it is data of another package
         error = fault
     if error is not None:
         where = "/".join(map(str, error.absolute_path)) or "its root"
-        return f"its input schema is not valid JSON Schema: at {where}: {error.message[:200]}"
+        why = f"{error.message[:200]}{f': {error.cause}' if error.cause else ''}"
+        return f"its input schema is not valid JSON Schema: at {where}: {why}"
     return None

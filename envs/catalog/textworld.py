@@ -17,5 +17,5 @@ ENV = EnvSpec(
     grade=game_won,
     limits=EpisodeLimits(steps=60),
     installed=textworld.suite_is_made,
-    prepare=textworld.make_suite,
+    prepare=textworld.prepare,
 )

@@ -14,10 +14,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.atomic import make_once, write_atomically
 from gymcp.cache import in_cache
 from gymcp.envs.suites.agentdojo_tasks import task_id, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.kept import keep, kept, kept_folder
 from gymcp.envs.suites.packages import locked_packages, packages_folder
 from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.errors import IntegrityError, SandboxUnavailable
@@ -37,6 +37,8 @@ PROGRAM = "gymcp.mcp_servers.programs.agentdojo"
 JUDGE = "gymcp.mcp_servers.programs.agentdojo_judge"
 REVISION = 1
 """Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
+FOLDERS = 2
+"""Of how the folder is made."""
 TASKS, GOALS = 97, 35
 CODE, LIBRARIES = PurePosixPath("/srv/agentdojo"), PurePosixPath("/srv/libraries")
 """Where upstream's package, and what it imports, appear in a sandbox."""
@@ -75,12 +77,12 @@ class AgentdojoFiles:
     @property
     def tasks(self) -> Path:
         """Tasks and goals, as this code makes them; another version of it uses another file."""
-        return self.private / f"tasks-{_fingerprint()}.json"
+        return self.root.with_name(f"{self.root.name}-tasks-{_fingerprint()}.json")
 
 
 @in_cache()
 def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> AgentdojoFiles:
-    """The suite's files in gymcp's cache. What is complete is used as it is, without network.
+    """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 
     Upstream's code runs once over the gold, for the tasks: in `sandbox`, else in bubblewrap. Raises SandboxUnavailable
     where that is not there, IntegrityError for files with another hash or tasks that are not those of this version,
@@ -88,11 +90,10 @@ def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = Non
     """
     home = home or gymcp_home()
     files = _files(home)
-    if files.tasks.is_file() and files.libraries.is_dir():
-        return files
     wall = sandbox or get_sandbox("bwrap")
-    _check(wall)
-    locked_packages("suite 'agentdojo'", LOCK, home)
+    if not is_installed(home):
+        _check(wall)
+    locked_packages("agentdojo", LOCK, home)
 
     def make(folder: Path) -> None:
         wheel = fetch_wheel(AGENTDOJO, home / "wheels")
@@ -100,19 +101,21 @@ def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = Non
         unpack(wheel, folder / "private", _of_package)
         precompile(folder / "server")
 
-    make_once(files.root, make)
+    kept_folder("agentdojo", files.root, make)
+    if files.tasks.is_file():
+        return files
     suites = json.loads(run_to_end(judge_server(files), wall, "", "--tasks"))
     counts = tuple(sum(len(suite[part]) for suite in suites.values()) for part in ("user_tasks", "injection_tasks"))
     if counts != (TASKS, GOALS):
         raise IntegrityError(f"suite 'agentdojo': has {counts[0]} tasks and {counts[1]} goals, not {TASKS} and {GOALS}")
-    write_atomically(files.tasks, json.dumps(suites).encode())
+    keep(files.tasks, json.dumps(suites).encode())
     return files
 
 
-def is_installed() -> bool:
+def is_installed(home: Path | None = None) -> bool:
     """True where nothing is left to fetch or to compute."""
-    files = _files(gymcp_home())
-    return files.tasks.is_file() and files.libraries.is_dir()
+    files = _files(home or gymcp_home())
+    return files.tasks.is_file() and files.root.is_dir() and files.libraries.is_dir()
 
 
 def read_suites() -> dict[str, Json]:
@@ -156,7 +159,8 @@ def judge_server(files: AgentdojoFiles) -> ServerSpec:
 
 
 def _files(home: Path) -> AgentdojoFiles:
-    return AgentdojoFiles(root=home / "suites" / "agentdojo" / AGENTDOJO.version, libraries=packages_folder(LOCK, home))
+    root = home / "suites" / "agentdojo" / f"{AGENTDOJO.version}-{FOLDERS}"
+    return AgentdojoFiles(root=root, libraries=packages_folder(LOCK, home))
 
 
 def _check(sandbox: Sandbox) -> None:
@@ -175,7 +179,7 @@ def _of_package(name: str) -> str | None:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Json]:
-    found: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Json] = json.loads(kept("agentdojo", path))
     return found
 
 

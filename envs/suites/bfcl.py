@@ -13,11 +13,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.atomic import make_once, write_atomically
 from gymcp.cache import in_cache
 from gymcp.envs.suites.bfcl_targets import compute_targets
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.kept import keep, kept, kept_folder
 from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.errors import SandboxUnavailable
 from gymcp.evaluators.graders.bfcl import grade
@@ -42,6 +42,8 @@ MPMATH = Wheel(
 PROGRAM = "gymcp.mcp_servers.programs.bfcl"
 REVISION = 1
 """Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
+FOLDERS = 2
+"""Of how the folder is made."""
 INSIDE = PurePosixPath("/srv/bfcl")
 """Where ``server/`` appears in the sandbox."""
 
@@ -80,12 +82,12 @@ class BfclFiles:
     @property
     def tasks(self) -> Path:
         """Tasks with targets, as this code makes them; another version of it uses another file."""
-        return self.private / f"tasks-{_fingerprint()}.json"
+        return self.root.with_name(f"{self.root.name}-tasks-{_fingerprint()}.json")
 
 
 @in_cache()
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
-    """The suite's files in gymcp's cache. What is complete is used as it is, without network.
+    """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 
     Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap. Raises
     SandboxUnavailable where that is not there, IntegrityError for a wheel with another hash, UsageError where one
@@ -93,9 +95,7 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     """
     home = home or gymcp_home()
     files = _files(home)
-    if files.tasks.is_file():
-        return files
-    wall = sandbox or _bubblewrap()
+    wall = sandbox or (get_sandbox("bwrap") if is_installed(home) else _bubblewrap())
 
     def make(folder: Path) -> None:
         bfcl = fetch_wheel(BFCL, home / "wheels")
@@ -104,20 +104,23 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
         unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
         precompile(folder / "server")
 
-    make_once(files.root, make)
+    kept_folder("bfcl", files.root, make)
+    if files.tasks.is_file():
+        return files
     tasks = read_tasks(files.private, files.server / _CODE)
     targets = compute_targets(tasks, functools.partial(replay, files, wall))
-    write_atomically(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
+    keep(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
 
 
-def is_installed() -> bool:
+def is_installed(home: Path | None = None) -> bool:
     """True where nothing is left to fetch or to compute."""
-    return _files(gymcp_home()).tasks.is_file()
+    files = _files(home or gymcp_home())
+    return files.tasks.is_file() and files.root.is_dir()
 
 
 def _files(home: Path) -> BfclFiles:
-    return BfclFiles(root=home / "suites" / "bfcl" / BFCL.version)
+    return BfclFiles(root=home / "suites" / "bfcl" / f"{BFCL.version}-{FOLDERS}")
 
 
 def replay(files: BfclFiles, sandbox: Sandbox, text: str) -> str:
@@ -131,7 +134,7 @@ def load_suite(home: Path | None = None, *, withhold_excluded: bool = True) -> S
     `withhold_excluded`: keep from the agent what 72 tasks list as ``excluded_function``. Upstream's harness never reads
     that field, so its leaderboard offers these functions.
     """
-    rows = json.loads(install_bfcl(home).tasks.read_text(encoding="utf-8"))
+    rows = json.loads(kept("bfcl", install_bfcl(home).tasks))
     return Suite(
         name="bfcl",
         version=f"{BFCL.version}+{REVISION}" + ("" if withhold_excluded else "-unrestricted"),

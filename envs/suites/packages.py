@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from gymcp.atomic import make_once
+from gymcp.envs.suites.kept import kept_folder
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs.python import platform_name
@@ -14,19 +14,23 @@ from gymcp.mcp_servers.lockfile import LockedPackage, content_of, packages_of
 from gymcp.mcp_servers.native import precompile
 from gymcp.mcp_servers.sandbox import interpreter
 
+REVISION = 2
+"""Of how the folder is made."""
 
-def locked_packages(who: str, lock: Path, home: Path) -> Path:
+
+def locked_packages(suite: str, lock: Path, home: Path) -> Path:
     """The folder with the packages of a lock, for the sandbox's interpreter, made where it is not there yet.
 
-    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash.
+    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, Drifted where
+    what is there is not what was installed.
     """
     made = packages_folder(lock, home)
 
     def make(folder: Path) -> None:
-        make_venv(f"{who}: install", folder / "venv", _read(lock))
+        make_venv(f"suite '{suite}': install", folder / "venv", _read(lock))
         precompile(folder / made.relative_to(_root(lock, home)))
 
-    make_once(_root(lock, home), make)
+    kept_folder(suite, _root(lock, home), make)
     return made
 
 
@@ -37,7 +41,7 @@ def packages_folder(lock: Path, home: Path) -> Path:
 
 
 def _root(lock: Path, home: Path) -> Path:
-    key = digest([platform_name(), [content_of(package) for package in _read(lock)]])
+    key = digest([REVISION, platform_name(), [content_of(package) for package in _read(lock)]])
     return home / "suites" / "packages" / f"{lock.stem}-{key[:16]}"
 
 

@@ -122,10 +122,12 @@ class Metrics:
     """Those that occurred, in the order of `Outcome`."""
     tool_calls: int
     tool_errors: int
+    attempts: int
+    """At the episodes: more than there are episodes where some were tried again."""
     wall_s: float
-    """Seconds in which at least one episode was running; pauses between resumed sessions do not count."""
+    """Seconds in which at least one attempt was running; pauses between attempts and resumed sessions do not count."""
     episode_s: float
-    """Summed over episodes, which may have run side by side."""
+    """Summed over all attempts, which may have run side by side."""
     times: Times
     breakdowns: Mapping[str, Mapping[str, Rate]]
     """By axis (``category``, ``difficulty``, ``server``, ..., ``tag``), then by value: see `axes_of`."""

@@ -53,7 +53,7 @@ def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, 
 
 
 def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | None = None) -> Metrics:
-    """The numbers of a run. Attempts that a later one replaced do not count, but what they cost does.
+    """The numbers of a run. Attempts that a later one replaced do not count, but what they cost and took does.
 
     `calls`: what `examine` found in each episode, by trajectory id.
     """
@@ -69,10 +69,9 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         outcomes={outcome: outcomes[outcome] for outcome in Outcome if outcomes[outcome]},
         tool_calls=sum(row.usage.tool_calls for row in counted),
         tool_errors=sum(row.usage.tool_errors for row in counted),
-        wall_s=_covered(
-            (row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in counted if row.usage.wall_s
-        ),
-        episode_s=math.fsum(row.usage.wall_s for row in counted),
+        attempts=len(attempts),
+        wall_s=_ran_s(attempts),
+        episode_s=math.fsum(row.usage.wall_s for row in attempts),
         times=_times(attempts),
         breakdowns=_breakdowns(counted),
         components=_components(scored),
@@ -126,7 +125,7 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
         "harness": math.fsum(usage.harness_s for usage in used),
     }
     total = math.fsum(seconds.values())
-    ran_s = _covered((usage.started_at, usage.started_at + usage.wall_s) for usage in used if usage.wall_s)
+    ran_s = _ran_s(rows)
     return Times(
         seconds=seconds,
         share={name: part / total if total else 0.0 for name, part in seconds.items()},
@@ -285,8 +284,9 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of (start, end) spans."""
+def _ran_s(rows: Sequence[EpisodeRow]) -> float:
+    """Seconds in which at least one of them was running: the length of the union of their spans."""
+    spans = [(row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in rows if row.usage.wall_s]
     total, reached = 0.0, -math.inf
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

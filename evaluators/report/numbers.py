@@ -28,6 +28,7 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         "ci95": _bounds(summary.overall.ci95),
         "outcomes": {str(outcome): count for outcome, count in summary.outcomes.items()},
         "tool_calls": summary.tool_calls,
+        "attempts": summary.attempts,
         "wall_s": round(summary.wall_s, 3),
         "run": str(run.folder),
         "breakdown": [

@@ -140,6 +140,7 @@ def _facts(metrics: Metrics) -> Html:
         ("Mean score", f"{score} ({interval(metrics.score.ci95)})" if metrics.score.ci95 else score),
         ("Tool calls", f"{metrics.tool_calls:,}"),
         ("Tool errors", f"{metrics.tool_errors:,}"),
+        *([("Attempts", f"{metrics.attempts:,}")] if metrics.attempts > metrics.overall.episodes else []),
         ("Elapsed", seconds(metrics.wall_s)),
         ("Episode time, summed", seconds(metrics.episode_s)),
         *((name, f"{value:.3f}") for name, value in metrics.components.items()),

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.lockfile import Runtime, checked_name
+from gymcp.mcp_servers.lockfile import MAX_NAME, Runtime, checked_name
 from gymcp.types import Json
 
 _NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
@@ -23,6 +23,8 @@ _VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE)
 _WORDLESS = ("mcp-server-", "server-", "mcp-")
 _HAVE = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
+_GENERIC = ("www", "mcp", "api")
+_ADDRESS = re.compile(r"[\d.]+|.*:.*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _IMAGE = re.compile(
     r"(?P<name>([\w.-]+(:\d+)?/)?[\w.-]+(/[\w.-]+)*)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -158,7 +160,18 @@ def default_name(package: str) -> str:
     name = place.parent.name if place.name.endswith("Dockerfile") and place.parent.name else place.name
     for start in _WORDLESS:
         name = name.removeprefix(start)
-    return re.sub(r"[^A-Za-z0-9_-]", "-", name.removesuffix("-mcp").removesuffix("-server")) or name
+    return _as_name(name.removesuffix("-mcp").removesuffix("-server")) or name
+
+
+def name_of_host(host: str) -> str:
+    """What people call it: ``mcp.example.com`` is ``example``, ``127.0.0.1`` is ``host-127-0-0-1``."""
+    labels = [] if _ADDRESS.fullmatch(host) else host.split(".")
+    telling = [label for label in (labels[:-1] or labels) if label not in _GENERIC]
+    return _as_name("-".join(telling or labels)) or _as_name(f"host {host}")
+
+
+def _as_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:MAX_NAME].strip("-_")
 
 
 def _from_entry(path: Path, name: str, row: Json) -> Wanted:
@@ -206,7 +219,7 @@ def _parse_url(
     _refuse_secrets(who, "header", headers)
     _refuse_secrets(who, "query", dict(parse_qsl(urlsplit(url).query)))
     return Wanted(
-        name=checked_name(name or default_name(host)),
+        name=checked_name(name or name_of_host(host)),
         runtime="remote",
         package=host,
         version="",

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.leftovers import owned_environment
+from gymcp.owners import held
 from gymcp.paths import gymcp_home
 
 INSIDE = PurePosixPath("/srv/server")
@@ -22,6 +23,31 @@ TIMEOUT_S = 900.0
 _NOISE = ("npm warn", "npm notice", "warning:", "A complete log of this run")
 _INSTALLER_RECORDS = ("RECORD", "INSTALLER", "REQUESTED", "uv_cache.json")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
+
+
+class Drifted(IntegrityError):
+    """What is in a folder is not what was installed there: it can be made anew."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        super().__init__(message)
+        self.folder = folder
+
+
+_held: dict[tuple[Path, int], int] = {}
+
+
+def hold(folder: Path) -> None:
+    """As long as this process lives, or until `let_go`, nobody removes the folder. Raises FileNotFoundError."""
+    key = (folder, os.getpid())
+    if key not in _held:
+        _held[key] = held(folder)
+
+
+def let_go(folder: Path) -> None:
+    """Harmless where it is not held."""
+    handle = _held.pop((folder, os.getpid()), None)
+    if handle is not None:
+        os.close(handle)
 
 
 def servers_folder() -> Path:
@@ -39,21 +65,27 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(dict(sorted(hash_files(folder).items())), indent=0), encoding="utf-8")
 
 
-def check_files(folder: Path, name: str) -> Mapping[str, str]:
-    """Hashes by relative path, all as they were installed. Raises IntegrityError, naming the first file that is not."""
-    mend = f"run: gymcp servers sync, or remove {folder}"
+def check_files(folder: Path, who: str, mend: str) -> Mapping[str, str]:
+    """Hashes by relative path, all as they were installed. Raises Drifted, naming the first file that is not.
+
+    `mend`: the command that installs it again.
+    """
+
+    def drifted(what: str) -> Drifted:
+        return Drifted(f"{who}: {what}; run: {mend}, or remove {folder}", folder)
+
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise IntegrityError(f"server '{name}': {MANIFEST} cannot be read: {error}; {mend}") from error
+        raise drifted(f"{MANIFEST} cannot be read: {error}") from error
     found = hash_files(folder)
     for path in sorted(listed.keys() | found.keys()):
         if path not in found:
-            raise IntegrityError(f"server '{name}': installed file '{path}' is gone; {mend}")
+            raise drifted(f"installed file '{path}' is gone")
         if path not in listed:
-            raise IntegrityError(f"server '{name}': file '{path}' was not installed; {mend}")
+            raise drifted(f"file '{path}' was not installed")
         if found[path] != listed[path]:
-            raise IntegrityError(f"server '{name}': installed file '{path}' has changed; {mend}")
+            raise drifted(f"installed file '{path}' has changed")
     return found
 
 

@@ -6,14 +6,23 @@ of its folder: what a build fetches is not part of it, and two builds of one fol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError, EnvInfraError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.commands import Wanted, image_reference, parse_command
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
-from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, context_digest, inspect, name_of_build, pull
+from gymcp.mcp_servers.sandbox.docker.images import (
+    build_dockerfile,
+    context_digest,
+    exists,
+    inspect,
+    name_of_build,
+    pull,
+    remove_image,
+)
 
 ID, DIGEST, CONTEXT = "id", "digest", "context"
 _NOISE = ("Step ", "--->", "Removing intermediate container")
@@ -42,6 +51,23 @@ def resolve(wanted: Wanted) -> LockedServer:
         packages=(LockedPackage(name=wanted.package, version=version, files=files),),
         base=wanted.base,
     )
+
+
+@contextlib.contextmanager
+def removed_if_refused(wanted: Wanted) -> Iterator[None]:
+    """Where what is done inside ends with an error, an image that was built or pulled for it is removed again."""
+    if wanted.dockerfile is not None:
+        name = name_of_build(context_digest(wanted.dockerfile))
+    else:
+        name = image_reference(wanted, wanted.version or "latest")
+    was_there = exists(name)
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            with contextlib.suppress(EnvInfraError):  # what was refused is told, not what came after
+                remove_image(name)
+        raise
 
 
 def is_present(server: LockedServer) -> bool:
@@ -81,7 +107,7 @@ def verify(server: LockedServer) -> None:
 def launch_words(server: LockedServer, args: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """(image, argv): as ``docker run IMAGE ARGS`` starts it; an empty argv is the image's own command."""
     found = ensure_present(server)
-    image = found["Id"] if _wanted(server).dockerfile is None else _built(server)
+    image = built_name(server) or found["Id"]
     if not args:
         return image, ()
     return image, (*(found["Config"].get("Entrypoint") or ()), *args)
@@ -92,18 +118,20 @@ def _wanted(server: LockedServer) -> Wanted:
 
 
 def _files(server: LockedServer) -> Mapping[str, str]:
-    return server.packages[0].files
+    return server.packages[0].files if server.packages else {}
 
 
-def _built(server: LockedServer) -> str:
-    return name_of_build(_files(server)[CONTEXT].removeprefix("sha256:"))
+def built_name(server: LockedServer) -> str | None:
+    """Of the image that was locked with its Dockerfile; None for any other server."""
+    context = _files(server).get(CONTEXT) if server.runtime == "image" else None
+    return None if context is None else name_of_build(context.removeprefix("sha256:"))
 
 
 def _locked(server: LockedServer) -> dict[str, Any] | None:
     """By what nobody can move to another image: its id, its digest; of a Dockerfile the name made from its content."""
+    if (name := built_name(server)) is not None:
+        return inspect(name)
     files = _files(server)
-    if CONTEXT in files:
-        return inspect(_built(server))
     names = [files[ID], *([f"{server.package}@{files[DIGEST]}"] if DIGEST in files else [])]
     return next((found for name in names if (found := inspect(name)) is not None), None)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,9 +13,17 @@ from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs import image, node, python
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
-from gymcp.mcp_servers.installs.folders import INSIDE, check_files, servers_folder, tree_digest
+from gymcp.mcp_servers.installs.folders import (
+    INSIDE,
+    Drifted,
+    check_files,
+    hold,
+    let_go,
+    servers_folder,
+    tree_digest,
+)
 from gymcp.mcp_servers.lockfile import LockedServer, content_of
-from gymcp.owners import held, is_free, unfinished
+from gymcp.owners import is_free, unfinished
 
 __all__ = [
     "INSIDE",
@@ -33,6 +39,7 @@ __all__ = [
     "with_tree",
 ]
 
+MEND = "gymcp servers sync"
 REVISION = 1
 """Of how folders are made: bumped when the same lock gives another folder."""
 _verified: set[tuple[object, ...]] = set()
@@ -84,21 +91,16 @@ def ensure_installed(server: LockedServer) -> Path:
         while True:
             folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                _hold(folder, os.getpid())
+                hold(folder)
                 if folder.is_dir():
                     return folder
-
-
-@functools.cache
-def _hold(folder: Path, _pid: int) -> int:
-    return held(folder)
 
 
 def with_tree(server: LockedServer) -> LockedServer:
     """The locked server with the digest of what is installed here, which is installed where it is not yet."""
     if server.runtime == "image":
         return server
-    files = check_files(ensure_installed(server), server.name)
+    files = check_files(ensure_installed(server), f"server '{server.name}'", MEND)
     return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(): tree_digest(files)})
 
 
@@ -110,16 +112,20 @@ def verify_installed(server: LockedServer) -> None:
     _verify(server, ensure_installed(server))
 
 
-def verified(server: LockedServer) -> Path:
+def verified(server: LockedServer, *, mend: str = MEND) -> Path:
     """The folder of a server in packages, made where it is not there yet, and as it is locked.
 
     Verified once per process, lock entry and folder: some thousand files are hashed in about a quarter of a second.
-    Raises what `ensure_installed` and `verify_installed` raise.
+    Raises what `ensure_installed` and `verify_installed` raise; `mend`: the command that installs it again.
     """
     folder = ensure_installed(server)
     seen = (folder, folder.stat().st_ino, server.name, server.version, tuple(sorted(server.trees.items())))
     if seen not in _verified:
-        _verify(server, folder)
+        try:
+            _verify(server, folder, mend)
+        except Drifted:
+            let_go(folder)  # it is not used, and may be made anew
+            raise
         _verified.add(seen)
     return folder
 
@@ -149,20 +155,19 @@ def mend_installed(server: LockedServer) -> str | None:
     return None
 
 
-def _verify(server: LockedServer, folder: Path) -> None:
-    files = check_files(folder, server.name)
+def _verify(server: LockedServer, folder: Path, mend: str = MEND) -> None:
+    who = f"server '{server.name}'"
+    files = check_files(folder, who, mend)
     found = _runtime(server.runtime).installed_version(server, folder)
     if found != server.version:
-        raise IntegrityError(
-            f"server '{server.name}': locked is version {server.version}, installed is {found}; run: gymcp servers "
-            f"sync, or, where the lock was edited by hand: gymcp servers lock {server.name}"
+        raise Drifted(
+            f"{who}: locked is version {server.version}, installed is {found}; run: {mend}, or, where the lock was "
+            f"edited by hand: gymcp servers lock {server.name}",
+            folder,
         )
     wanted = server.trees.get(_runtime(server.runtime).platform_name())
     if wanted is not None and tree_digest(files) != wanted:
-        raise IntegrityError(
-            f"server '{server.name}': the files in {folder} are not the locked ones; run: "
-            "gymcp servers sync, or remove it"
-        )
+        raise Drifted(f"{who}: the files in {folder} are not the locked ones; run: {mend}, or remove it", folder)
 
 
 def start_words(server: LockedServer) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Installed servers that no lock names any more. Locks are remembered when they are read: they can lie anywhere."""
+"""Installed servers and built images that nothing names any more. Locks are remembered when they are read: they can lie
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,23 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.installs.folders import servers_folder
+from gymcp.mcp_servers.installs.image import built_name
 from gymcp.mcp_servers.installs.install import folder_of
 from gymcp.mcp_servers.lockfile import read_lock, remembered_locks
+from gymcp.mcp_servers.sandbox.docker.images import (
+    BUILT,
+    DOCKERFILE_LABEL,
+    built_images,
+    context_digest,
+    name_of_build,
+)
 from gymcp.owners import is_free
 
 
@@ -22,6 +34,53 @@ class UnusedServer:
     megabytes: float
     is_free: bool
     """False where a living process has used it: it is left alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltImage:
+    """Of a Dockerfile, built with this cache."""
+
+    name: str
+    """Its id where another build has its name now."""
+    megabytes: float
+    """With the image that it is made from."""
+    needed_by: str
+    """In words; empty: by nothing."""
+
+
+def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
+    """What was built from Dockerfiles: needed while a lock names it, or while the Dockerfile's folder is as it was.
+
+    Raises ConfigError for a lock that cannot be read.
+    """
+    found = built_images()
+    if not found:
+        return []
+    named = {
+        name: f"{path} names it"
+        for path in locks
+        for server in read_lock(path, consistent=False).values()
+        if (name := built_name(server)) is not None
+    }
+    return [_with_user(row, named) for row in found]
+
+
+def _with_user(row: Mapping[str, Any], named: Mapping[str, str]) -> BuiltImage:
+    tags = [tag for tag in row.get("RepoTags") or () if not tag.startswith("<none>")]
+    ours = [tag for tag in tags if tag.startswith(f"{BUILT}:")]
+    if others := sorted(set(tags) - set(ours)):
+        needed = f"it is called {others[0]}, too"
+    else:
+        dockerfile = Path(row["Labels"][DOCKERFILE_LABEL])
+        needed = next((why for tag in ours if (why := named.get(tag, "") or _still_described(tag, dockerfile))), "")
+    return BuiltImage(name=ours[0] if ours else row["Id"], megabytes=row["Size"] / 1e6, needed_by=needed)
+
+
+def _still_described(tag: str, dockerfile: Path) -> str:
+    with contextlib.suppress(ConfigError, OSError):
+        if name_of_build(context_digest(dockerfile)) == tag:
+            return f"{dockerfile} is as it was"
+    return ""
 
 
 def known_locks(more: Iterable[Path]) -> list[Path]:

@@ -7,6 +7,7 @@
     │   ├── ConfigError         an unknown name, a malformed environment file, a contradictory option
     │   ├── SandboxUnavailable  this machine lacks what the sandbox needs
     │   ├── IntegrityError      a download or a lock entry does not have the expected hash
+    │   ├── NoEpisode           a step where no episode is under way: before reset, after its end, after close
     │   └── StoreError          a run folder that cannot be written, read, or continued
     ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
     │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
@@ -45,6 +46,10 @@ class SandboxUnavailable(UsageError):
 
 class IntegrityError(UsageError):
     """Something fetched or locked does not have the hash it should have."""
+
+
+class NoEpisode(UsageError):
+    """No episode is under way that could be stepped or copied; `gymcp.envs.order` has it as Gymnasium's errors."""
 
 
 class StoreError(UsageError):

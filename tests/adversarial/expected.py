@@ -77,6 +77,8 @@ REPLIES = {
 LISTS = {
     "remote_reference": "^tools: echo; asked for: 0$|" + _PROTOCOL + ".*not valid JSON Schema",
     "catastrophic_pattern": "^tools: echo; asked for: 0$",
+    "slow_pattern_of_results": "^tools: echo; asked for: 0$",
+    "doubling_schema_of_results": "^tools: echo; asked for: 0$",
     "deep_schema": _PROTOCOL,
     "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 100000\\d\\d characters; at most",
     "endless_tools": _PROTOCOL + "list: it lists more than 10000 tools",

@@ -113,6 +113,8 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
         return f"fooled: {asked[0].decode().strip()}" if asked else NOT_FOOLED
     if name == "catastrophic_pattern":
         return await _matched(schema["properties"]["text"]["pattern"])
+    if name.endswith("_of_results"):
+        return await _validated(tools[0]["outputSchema"])
     if "\x1b" in json.dumps(tools, ensure_ascii=False).replace("\\u001b", "\x1b"):
         return "fooled: it shows an escape sequence"
     if len({tool["name"] for tool in tools}) < len(tools):
@@ -122,8 +124,17 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
 
 
 async def _matched(pattern: str) -> str:
-    code = "import re, signal, sys; signal.alarm(2); re.match(sys.argv[1], 'a' * 40 + '!')"
-    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, pattern], check=False)
+    return await _alarmed("import re, signal, sys; signal.alarm(2); re.match(sys.argv[1], 'a' * 40 + '!')", pattern)
+
+
+async def _validated(schema: dict[str, Any]) -> str:
+    code = "import json, jsonschema, signal, sys; signal.alarm(2)\n"
+    code += "jsonschema.validate({'text': 'a' * 40 + '!'}, json.loads(sys.argv[1]))"
+    return await _alarmed(code, json.dumps(schema))
+
+
+async def _alarmed(code: str, word: str) -> str:
+    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, word], check=False)
     return "fooled: it did not end within 2 s" if done.returncode == -signal.SIGALRM else NOT_FOOLED
 
 

@@ -63,7 +63,7 @@ class Rogue:
 
     def call(self, asked: dict[str, Any], name: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         if name == "echo":
-            return text(arguments["text"])
+            return {**text(arguments["text"]), "structuredContent": {"text": arguments["text"]}}
         if name == "settle":
             return text(self.settle(arguments["token"]))
         if name == "play":

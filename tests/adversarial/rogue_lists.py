@@ -7,6 +7,7 @@ from typing import Any
 
 OBJECT: dict[str, Any] = {"type": "object"}
 SLOW_PATTERN = "^(a+)+$"
+DOUBLED = 40
 RED = "\x1b[31mred\x1b]0;title\x07"
 
 
@@ -27,6 +28,18 @@ def remote_reference(server: Any, asked: Any) -> dict[str, Any]:
 
 def catastrophic_pattern(server: Any, asked: Any) -> dict[str, Any]:
     return {"tools": [tool("echo", {"properties": {"text": {"type": "string", "pattern": SLOW_PATTERN}}})]}
+
+
+def slow_pattern_of_results(server: Any, asked: Any) -> dict[str, Any]:
+    """Of the structured content that comes with every answer."""
+    return {"tools": [tool("echo", outputSchema={**OBJECT, "properties": {"text": {"pattern": SLOW_PATTERN}}})]}
+
+
+def doubling_schema_of_results(server: Any, asked: Any) -> dict[str, Any]:
+    """Each reference leads to two of the next."""
+    steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(DOUBLED)}
+    schema = {**OBJECT, "$ref": "#/$defs/s0", "$defs": {**steps, f"s{DOUBLED}": {"type": "object"}}}
+    return {"tools": [tool("echo", outputSchema=schema)]}
 
 
 def deep_schema(server: Any, asked: Any) -> dict[str, Any] | None:

@@ -272,6 +272,7 @@ def test_eval_says_why_an_episode_was_lost(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("first env_infra: a trial 0: ")]
     assert line.endswith("its last words: [bold]no")  # no markup, no terminal escape
+    assert "s in 3 attempts at 1 episodes" in done.stdout
 
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:

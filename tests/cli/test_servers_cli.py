@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_new_destroys_nothing(tmp_path: Path) -> None:
         "gymcp: new: clock.py is there already; choose another name, or remove it\n",
     )
     assert [path.name for path in tmp_path.iterdir()] == ["clock.py"]
+
+
+def test_another_server_of_the_same_name_takes_no_other_s_place(tmp_path: Path) -> None:
+    """Each is told before anything is fetched: neither package exists."""
+    shutil.copy(LOCK, tmp_path)
+    before = LOCK.read_text()
+    for words in (
+        ("servers", "add", "npx -y @gymcp-nobody/server-memory@1.0.0"),
+        ("new", "mine", "--server", "npx -y @gymcp-nobody/server-memory@1.0.0"),
+        ("new", "mine", "--server", "https://mcp.time.example/mcp"),
+    ):
+        done = gymcp(*words, cwd=tmp_path)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert re.search(r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --name NAME", done.stderr)
+    named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--name", "mine", cwd=tmp_path)
+    assert "server 'mine': resolve" in named.stderr
+    assert (tmp_path / "servers.lock").read_text() == before
 
 
 def test_a_lock_is_made_listed_checked_and_its_drift_is_told(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from desk import act, ask, desk_server, last_state
 
 from gymcp.envs.episode import Episode, open_episode, open_snapshot
 from gymcp.envs.gym import McpEnv
+from gymcp.envs.order import EnvClosed
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.errors import EnvInfraError, ServerDied, SnapshotError
+from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.leftovers import scratch_folder
@@ -283,9 +284,8 @@ def test_gymnasium_environments_fork_their_servers_from_a_template() -> None:
         for fork in forks:
             fork.close()
         point.discard()
-        with pytest.raises(EnvInfraError, match="before reset"):
-            env.step(act("add", amount=1))
-        assert env.reset(seed=3) == first
+        with pytest.raises(EnvClosed, match="it is closed"):
+            env.fork(1)
     finally:
         env.close()
 
@@ -330,14 +330,14 @@ def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
 FORKED_PROCESS = """
 import os, sys
 sys.path.insert(0, {folder!r})
-from test_forks import COUNT, EnvInfraError, McpEnv, act
+from test_forks import COUNT, McpEnv, ResetNeeded, act
 env = McpEnv(COUNT)
 first = env.reset(seed=1)
 child = os.fork()
 if child == 0:
     try:
         env.step(act("add", amount=1))
-    except EnvInfraError as error:
+    except ResetNeeded as error:
         print(error, env.reset(seed=1) == first, flush=True)
     env.close()
     os._exit(0)

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import SyncVectorEnv
 
 from gymcp.envs import McpEnv
-from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.errors import ConfigError, UsageError
 from gymcp.types import Action, ToolCall
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
@@ -98,10 +98,18 @@ def test_an_action_of_another_shape_is_refused_and_the_episode_goes_on(bank: Mcp
     bank.step(PAY)
 
 
-def test_a_step_before_reset_or_after_the_end_is_refused(bank: McpEnv) -> None:
-    with pytest.raises(EnvInfraError, match="before reset"):
+def test_a_step_without_an_episode_is_the_caller_s_error_as_gymnasium_has_it(bank: McpEnv) -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded, match="before reset") as before:
         bank.step(SPEAK)
     bank.reset(seed=0)
     bank.step(SPEAK)
-    with pytest.raises(EnvInfraError, match="reset first"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="has ended; reset first") as after:
         bank.step(SPEAK)
+    bank.close()
+    closed = []
+    for word in (lambda: bank.step(SPEAK), lambda: bank.reset(seed=0), bank.snapshot):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="environment 'bank': it is closed") as caught:
+            word()
+        closed.append(caught.value)
+    assert all(isinstance(error, UsageError) for error in (before.value, after.value, *closed))
+    bank.close()

@@ -11,6 +11,7 @@ from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_st
 
 from gymcp.envs.episode import Episode, open_snapshot
 from gymcp.envs.gym import McpEnv
+from gymcp.envs.order import ResetNeeded
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.world import World
 from gymcp.errors import ServerDied, SnapshotError
@@ -236,7 +237,7 @@ def test_an_episode_that_ended_has_no_snapshot() -> None:
     async def work(episode: Episode) -> None:
         await episode.step(Action())
         await episode.step(Action())
-        with pytest.raises(SnapshotError, match="after the episode ended"):
+        with pytest.raises(ResetNeeded, match="the episode has ended"):
             await episode.snapshot()
 
     asyncio.run(in_episode(counter_env(), work))

@@ -113,6 +113,13 @@ def test_elapsed_time_is_what_any_episode_covers() -> None:
     assert (measure(rows).wall_s, measure(rows).episode_s) == (5.0, 6.0)
 
 
+def test_elapsed_time_is_that_of_all_attempts_at_an_episode() -> None:
+    first = row("a", None, outcome=Outcome.TIMEOUT, latest=False, usage=Usage(started_at=100.0, wall_s=60.0))
+    again = row("a", 1.0, usage=Usage(started_at=161.0, wall_s=2.0))
+    found = measure([first, again])
+    assert (found.overall.episodes, found.attempts, found.wall_s, found.episode_s) == (1, 2, 62.0, 62.0)
+
+
 def test_what_lost_attempts_cost_is_counted_too() -> None:
     use = {"calls": 2.0, "errors": 1.0, "seconds": 0.5, "cost": 0.25}
     model = {"requests": 1.0, "prompt_tokens": 10.0, "completion_tokens": 5.0, "cost": 1.0}

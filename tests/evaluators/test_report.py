@@ -97,6 +97,7 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
         "ci95": [overall.low, overall.high],
         "outcomes": {"scored": 3, "env_infra": 1},
         "tool_calls": 8,
+        "attempts": 4,
         "wall_s": 0.25,
         "run": str(tmp_path),
         "breakdown": [

@@ -12,7 +12,7 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
-from gymcp.types import Tool
+from gymcp.types import Tool, ToolCall
 
 SERVER = """
 import json, sys
@@ -24,6 +24,8 @@ for line in sys.stdin:
         answer = info | {"serverInfo": {"name": "bad", "version": "1"}}
     elif asked["method"] == "tools/list":
         answer = {"tools": json.loads(sys.argv[1])}
+    elif asked["method"] == "tools/call":
+        answer = {"content": [{"type": "text", "text": "said"}], "structuredContent": {"a": "a" * 40 + "!"}}
     else:
         continue
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
@@ -68,6 +70,15 @@ def test_a_proper_list_is_taken(bwrap: Sandbox) -> None:
             [tool("add", properties={"a": {"type": "wholenumber"}})],
             "server 'bad': list: tool 'add': its input schema is not valid JSON Schema: at properties/a/type",
         ),
+        (
+            [tool("add", properties={"pattern": {"type": "string", "pattern": "[a-z", "default": {"pattern": "("}}})],
+            "server 'bad': list: tool 'add': its input schema is not valid JSON Schema: at properties/pattern/pattern: "
+            "'[a-z' is not a 'regex': the class at 0 does not end; its last words: I am starting",
+        ),
+        (
+            [tool("add", patternProperties={"^x(": {}})],
+            "tool 'add': its input schema is not valid JSON Schema: at patternProperties: '^x(' is not a 'regex': ",
+        ),
         ([tool("add", type="array")], "server 'bad': list: tools.0.inputSchema.type: Input should be 'object'"),
         ([{"name": "add"}], "server 'bad': list: tools.0.inputSchema: Field required"),
     ],
@@ -76,6 +87,26 @@ def test_a_bad_list_is_one_error(tools: list[object], said: str, bwrap: Sandbox)
     with pytest.raises(ProtocolError) as caught:
         started(spec(SERVER, json.dumps(tools)), bwrap)
     assert said in str(caught.value)
+
+
+def doubled(levels: int = 40) -> dict[str, object]:
+    """Each reference leads to two of the next."""
+    steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(levels)}
+    return {"allOf": [{"$ref": "#/$defs/s0"}], "$defs": steps | {f"s{levels}": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("schema", [{"properties": {"a": {"pattern": "^(a+)+$"}}}, doubled()])
+def test_what_a_tool_s_results_must_look_like_costs_the_harness_nothing(
+    schema: dict[str, object], bwrap: Sandbox
+) -> None:
+    """Python's own matcher would take years over that answer, and no timeout would end it."""
+    listed = json.dumps([{**tool("add"), "outputSchema": OBJECT | schema}])
+
+    async def run() -> str:
+        async with open_session(spec(SERVER, listed), bwrap, initial_state=None, seed=0) as session:
+            return (await session.call(ToolCall(id="c", name="add", arguments={}), {}, timeout_s=20)).content
+
+    assert asyncio.run(run()) == "said"
 
 
 def test_a_list_without_an_end_is_one_error(bwrap: Sandbox) -> None:

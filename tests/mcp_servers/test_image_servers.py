@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 from shout_image import Shout
 
-from gymcp.errors import ConfigError, GymcpError, IntegrityError, SandboxUnavailable
+from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import request
 from gymcp.mcp_servers.installs import image
 from gymcp.mcp_servers.installs.commands import Wanted, parse_command
+from gymcp.mcp_servers.installs.image import built_name
 from gymcp.mcp_servers.installs.install import ensure_present, is_present
 from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.session import open_session
 from gymcp.types import ToolCall
@@ -127,7 +129,40 @@ def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout:
         with pytest.raises(IntegrityError, match=r"Dockerfile' is now sha256:\w+, locked is sha256:"):
             check_server(server, docker)
     finally:
-        request("DELETE", f"/images/{spec_of(server).image}", query={"force": 1})
+        remove_image(built_name(server) or "")
+
+
+@pytest.mark.parametrize("line", ["./refused/Dockerfile", "./refused/Dockerfile --and-end"])
+def test_an_image_that_was_built_in_vain_is_removed(line: str, docker: Sandbox, tmp_path: Path) -> None:
+    """It prints before the handshake, or ends at once."""
+    (tmp_path / "refused").mkdir()
+    script = 'RUN echo "print(1); import sys; sys.argv[1:] or input()" > /srv/server.py'
+    (tmp_path / "refused" / "Dockerfile").write_text(
+        f'FROM gymcp-base\n# {tmp_path}\n{script}\nENTRYPOINT ["python3", "/srv/server.py"]\n'
+    )
+    wanted = parse_command(f"docker run {line}", base=tmp_path)
+    assert wanted.dockerfile is not None
+    with pytest.raises(EnvInfraError, match=r"server 'refused': (handshake|start): "):
+        lock_server(wanted, docker)
+    assert inspect(name_of_build(context_digest(wanted.dockerfile))) is None
+
+
+def test_an_image_that_was_there_before_is_left_where_it_is_refused(shout: Shout, docker: Sandbox) -> None:
+    shout.change("server.run()", "pass")
+    wanted = parse_command(["docker", "run", shout.build()], name="silent")
+    with pytest.raises(EnvInfraError, match="server 'silent': start: the server ended"):
+        lock_server(wanted, docker)
+    assert inspect(shout.name) is not None
+
+
+def test_nothing_of_a_build_that_failed_is_left(docker: Sandbox, tmp_path: Path) -> None:
+    before = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+    (tmp_path / "Dockerfile").write_text(f"FROM gymcp-base\nENV A={tmp_path.name}\nRUN echo {tmp_path}\nRUN exit 3\n")
+    with pytest.raises(ConfigError, match="cannot be built"):
+        lock_server(parse_command("docker run ./Dockerfile", name="broken", base=tmp_path), docker)
+    after = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+    mine = [found for found in after - before if tmp_path.name in str(inspect(found))]
+    assert mine == []
 
 
 def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
@@ -164,13 +199,26 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         refused = _gymcp(shout, "check", "loud.py")
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
         assert "need --sandbox docker" in refused.stderr
+        lock = shout.folder.parent / "servers.lock"
+        name = built_name(entry)
+        assert f"image {name} (" in (kept := _gymcp(shout, "clean", "--dry-run").stdout)
+        assert f" MB): kept: {lock} names it" in kept
+        lock.unlink()
+        dockerfile = shout.folder / "Dockerfile"
+        assert f" MB): kept: {dockerfile} is as it was" in _gymcp(shout, "clean", "--dry-run").stdout
+        shout.change("louder", "softer")
+        assert " MB): nothing needs it; could be removed" in _gymcp(shout, "clean", "--dry-run").stdout
+        assert " MB): nothing needs it; removed" in _gymcp(shout, "clean").stdout
+        assert inspect(str(name)) is None
     finally:
-        request("DELETE", f"/images/{spec_of(entry).image}", query={"force": 1})
+        remove_image(built_name(entry) or "")
 
 
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("gymcp")), *words]
-    return subprocess.run(command, cwd=shout.folder.parent, capture_output=True, text=True, timeout=300, check=False)
+    """With a cache of the test's own, and so no images but its own to clean."""
+    command, folder = [str(Path(sys.executable).with_name("gymcp")), *words], shout.folder.parent
+    env = {**os.environ, "GYMCP_HOME": str(folder / "home")}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_without_an_engine_nothing_is_there_and_the_reason_is_told(

@@ -14,7 +14,7 @@ import pytest
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.commands import parse_command
-from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, servers_folder
+from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, hold, let_go, servers_folder
 from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
 from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
@@ -125,8 +125,10 @@ def test_an_environment_refuses_a_changed_file(file: str, time: LockedServer, ti
     changed.write_bytes(changed.read_bytes() + b"\n# harmless?\n")
     with pytest.raises(IntegrityError, match=r"server 'time': installed file '.*' has changed; run: gymcp servers sy"):
         locked_server("time", lock=LOCK)
+    hold(time_copy)
     with pytest.raises(UsageError, match=r"a process uses .*: end it, then run: gymcp servers sync"):
-        mend_installed(time)  # this one does
+        mend_installed(time)
+    let_go(time_copy)
 
 
 def test_what_was_changed_is_installed_again(time: LockedServer, time_copy: Path) -> None:

@@ -57,6 +57,23 @@ def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://mcp.example.com/mcp", "example"),
+        ("https://www.api.some-where.example.org:8443/v1", "some-where-example"),
+        ("https://mcp.so/x", "mcp-so"),
+        ("http://localhost:3001/mcp", "localhost"),
+        ("http://127.0.0.1:3001/mcp", "host-127-0-0-1"),
+        ("http://[::1]:3001/mcp", "host-1"),
+        (f"https://{'a' * 63}.{'b' * 20}.example.org", "a" * 63),
+    ],
+)
+def test_a_server_elsewhere_has_a_name_that_can_be_one(url: str, name: str) -> None:
+    assert parse_command(url).name == name
+    assert parse_command(url, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("", "an empty command"),

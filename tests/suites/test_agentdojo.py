@@ -160,5 +160,5 @@ def test_a_package_with_another_hash_is_refused_and_nothing_is_left(tmp_path: Pa
     start = before.index(name) + len(name)
     lock.write_text(before[:start] + "0" * 64 + before[start + 64 :])
     with pytest.raises(IntegrityError, match=r"suite 'agentdojo': install.*the index has other files than the lock"):
-        locked_packages("suite 'agentdojo'", lock, tmp_path / "home")
+        locked_packages("agentdojo", lock, tmp_path / "home")
     assert [path.name for path in (tmp_path / "home" / "suites" / "packages").iterdir()] == []

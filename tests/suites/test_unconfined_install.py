@@ -17,9 +17,9 @@ GYMCP = Path(sys.executable).with_name("gymcp")
 
 @pytest.fixture
 def fetched(files: BfclFiles, tmp_path: Path) -> BfclFiles:
-    """The suite in a cache of the test's own, with everything but what is computed by running it."""
+    """The suite in a cache of the test's own, without what is computed by running it."""
     there = BfclFiles(root=tmp_path / "home" / "suites" / "bfcl" / files.root.name)
-    shutil.copytree(files.root, there.root, ignore=shutil.ignore_patterns("tasks-*.json"))
+    shutil.copytree(files.root, there.root)
     return there
 
 

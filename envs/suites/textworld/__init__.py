@@ -1,6 +1,6 @@
 """TextWorld's games as tasks: made on the spot by TextWorld itself, in a sandbox, without end."""
 
 from gymcp.envs.suites.textworld.games import install_textworld
-from gymcp.envs.suites.textworld.tasks import FAMILIES, LEVELS, SPLITS, make_suite, make_tasks, suite_is_made
+from gymcp.envs.suites.textworld.tasks import FAMILIES, LEVELS, SPLITS, make_suite, make_tasks, prepare, suite_is_made
 
-__all__ = ["FAMILIES", "LEVELS", "SPLITS", "install_textworld", "make_suite", "make_tasks", "suite_is_made"]
+__all__ = ["FAMILIES", "LEVELS", "SPLITS", "install_textworld", "make_suite", "make_tasks", "prepare", "suite_is_made"]

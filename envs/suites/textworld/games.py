@@ -63,11 +63,11 @@ def is_installed() -> bool:
 
 
 def install_textworld() -> Path:
-    """The folder with TextWorld, installed where it is not yet. Raises UsageError, IntegrityError."""
+    """The folder with TextWorld as it is locked, installed where it is not yet. Raises UsageError, IntegrityError."""
     server = packages()
     if not is_present(server):
         log.warning("textworld: installing TextWorld %s and what it needs (some 30 MB), once", server.version)
-    return verified(server)
+    return verified(server, mend="gymcp suites install textworld")
 
 
 @in_cache()

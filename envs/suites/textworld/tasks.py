@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gymcp.envs.suites.textworld.games import Order, games_folder, is_installed, make_games
+from gymcp.envs.suites.textworld.games import Order, games_folder, install_textworld, is_installed, make_games
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.textworld import TextWorld
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -124,6 +124,12 @@ def make_suite(sandbox: Sandbox | None = None) -> Suite:
     made = _made(kinds, sandbox)
     tasks = tuple(_task(kind, made[kind]) for kind in kinds)
     return Suite(name="textworld", version=VERSION, tasks=tasks, source="TextWorld 1.7.0")
+
+
+def prepare(sandbox: Sandbox | None = None) -> None:
+    """Installs TextWorld, which makes games beyond the suite's, too, and makes the suite's. Raises UsageError."""
+    install_textworld()
+    make_suite(sandbox)
 
 
 def suite_is_made() -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
+import json
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import EngineError, engine_info, request, stream
+from gymcp.mcp_servers.docker_engine import USER_LABEL, EngineError, engine_info, request, stream
 from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.mcp_servers.sandbox.spec import Image
 from gymcp.owners import unfinished
@@ -28,8 +31,13 @@ PACKAGES = ("python3", "ca-certificates")
 RECIPE = 1
 """Counted up when anything below that shapes the image changes."""
 BASE = "gymcp-base"
+BUILT = "gymcp-image"
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _CHUNK = 1 << 20
+_STEP = re.compile(r"---> ([0-9a-f]{12,64})")
+DOCKERFILE_LABEL = "gymcp.dockerfile"
+HOME_LABEL = "gymcp.home"
+"""Whose cache remembers the locks that may name the image."""
 
 Say = Callable[[str], None]
 
@@ -59,7 +67,7 @@ def context_digest(dockerfile: Path) -> str:
 
 def name_of_build(context: str) -> str:
     """Of the image that is built from a context with this digest."""
-    return f"gymcp-image:{context[:12]}"
+    return f"{BUILT}:{context[:12]}"
 
 
 def require(image: Image) -> None:
@@ -109,15 +117,47 @@ def pull(reference: str) -> None:
 def build_dockerfile(dockerfile: Path, say: Say) -> str:
     """The name of the image that it describes, built with its folder as context. ``FROM gymcp-base`` is the base image.
 
-    The whole folder is sent, whatever ``.dockerignore`` says. Raises ConfigError, and EngineError where a step fails.
+    The whole folder is sent, whatever ``.dockerignore`` says. Raises ConfigError, and EngineError where a step fails,
+    after which nothing of the steps before it is left.
     """
     name = image_name(dockerfile)
     engine_info()
-    query: dict[str, str | int] = {"t": name, "dockerfile": dockerfile.name, "forcerm": 1}
-    for said in stream("/build", query=query, archive=iter([_context(dockerfile.absolute())])):
-        if text := str(said.get("stream", "")).strip():
-            say(text)
+    labels = {
+        USER_LABEL: str(os.getuid()),
+        HOME_LABEL: str(gymcp_home().absolute()),
+        DOCKERFILE_LABEL: str(dockerfile.absolute()),
+    }
+    query: dict[str, str | int] = {"t": name, "dockerfile": dockerfile.name, "forcerm": 1, "labels": json.dumps(labels)}
+    steps: list[str] = []
+    try:
+        for said in stream("/build", query=query, archive=iter([_context(dockerfile.absolute())])):
+            if text := str(said.get("stream", "")).strip():
+                steps += _STEP.findall(text)
+                say(text)
+    except EngineError:
+        if steps and (last := inspect(steps[-1])) is not None and not last.get("RepoTags"):
+            remove_image(steps[-1])  # and with it those that it is made of, as far as they have no name
+        raise
     return name
+
+
+def remove_image(name: str) -> bool:
+    """False where a container or another image uses it; True, too, where it is gone. Raises EngineError."""
+    try:
+        request("DELETE", f"/images/{name}")
+    except EngineError as error:
+        if error.status not in (404, 409):
+            raise
+        return error.status == 404
+    return True
+
+
+def built_images() -> list[dict[str, Any]]:
+    """The engine's account of what this user has built with this cache; empty where no engine answers."""
+    labels = [f"{USER_LABEL}={os.getuid()}", f"{HOME_LABEL}={gymcp_home().absolute()}", DOCKERFILE_LABEL]
+    with contextlib.suppress(EngineError, SandboxUnavailable):
+        return list(request("GET", "/images/json", query={"filters": json.dumps({"label": labels})}, timeout_s=10.0))
+    return []
 
 
 def _context(dockerfile: Path) -> bytes:

@@ -11,9 +11,10 @@ import typer
 
 from gymcp.cli.output import console
 from gymcp.envs import catalog
-from gymcp.mcp_servers.installs.unused import known_locks, remove_server, unused_servers
+from gymcp.mcp_servers.installs.unused import images_with_users, known_locks, remove_server, unused_servers
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.lockfile import DEFAULT
+from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 
 def command(
@@ -22,12 +23,13 @@ def command(
         bool, typer.Option("--servers", help="Installed servers, too, that no lock names any more.")
     ] = False,
     lock: Annotated[
-        list[Path] | None, typer.Option("--lock", help="With --servers: one more lock to keep the servers of.")
+        list[Path] | None, typer.Option("--lock", help="One more lock whose servers and images are kept.")
     ] = None,
 ) -> None:
     """Remove what dead gymcp processes left: processes, containers, folders, control groups, unfinished downloads.
 
-    What belongs to a living process is left alone.
+    What belongs to a living process is left alone. Images built from Dockerfiles go, too, once no lock names them and
+    the Dockerfile has changed or is gone.
     """
     found = find_leftovers()
     for item in found:
@@ -37,8 +39,10 @@ def command(
     elif not dry_run:
         remove_leftovers(found)
         _say(f"removed {len(found)}")
+    locks = known_locks([Path(catalog.__path__[0]) / DEFAULT, DEFAULT, *(lock or [])])
+    _clean_images(locks, dry_run)
     if servers:
-        _clean_servers(lock or [], dry_run)
+        _clean_servers(locks, dry_run)
 
 
 def reap_before_a_run() -> None:
@@ -51,9 +55,18 @@ def reap_before_a_run() -> None:
         print(f"gymcp: removed what dead runs had left ({listed})", file=sys.stderr)
 
 
-def _clean_servers(more: list[Path], dry_run: bool) -> None:
-    own = Path(catalog.__path__[0]) / DEFAULT
-    locks = known_locks([own, DEFAULT, *more])
+def _clean_images(locks: list[Path], dry_run: bool) -> None:
+    for image in images_with_users(locks):
+        what = f"image {image.name} ({image.megabytes:.0f} MB)"
+        if image.needed_by:
+            _say(f"{what}: kept: {image.needed_by}")
+        elif not (dry_run or remove_image(image.name)):
+            _say(f"{what}: is in use, and left alone")
+        else:
+            _say(f"{what}: nothing needs it; {'could be ' if dry_run else ''}removed")
+
+
+def _clean_servers(locks: list[Path], dry_run: bool) -> None:
     found = unused_servers(locks)
     removed = 0.0
     for server in found:

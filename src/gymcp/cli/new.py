@@ -15,7 +15,7 @@ import typer
 from gymcp.agents.sampling import sample_instance
 from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
-from gymcp.cli.servers import Build, Image, Wall, pairs, wall_for, wanted_server
+from gymcp.cli.servers import Build, Image, Wall, pairs, refuse_other, wall_for, wanted_server
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
@@ -92,6 +92,9 @@ def command(
         str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
     ] = None,
     image: Image = None,
+    called: Annotated[
+        str | None, typer.Option("--name", help="What to call the server; default: from the package or the host.")
+    ] = None,
     build: Build = None,
     http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
     header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
@@ -107,8 +110,9 @@ def command(
     if (server is None) == (image is None):
         raise ConfigError("new: give either --server LINE or --image IMAGE")
     headers = pairs("--header", header or [])
-    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, http=http, headers=headers)
+    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, name=called, http=http, headers=headers)
     wanted = replace(wanted, build=tuple(build or ()))
+    refuse_other(folder / DEFAULT, wanted)
     wall = wall_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))
@@ -116,7 +120,7 @@ def command(
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --dir"
+                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --name or --dir"
             )
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())

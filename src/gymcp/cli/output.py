@@ -34,7 +34,10 @@ def print_summary(summary: Mapping[str, Json]) -> None:
         table.add_row(part["tag"], *_figures(part))
     console.print(table)
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
-    console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {summary['wall_s']:.0f} s")
+    took = f"{summary['wall_s']:.0f} s"
+    if summary["attempts"] > summary["episodes"]:
+        took += f" in {summary['attempts']} attempts at {summary['episodes']} episodes"
+    console.print(f"{outcomes or 'nothing was run'} · {summary['tool_calls']} tool calls · {took}")
     if summary.get("models"):
         tokens = f"{summary['prompt_tokens']:,} tokens read, {summary['completion_tokens']:,} written"
         console.print(f"{tokens} · cost {summary['cost']:.4f}" if summary["cost"] else tokens, highlight=False)

@@ -49,7 +49,7 @@ def add(
         ),
     ] = None,
     image: Image = None,
-    name: Annotated[str | None, typer.Option(help="What to call it; default: from the package.")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it; default: from the package or the host.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
     http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
     header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
@@ -73,6 +73,8 @@ def add(
         values, headers = pairs("--env", env or []), pairs("--header", header or [])
         found = [wanted_server(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
     for wanted in found:
+        if config is None and name is None:
+            refuse_other(lock, wanted)
         wall = wall_for(wanted.runtime, sandbox)
         server = lock_server(replace(wanted, build=tuple(build or ())), wall, runs_code=runs_code)
         with editing(lock) as servers:
@@ -184,6 +186,20 @@ def wall_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
     wall = get_sandbox(sandbox or ("docker" if runtime == "image" else "bwrap"))
     wall.check()
     return wall
+
+
+def refuse_other(lock: Path, wanted: Wanted) -> None:
+    """Raises ConfigError where the lock has another server, not only another version, under the name chosen for it."""
+    there = read_lock(lock, consistent=False).get(wanted.name) if lock.exists() else None
+    if there is not None and _which(wanted_again(there)) != _which(wanted):
+        raise ConfigError(
+            f"lock '{lock}': has another server '{wanted.name}': {' '.join(there.command)}; call this one something "
+            "else with --name NAME, or name it so to have it in the other's place"
+        )
+
+
+def _which(wanted: Wanted) -> tuple[str, ...]:
+    return (wanted.runtime, wanted.package, wanted.program or "", wanted.url)
 
 
 def pairs(option: str, texts: list[str]) -> dict[str, str]:

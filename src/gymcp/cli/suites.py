@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +15,11 @@ from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.gates import SuiteGates, gates_of
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
-from gymcp.envs.spec import load_env
-from gymcp.errors import ConfigError
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.errors import ConfigError, UsageError
+from gymcp.mcp_servers.installs.folders import Drifted
+from gymcp.mcp_servers.installs.unused import remove_server
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
 SAMPLE = 4
 """Tasks of a suite, evenly spread, for each agent."""
@@ -80,6 +83,23 @@ def check_gates(only: str, sandbox: str, *, limit: int, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _mended(spec: EnvSpec, wall: Sandbox | None) -> LoadedEnv:
+    """Prepared and loaded; a folder that is not as it was installed is removed and made anew, once."""
+    mended: set[Path] = set()
+    while True:
+        try:
+            if spec.prepare is not None:
+                spec.prepare(wall)
+            return load_env(spec)
+        except Drifted as error:
+            if error.folder in mended:
+                raise
+            if not remove_server(error.folder):
+                raise UsageError(f"{error}; a process uses {error.folder}: end it first") from error
+            mended.add(error.folder)
+            console.print(in_one_line(f"installing again: {error}"), markup=False, highlight=False, soft_wrap=True)
+
+
 def _table(found: Sequence[SuiteGates]) -> Table:
     table = Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
     for heading in ("suite", "tasks", "tools", "oracle", "null", "mutated", "random", "digests", "s", "gates"):
@@ -99,13 +119,13 @@ def install(
         str | None, typer.Option(help="Where code of the suite runs, if any must; default: bwrap. none: unconfined.")
     ] = None,
 ) -> None:
-    """Fetch and check what a suite needs, so that later runs need no network."""
+    """Fetch and check what a suite needs, so that later runs need no network; what has changed is installed again."""
     spec = catalog.load_spec(name)
-    if sandbox is not None and spec.prepare is not None:
+    wall = None
+    if sandbox is not None:
         wall = get_sandbox(sandbox)
         wall.check()
-        spec.prepare(wall)
-    env = load_env(spec)
+    env = _mended(spec, wall)
     console.print(f"{name}: {len(env.suite.tasks)} tasks, version {env.suite.version}, from {env.suite.source}")
     for tag, count in Counter(task.tags[0] for task in env.suite.tasks if task.tags).items():
         console.print(f"  {tag}: {count}")
