@@ -15,7 +15,7 @@ from gymcp.envs.bill import Bill, by_tool
 from gymcp.envs.layers import Layer, Scene, StopEpisode, refusal
 from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.talking import Counterpart
+from gymcp.envs.talking import Counterpart, handbook_of
 from gymcp.envs.toolbox import agents_toolbox, users_toolbox
 from gymcp.envs.world import Origin, World, open_world
 from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError
@@ -96,7 +96,7 @@ class Episode:
         self._initial_key = world.key
         self._reset_s = reset_s
         first = await self._user.first_words()
-        self.observation = self._observe((first,) if first else ())
+        self.observation = self._observe((*handbook_of(self.task), *((first,) if first else ())))
 
     async def step(self, action: Action | Decision, *, agent_s: float = 0.0) -> Transition:
         """Executes the calls in order; without calls, ends the user turn.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gymcp.envs.bill import Bill
 from gymcp.protocols import Confirms, User
-from gymcp.types import Action, Decision, Message, Step, Talk, Tool, ToolCall, ToolResult, UserAct
+from gymcp.types import Action, Decision, Message, Step, Talk, Task, Tool, ToolCall, ToolResult, UserAct
 
 MAX_ACTS = 32
 """Answers in a row by which a user calls tools; then they have none, and what they say counts."""
@@ -68,6 +68,11 @@ class Counterpart:
             self.bill.add(decided)
             return decided.action if decided.action != Action() else None
         return decided
+
+
+def handbook_of(task: Task) -> tuple[Message, ...]:
+    """What the agent reads before the user has spoken."""
+    return () if task.handbook is None else (Message(role="system", content=task.handbook),)
 
 
 def heard(steps: Iterable[Step]) -> Iterator[Message]:

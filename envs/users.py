@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Message, Role, Sampling, Talk, Tool, ToolCall
 
@@ -108,11 +109,15 @@ class SimulatedUser:
     ends: tuple[str, ...] = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
     """Words by which the model says that the talk is over: tau2's."""
 
-    async def reply(self, talk: Talk) -> Decision:
+    async def reply(self, talk: Talk) -> Decision | None:
+        """None, too, where the talk has become longer than the model can read: the user has had enough."""
         drawn = hashlib.sha256(f"user/{talk.seed}/{len(talk.messages)}".encode()).digest()
         sampling = replace(self.sampling, seed=int.from_bytes(drawn[:4], "big") >> 1)
         messages = (Message(role="system", content=self.scenario), *as_the_user_sees(talk))
-        decided = await self.policy.chat(messages, talk.tools, sampling)
+        try:
+            decided = await self.policy.chat(messages, talk.tools, sampling)
+        except PromptTooLong:
+            return None
         if decided.action.tool_calls:
             return decided
         over = any(end in decided.action.text for end in self.ends)

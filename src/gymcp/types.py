@@ -108,6 +108,8 @@ class Task:
     a turn's last call is that of its final text, where a user is told to do something."""
     withheld: tuple[frozenset[str], ...] = ()
     """Per user turn, the tools that are not on offer in it; empty: all tools, always."""
+    handbook: str | None = None
+    """A policy document: the system message that the agent reads before the first prompt."""
     scenario: str | None = None
     """What a model that plays the user is told: who they are, what they want, how they behave. None: only a scripted
     user can play it. Never reaches the agent or the sandbox."""
