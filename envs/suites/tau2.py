@@ -75,10 +75,10 @@ def install_tau2(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     if files.are_complete:
         return files
     wall = sandbox_for("tau2", "upstream's code runs once, for the tasks", sandbox)
+    wheel = fetch_wheel(INSPECT_EVALS, home / "wheels")
     locked_packages("suite 'tau2'", LOCK, home)
 
     def make(folder: Path) -> None:
-        wheel = fetch_wheel(INSPECT_EVALS, home / "wheels")
         unpack(wheel, folder / "server", lambda name: name if name in _MOUNTED else None)
         unpack(wheel, folder / "private", _of_package)
         world = _world(wheel)
