@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
+from gymcp.agents.rendering import under_one_system
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.talking import handbook_of
+from gymcp.envs.toolbox import agents_toolbox
 from gymcp.envs.world import Origin, open_world
 from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import ToolSession
-from gymcp.types import Message, Task, Tool, ToolCall
+from gymcp.types import Message, Talk, Task, Tool, ToolCall
 
 CALL_TIMEOUT_S = 30.0
 
@@ -26,7 +28,7 @@ async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[T
         for session in world.sessions:
             await _call_once(session)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
-        return Toolbox(world.sessions, env.spec.tools).offered(withheld)
+        return agents_toolbox(env.spec, world.sessions).offered(withheld)
 
 
 async def _call_once(session: ToolSession) -> None:
@@ -39,8 +41,7 @@ async def _call_once(session: ToolSession) -> None:
 
 async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
     """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer."""
-    first = [Message(role="user", content=prompt) for prompt in tasks[0].prompts[:1]]
-    system = [Message(role="system", content=settings.system)] if settings.system else []
+    first = _first(tasks[0])
     try:
         if isinstance(model, TokenModel):
             _measure(model, settings, tasks, tools)
@@ -48,7 +49,7 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
             # at full length: an endpoint refuses answers that could not fit, too
-            await model.policy.chat([*system, *first], tools, replace(settings.sampling, seed=0))
+            await model.policy.chat(under_one_system(settings.system, first), tools, replace(settings.sampling, seed=0))
     except PromptTooLong as error:
         longest = settings.sampling.max_tokens
         raise ConfigError(
@@ -62,10 +63,21 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
         raise ConfigError(f"the policy does not answer: {error}") from error
 
 
+async def check_user(env: LoadedEnv, who: str, task: Task) -> None:
+    """Raises ConfigError where the model that plays the user of `task` does not say its first words."""
+    try:
+        await env.spec.user(task).reply(Talk())
+    except PolicyInfraError as error:
+        raise ConfigError(f"{who}, which plays the user, does not answer: {error}") from error
+
+
+def _first(task: Task) -> list[Message]:
+    return [*handbook_of(task), *(Message(role="user", content=prompt) for prompt in task.prompts[:1])]
+
+
 def _measure(model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
     for task in tasks:
-        first = [Message(role="user", content=prompt) for prompt in task.prompts[:1]]
-        size = len(model.renderer.start(first, tools, settings.system))
+        size = len(model.renderer.start(_first(task), tools, settings.system))
         if size + LEAST_ANSWER > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"

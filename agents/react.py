@@ -17,7 +17,7 @@ from gymcp.agents.budgets import Budget, Purse
 from gymcp.agents.context import DROPPED, Context
 from gymcp.agents.parsing import CallIds, parse_action
 from gymcp.agents.prices import Price
-from gymcp.agents.rendering import Renderer
+from gymcp.agents.rendering import Renderer, under_one_system
 from gymcp.agents.tool_formats import Format
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import Agent, AgentFactory, ChatPolicy, Policy
@@ -191,14 +191,18 @@ class _Chat:
         self._model = model
         self._sampling = settings.sampling
         self._seed = seed
-        self._messages = [Message(role="system", content=settings.system)] if settings.system else []
+        self._system = settings.system
+        self._messages: list[Message] = []
         self._tools: Observation = Observation(messages=(), tools=())
         self._new_id = CallIds()
         self._answers = 0
 
     def see(self, observation: Observation) -> None:
         self._tools = observation
-        self._messages += observation.messages
+        if not self._messages:
+            self._messages = under_one_system(self._system, observation.messages)
+        else:
+            self._messages += observation.messages
 
     def shorten(self) -> int:
         results = [

@@ -66,8 +66,11 @@ class Renderer:
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool], system: str = "") -> list[int]:
         """The first prompt of a context: tools, system prompt and messages, up to where the assistant begins."""
-        said = [{"role": "system", "content": self._safe(system)}] if system else []
-        said += [self._message(message, "") for message in messages] or [{"role": "user", "content": ""}]
+        whole = under_one_system(system, messages)
+        if all(message.role == "system" for message in whole):
+            whole.append(Message(role="user", content=""))
+        names = {call.id: call.name for message in whole for call in message.tool_calls}
+        said = [self._message(message, names.get(message.tool_call_id or "", "")) for message in whole]
         return self._encode(self._render(said, self._functions(tools), prompt=True))
 
     def follow(
@@ -88,14 +91,10 @@ class Renderer:
         Raises ConfigError where the chat template writes an answer differently from how it lets one begin.
         """
         functions = self._functions(tools)
-        made = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _object(call)}}
-            for call in action.tool_calls
-        ]
-        said: dict[str, Json] = {"role": "assistant", "content": self._safe(action.text)}
-        whole = self._render([_USER, said | ({"tool_calls": made} if made else {})], functions, prompt=False)
+        said = self._message(Message(role="assistant", content=action.text, tool_calls=action.tool_calls), "")
+        whole = self._render([_USER, said], functions, prompt=False)
         head = self._render([_USER], functions, prompt=True)
-        ending = self._called if made else self._said
+        ending = self._called if action.tool_calls else self._said
         if not whole.startswith(head) or not whole.endswith(ending.token + ending.rest):
             raise ConfigError(f"{self._who}: its chat template writes answers that it does not let begin; {_WHY}")
         return self._encode(whole[len(head) : len(whole) - len(ending.rest)])
@@ -186,6 +185,11 @@ class Renderer:
         found: dict[str, Json] = {"role": message.role, "content": content}
         if message.role == "tool":
             found |= {"tool_call_id": message.tool_call_id or "", "name": self._safe(name)}
+        if message.tool_calls:
+            found["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _object(call)}}
+                for call in message.tool_calls
+            ]
         return found
 
     def _functions(self, tools: Sequence[Tool]) -> list[dict[str, Json]]:
@@ -197,6 +201,14 @@ class Renderer:
     def _safe(self, text: str) -> str:
         """The text with every control token in it broken by a space: nobody but the template ends or opens a turn."""
         return self._controls.sub(lambda found: f"{found.group()[0]} {found.group()[1:]}", text)
+
+
+def under_one_system(system: str, messages: Sequence[Message]) -> list[Message]:
+    """The messages behind one system message, made of `system` and a first message that is one, where there are any."""
+    own = messages[:1] if messages and messages[0].role == "system" else ()
+    texts = [text for text in (system, *(message.content for message in own)) if text]
+    first = [Message(role="system", content="\n\n".join(texts))] if texts else []
+    return [*first, *messages[len(own) :]]
 
 
 _TAG = re.compile(r"<\S+>|\[\S+\]")

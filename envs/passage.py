@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gymcp.envs.arguments import check_arguments
-from gymcp.envs.layers import Layer, Scene
+from gymcp.envs.arguments import check_call
+from gymcp.envs.layers import Layer, Scene, refusal
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.toolbox import Toolbox
 from gymcp.types import EpisodeLimits, Json, Tool, ToolCall, ToolResult
@@ -35,14 +35,9 @@ class Passage:
 
     async def call(self, scene: Scene, call: ToolCall, offered: tuple[Tool, ...]) -> ToolResult:
         """What comes of a call by somebody to whom these tools were `offered`. Raises StopEpisode, EnvInfraError."""
-        if call.problem:
-            return refused(call, f"no tool call: {call.problem}")
-        names = [tool.name for tool in offered]
-        if call.name not in names:
-            return refused(call, f"no tool '{call.name[:200]}'; have {', '.join(names) or 'none'}")
-        arguments = check_arguments(call.arguments, self.limits.argument_bytes)
+        arguments = check_call(call, offered, self.limits.argument_bytes)
         if isinstance(arguments, str):
-            return refused(call, f"tool '{call.name}': {arguments}")
+            return refusal(call, arguments)
         return await self._through(self.spec.layers, scene, call, arguments)
 
     async def _through(
@@ -58,8 +53,3 @@ class Passage:
 
         below = self._lists(replace(scene, index=0))[len(layers) - 1]
         return await layers[-1].call(scene, call, arguments, below, go_on)
-
-
-def refused(call: ToolCall, why: str) -> ToolResult:
-    """What the agent is told of a call that went no further."""
-    return ToolResult(call_id=call.id, content=why, is_error=True)

@@ -8,21 +8,19 @@ both import lies in a virtualenv of its own, made of the wheels that `agentdojo.
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 import json
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.cache import in_cache
 from gymcp.envs.suites.agentdojo_tasks import task_id, to_task
+from gymcp.envs.suites.files import SuiteFiles, fingerprint, sandbox_for
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.envs.suites.kept import keep, kept, kept_folder
 from gymcp.envs.suites.packages import locked_packages, packages_folder
 from gymcp.envs.suites.run_to_end import run_to_end
-from gymcp.errors import IntegrityError, SandboxUnavailable
+from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.native import native_server, precompile
-from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Limits, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
@@ -58,30 +56,8 @@ _MOUNTED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentdojoFiles:
-    root: Path
-    libraries: Path
-    """The site-packages of the virtualenv."""
-
-    @property
-    def server(self) -> Path:
-        """What may be mounted in a server's sandbox."""
-        return self.root / "server"
-
-    @property
-    def private(self) -> Path:
-        """What must never be readable from inside a server's sandbox."""
-        return self.root / "private"
-
-    @property
-    def tasks(self) -> Path:
-        """Tasks and goals, as this code makes them; another version of it uses another file."""
-        return self.root.with_name(f"{self.root.name}-tasks-{_fingerprint()}.json")
-
-
 @in_cache()
-def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> AgentdojoFiles:
+def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 
     Upstream's code runs once over the gold, for the tasks: in `sandbox`, else in bubblewrap. Raises SandboxUnavailable
@@ -90,9 +66,7 @@ def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = Non
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox or get_sandbox("bwrap")
-    if not is_installed(home):
-        _check(wall)
+    wall = sandbox_for("agentdojo", files, "upstream's code runs once, for the tasks", sandbox)
     locked_packages("agentdojo", LOCK, home)
 
     def make(folder: Path) -> None:
@@ -114,8 +88,7 @@ def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = Non
 
 def is_installed(home: Path | None = None) -> bool:
     """True where nothing is left to fetch or to compute."""
-    files = _files(home or gymcp_home())
-    return files.tasks.is_file() and files.root.is_dir() and files.libraries.is_dir()
+    return _files(home or gymcp_home()).are_complete
 
 
 def read_suites() -> dict[str, Json]:
@@ -144,33 +117,26 @@ def servers() -> tuple[ServerSpec, ...]:
     return (agentdojo_server(install_agentdojo()),)
 
 
-def agentdojo_server(files: AgentdojoFiles) -> ServerSpec:
-    mounts = [Mount(source=files.server, target=CODE), Mount(source=files.libraries, target=LIBRARIES)]
+def agentdojo_server(files: SuiteFiles) -> ServerSpec:
+    mounts = files.mounts(files.server, CODE, LIBRARIES)
     return native_server("agentdojo", PROGRAM, mounts=mounts, python_path=[CODE, LIBRARIES], start="fork")
 
 
-def judge_server(files: AgentdojoFiles) -> ServerSpec:
+def judge_server(files: SuiteFiles) -> ServerSpec:
     """Upstream's graders: no server of an episode, but started like one."""
-    mounts = [Mount(source=files.private, target=CODE), Mount(source=files.libraries, target=LIBRARIES)]
+    mounts = files.mounts(files.private, CODE, LIBRARIES)
     limits = Limits(memory_mb=1024)
     return native_server(
         "agentdojo-judge", JUDGE, modules=(PROGRAM,), mounts=mounts, python_path=[CODE, LIBRARIES], limits=limits
     )
 
 
-def _files(home: Path) -> AgentdojoFiles:
-    root = home / "suites" / "agentdojo" / f"{AGENTDOJO.version}-{FOLDERS}"
-    return AgentdojoFiles(root=root, libraries=packages_folder(LOCK, home))
-
-
-def _check(sandbox: Sandbox) -> None:
-    try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        raise SandboxUnavailable(
-            f"agentdojo: install: upstream's code runs once, for the tasks, and not without a sandbox: {error}; to "
-            "choose: gymcp suites install agentdojo --sandbox docker, or --sandbox none to run it unconfined"
-        ) from error
+def _files(home: Path) -> SuiteFiles:
+    return SuiteFiles(
+        root=home / "suites" / "agentdojo" / f"{AGENTDOJO.version}-{FOLDERS}",
+        fingerprint=_fingerprint(),
+        libraries=packages_folder(LOCK, home),
+    )
 
 
 def _of_package(name: str) -> str | None:
@@ -185,10 +151,4 @@ def _read(path: Path) -> dict[str, Json]:
 
 @functools.cache
 def _fingerprint() -> str:
-    """Of all that decides what a task's record holds."""
-    found = hashlib.sha256(AGENTDOJO.sha256.encode() + LOCK.read_bytes())
-    for name in (PROGRAM, JUDGE):
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            found.update(Path(spec.origin).read_bytes())
-    return found.hexdigest()[:16]
+    return fingerprint(AGENTDOJO.sha256.encode() + LOCK.read_bytes(), PROGRAM, JUDGE)

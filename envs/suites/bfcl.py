@@ -7,27 +7,24 @@ a sandbox, ``private/`` what must not be readable from inside one (tasks, gold, 
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 import json
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.cache import in_cache
 from gymcp.envs.suites.bfcl_targets import compute_targets
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES, read_tasks, to_task
+from gymcp.envs.suites.files import SuiteFiles, fingerprint, sandbox_for
 from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
 from gymcp.envs.suites.kept import keep, kept, kept_folder
 from gymcp.envs.suites.run_to_end import run_to_end
-from gymcp.errors import SandboxUnavailable
 from gymcp.evaluators.graders.bfcl import grade
 from gymcp.mcp_servers.native import native_server, precompile
-from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Suite
 
-__all__ = ["BfclFiles", "bfcl_server", "grade", "install_bfcl", "is_installed", "load_suite", "servers"]
+__all__ = ["bfcl_server", "grade", "install_bfcl", "is_installed", "load_suite", "servers"]
 
 BFCL = Wheel(
     name="bfcl-eval",
@@ -65,28 +62,8 @@ for _category in CATEGORIES:
     _PRIVATE[f"bfcl_eval/data/possible_answer/BFCL_v4_multi_turn_{_category}.json"] = f"gold/{_category}.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BfclFiles:
-    root: Path
-
-    @property
-    def server(self) -> Path:
-        """What may be mounted: the classes, the documents of their functions, mpmath."""
-        return self.root / "server"
-
-    @property
-    def private(self) -> Path:
-        """What must never be readable from inside a sandbox."""
-        return self.root / "private"
-
-    @property
-    def tasks(self) -> Path:
-        """Tasks with targets, as this code makes them; another version of it uses another file."""
-        return self.root.with_name(f"{self.root.name}-tasks-{_fingerprint()}.json")
-
-
 @in_cache()
-def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> BfclFiles:
+def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 
     Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap. Raises
@@ -95,7 +72,7 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox or (get_sandbox("bwrap") if is_installed(home) else _bubblewrap())
+    wall = sandbox_for("bfcl", files, "upstream's classes run once, for the targets", sandbox)
 
     def make(folder: Path) -> None:
         bfcl = fetch_wheel(BFCL, home / "wheels")
@@ -115,15 +92,14 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
 
 def is_installed(home: Path | None = None) -> bool:
     """True where nothing is left to fetch or to compute."""
-    files = _files(home or gymcp_home())
-    return files.tasks.is_file() and files.root.is_dir()
+    return _files(home or gymcp_home()).are_complete
 
 
-def _files(home: Path) -> BfclFiles:
-    return BfclFiles(root=home / "suites" / "bfcl" / f"{BFCL.version}-{FOLDERS}")
+def _files(home: Path) -> SuiteFiles:
+    return SuiteFiles(root=home / "suites" / "bfcl" / f"{BFCL.version}-{FOLDERS}", fingerprint=_fingerprint())
 
 
-def replay(files: BfclFiles, sandbox: Sandbox, text: str) -> str:
+def replay(files: SuiteFiles, sandbox: Sandbox, text: str) -> str:
     """Calls on fresh worlds, one task a line; the program says what a line holds and what comes back for it."""
     return run_to_end(bfcl_server(files), sandbox, text, "--replay")
 
@@ -148,22 +124,10 @@ def servers() -> tuple[ServerSpec, ...]:
     return (bfcl_server(install_bfcl()),)
 
 
-def bfcl_server(files: BfclFiles) -> ServerSpec:
+def bfcl_server(files: SuiteFiles) -> ServerSpec:
     """The one server of every task; `Task.initial_state` says which classes it is made of."""
     mounts = [Mount(source=files.server, target=INSIDE)]
     return native_server("bfcl", PROGRAM, mounts=mounts, python_path=[INSIDE], start="fork")
-
-
-def _bubblewrap() -> Sandbox:
-    sandbox = get_sandbox("bwrap")
-    try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        raise SandboxUnavailable(
-            f"bfcl: install: upstream's classes run once, for the targets, and not without a sandbox: {error}; to "
-            "choose: gymcp suites install bfcl --sandbox docker, or --sandbox none to run them unconfined"
-        ) from error
-    return sandbox
 
 
 def _of_mpmath(name: str) -> str | None:
@@ -171,12 +135,7 @@ def _of_mpmath(name: str) -> str | None:
     return name if kept else None
 
 
+@functools.cache
 def _fingerprint() -> str:
-    """Of all that decides what a task's record holds."""
     modules = (PROGRAM, __name__, "gymcp.envs.suites.bfcl_tasks", "gymcp.envs.suites.bfcl_targets")
-    found = hashlib.sha256(f"{BFCL.sha256} {MPMATH.sha256}".encode())
-    for name in (*modules, "gymcp.evaluators.graders.bfcl"):
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            found.update(Path(spec.origin).read_bytes())
-    return found.hexdigest()[:16]
+    return fingerprint(f"{BFCL.sha256} {MPMATH.sha256}".encode(), *modules, "gymcp.evaluators.graders.bfcl")

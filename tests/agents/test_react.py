@@ -17,20 +17,23 @@ from chat_server import Answer, Reply, chat_server, says
 from generate_policy import GeneratePolicy, load
 
 from gymcp.agents.budgets import Budget
+from gymcp.agents.chatting import as_chat
 from gymcp.agents.context import DROPPED
 from gymcp.agents.openai import Endpoint, Retries, open_endpoint
 from gymcp.agents.prices import Price
 from gymcp.agents.react import KEPT, LEAST_ANSWER, ChatModel, Model, ReactSettings, TokenModel, react
 from gymcp.agents.rollout import Job, rollout
+from gymcp.agents.scripted import Replay
 from gymcp.agents.tiny_model import STYLES, Style, TinySize, make_tiny_model
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.envs.wrappers.simulation import simulated
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
-from gymcp.types import EpisodeLimits, Message, Outcome, Sampled, Sampling, Suite, Trajectory
+from gymcp.types import Action, EpisodeLimits, Outcome, Sampled, Sampling, Suite, Talk, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
@@ -132,8 +135,50 @@ def test_a_model_that_says_anything_is_recorded_exactly(
 class Talker:
     """A user who always has another question."""
 
-    async def reply(self, said: str) -> Message:
-        return Message(role="user", content="And then?")
+    async def reply(self, talk: Talk) -> Action:
+        return Action(text="And then?")
+
+
+def simulated_bank(model: TokenModel) -> LoadedEnv:
+    """The bank, where only the user can transfer money, and a model plays the user."""
+    bank = simulated(BANK, as_chat(model), Sampling(max_tokens=6))
+    return replace(bank, spec=replace(bank.spec, user_tools=frozenset({"transfer"})))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_model_plays_the_user_and_calls_tools_that_the_agent_does_not_have(
+    style: Style, folders: Callable[[Style], Path]
+) -> None:
+    model, _ = speaking(folders(style), "I owe Bob five.", PAY[style], "Bob has his money.", "###STOP###")
+    env = simulated_bank(replace(model, price=Price(prompt=1)))
+    agent = Replay(iter([Action(text="Then transfer them."), Action(text="Good.")]))
+    job = Job(task=TASK, trial=0, seed=1)
+    found = asyncio.run(rollout(env, get_sandbox("bwrap"), lambda task, seed: agent, job, timeout_s=120)).trajectory
+    assert (found.outcome, found.score, len(found.steps)) == (Outcome.SCORED, 1.0, 2)
+    (act,) = found.steps[0].user_acts
+    assert [(made.id, made.name) for made in act.calls] == [("user_1", "transfer")]
+    assert [m.content for m in found.steps[1].observation.messages] == ["Bob has his money."]
+    assert found.usage.user_cost > 0
+    assert found.usage.models == {}
+
+
+def test_two_models_that_say_anything_talk_to_each_other(folders: Callable[[Style], Path]) -> None:
+    model = load(folders("compact"))
+    found = play(model, ReactSettings(sampling=Sampling(max_tokens=8), budget=Budget(turns=3)), simulated_bank(model))
+    assert found.outcome is Outcome.BUDGET_EXHAUSTED
+    assert found.score is not None
+    assert len(found.steps) == 3
+
+
+def test_the_agent_reads_the_handbook_under_the_system_prompt(folders: Callable[[Style], Path]) -> None:
+    model, _ = speaking(folders("qwen"), "Done.")
+    task = replace(TASK, handbook="Pay only what is owed.")
+    env = replace(BANK, suite=replace(BANK.suite, tasks=(task,)))
+    (step,) = play(model, ReactSettings(system="Be kind."), env).steps
+    assert [message.role for message in step.observation.messages] == ["system", "user"]
+    assert step.sampled is not None
+    prompt = model.renderer.tokenizer.decode(step.sampled.prompt_ids)
+    assert prompt.count("Be kind.\n\nPay only what is owed.") == 1
 
 
 def test_the_same_seed_draws_the_same(folders: Callable[[Style], Path]) -> None:

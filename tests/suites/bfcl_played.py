@@ -8,8 +8,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from gymcp.agents.sampling import sample_instance
-from gymcp.envs.suites.bfcl import BfclFiles, bfcl_server, replay
+from gymcp.envs.suites.bfcl import bfcl_server, replay
 from gymcp.envs.suites.bfcl_targets import replay_turns
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -24,7 +25,7 @@ Calls = list[list[ToolCall]]
 ToolsByClass = dict[str, list[Tool]]
 
 
-def served_tools(files: BfclFiles) -> ToolsByClass:
+def served_tools(files: SuiteFiles) -> ToolsByClass:
     return {name: _listed(files, name) for name in CLASSES}
 
 
@@ -32,7 +33,7 @@ def tools_of(task: Task, tools: ToolsByClass) -> list[Tool]:
     return [tool for name in task.initial_state["classes"] for tool in tools[name]]
 
 
-def _listed(files: BfclFiles, name: str) -> list[Tool]:
+def _listed(files: SuiteFiles, name: str) -> list[Tool]:
     """What a server made of this class alone lists."""
     setup = {"initialState": {"classes": [name], "config": {}, "long_context": False}, "seed": 0}
     requests = [
@@ -45,7 +46,7 @@ def _listed(files: BfclFiles, name: str) -> list[Tool]:
     ]
 
 
-def serve(files: BfclFiles, requests: Sequence[Json]) -> list[Json]:
+def serve(files: SuiteFiles, requests: Sequence[Json]) -> list[Json]:
     """The server's answers, one per request."""
     text = "".join(json.dumps(request) + "\n" for request in requests)
     answers = run_to_end(bfcl_server(files), get_sandbox("bwrap"), text)
@@ -53,7 +54,7 @@ def serve(files: BfclFiles, requests: Sequence[Json]) -> list[Json]:
 
 
 def play(
-    files: BfclFiles, played: Sequence[tuple[Task, Calls]], tools: ToolsByClass
+    files: SuiteFiles, played: Sequence[tuple[Task, Calls]], tools: ToolsByClass
 ) -> tuple[list[Trajectory], dict[str, Json]]:
     """The records of these episodes, and the states they refer to."""
     cases = [({"id": task.id, "setup": task.initial_state}, _as_json(calls)) for task, calls in played]

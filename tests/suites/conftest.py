@@ -3,17 +3,18 @@
 import pytest
 from bfcl_played import ToolsByClass, served_tools
 
-from gymcp.envs.suites.bfcl import BfclFiles, install_bfcl, load_suite
+from gymcp.envs.suites.bfcl import install_bfcl, load_suite
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.types import Suite, Task
 
 
 @pytest.fixture(scope="session")
-def files() -> BfclFiles:
+def files() -> SuiteFiles:
     return install_bfcl()
 
 
 @pytest.fixture(scope="session")
-def suite(files: BfclFiles) -> Suite:
+def suite(files: SuiteFiles) -> Suite:
     return load_suite()
 
 
@@ -23,5 +24,5 @@ def tasks(suite: Suite) -> dict[str, Task]:
 
 
 @pytest.fixture(scope="session")
-def tools(files: BfclFiles) -> ToolsByClass:
+def tools(files: SuiteFiles) -> ToolsByClass:
     return served_tools(files)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from bfcl_played import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
-from gymcp.envs.suites.bfcl import BfclFiles, grade
+from gymcp.envs.suites.bfcl import grade
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.paths import gymcp_home
 from gymcp.types import Score, Suite
 
@@ -17,7 +18,7 @@ IMPERFECT = 300
 
 
 def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
-    suite: Suite, files: BfclFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
+    suite: Suite, files: SuiteFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
 ) -> None:
     rng = random.Random(0)
     cases = [(task, gold_calls(task)) for task in suite.tasks]

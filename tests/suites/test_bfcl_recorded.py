@@ -14,7 +14,7 @@ from gymcp.agents.sampling import words_of
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.suites.bfcl import BfclFiles
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.paths import gymcp_home
 from gymcp.protocols import Agent
@@ -25,7 +25,7 @@ HALF = IMPERFECT // 2
 
 
 def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
-    suite: Suite, files: BfclFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
+    suite: Suite, files: SuiteFiles, tools: ToolsByClass, record_property: Callable[[str, object], None]
 ) -> None:
     chosen = random.Random(5).sample(suite.tasks, IMPERFECT)
     at_random = {task.id for task in chosen[:HALF]}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from bfcl_played import serve
 
-from gymcp.envs.suites.bfcl import BfclFiles, replay
+from gymcp.envs.suites.bfcl import replay
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import declare
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Json, Suite
@@ -16,7 +17,9 @@ TREE = {"root": {"home": {"type": "directory", "contents": {"a": {"type": "direc
 FILES = {"classes": ["GorillaFileSystem"], "config": {"GorillaFileSystem": TREE}, "long_context": False}
 
 
-def _episode(files: BfclFiles, setup: Json, *calls: tuple[str, Json]) -> tuple[list[tuple[str, bool]], list[str], Json]:
+def _episode(
+    files: SuiteFiles, setup: Json, *calls: tuple[str, Json]
+) -> tuple[list[tuple[str, bool]], list[str], Json]:
     """(text, is_error) per call; the state's key after setup and after each call; the last state."""
     requests: list[Json] = [{"method": "gymcp/setup", "params": {"initialState": setup, "seed": 0}}]
     requests += [{"method": "tools/call", "params": {"name": name, "arguments": a}} for name, a in calls]
@@ -28,7 +31,7 @@ def _episode(files: BfclFiles, setup: Json, *calls: tuple[str, Json]) -> tuple[l
     return texts, keys, last["state"]
 
 
-def test_results_are_upstreams_text_and_a_refusal_is_an_error(files: BfclFiles) -> None:
+def test_results_are_upstreams_text_and_a_refusal_is_an_error(files: SuiteFiles) -> None:
     texts, _, _ = _episode(
         files,
         FILES,
@@ -47,14 +50,14 @@ def test_results_are_upstreams_text_and_a_refusal_is_an_error(files: BfclFiles) 
     ]
 
 
-def test_reading_leaves_the_state_key_and_walking_changes_it(files: BfclFiles) -> None:
+def test_reading_leaves_the_state_key_and_walking_changes_it(files: SuiteFiles) -> None:
     _, keys, state = _episode(files, FILES, ("ls", {}), ("cd", {"folder": "a"}), ("cd", {"folder": ".."}))
     assert keys[0] == keys[1] == keys[3] != keys[2]
     assert state["public"]["GorillaFileSystem"]["root"] == {"$directory": ["home", {"a": {"$directory": ["a", {}]}}]}
     assert state["private"]["GorillaFileSystem"]["_current_dir"] == "/"
 
 
-def test_the_order_of_files_is_part_of_the_world_but_not_of_what_is_graded(files: BfclFiles) -> None:
+def test_the_order_of_files_is_part_of_the_world_but_not_of_what_is_graded(files: SuiteFiles) -> None:
     touch = [("touch", {"file_name": name}) for name in ("x", "y")]
     _, one, first = _episode(files, FILES, *touch)
     _, other, second = _episode(files, FILES, *reversed(touch))
@@ -62,18 +65,18 @@ def test_the_order_of_files_is_part_of_the_world_but_not_of_what_is_graded(files
     assert one[-1] != other[-1]
 
 
-def test_a_file_in_two_places_at_once_is_another_world_than_two_files(files: BfclFiles) -> None:
+def test_a_file_in_two_places_at_once_is_another_world_than_two_files(files: SuiteFiles) -> None:
     make: list[tuple[str, Json]] = [("cd", {"folder": "a"}), ("touch", {"file_name": "f"}), ("cd", {"folder": ".."})]
     _, _, shared = _episode(files, FILES, *make, ("cp", {"source": "a", "destination": "b"}))
     assert shared["private"]["GorillaFileSystem"]["links"] == [["/b/f", "same", "/a/f"]]
 
 
-def test_a_folder_copied_into_itself_can_still_be_told(files: BfclFiles) -> None:
+def test_a_folder_copied_into_itself_can_still_be_told(files: SuiteFiles) -> None:
     _, _, state = _episode(files, FILES, ("cp", {"source": "a", "destination": "a"}), ("cd", {"folder": "a"}))
     assert "$above" in json.dumps(state["public"])
 
 
-def test_a_world_that_doubles_without_end_is_cut_off_and_the_server_lives(files: BfclFiles) -> None:
+def test_a_world_that_doubles_without_end_is_cut_off_and_the_server_lives(files: SuiteFiles) -> None:
     calls: list[tuple[str, Json]] = []
     for index in range(18):
         calls += [
@@ -85,13 +88,13 @@ def test_a_world_that_doubles_without_end_is_cut_off_and_the_server_lives(files:
     assert state["public"]["GorillaFileSystem"] == {"$unreadable": "_TooLarge"}
 
 
-def test_drawing_a_random_number_changes_the_world_though_nothing_shows(files: BfclFiles) -> None:
+def test_drawing_a_random_number_changes_the_world_though_nothing_shows(files: SuiteFiles) -> None:
     setup = {"classes": ["VehicleControlAPI"], "config": {}, "long_context": False}
     _, keys, _ = _episode(files, setup, ("get_outside_temperature_from_google", {}))
     assert keys[0] != keys[1]
 
 
-def test_mpmath_answers_though_it_is_imported_late(files: BfclFiles) -> None:
+def test_mpmath_answers_though_it_is_imported_late(files: SuiteFiles) -> None:
     setup = {"classes": ["MathAPI"], "config": {}, "long_context": False}
     texts, keys, state = _episode(files, setup, ("logarithm", {"value": 8, "base": 2, "precision": 5}))
     assert texts == [("{'result': mpf('3.0')}", False)]
@@ -99,12 +102,12 @@ def test_mpmath_answers_though_it_is_imported_late(files: BfclFiles) -> None:
     assert state == {"public": {"MathAPI": {}}, "private": {"MathAPI": {}}}
 
 
-def test_two_servers_give_the_same_world(files: BfclFiles, suite: Suite) -> None:
+def test_two_servers_give_the_same_world(files: SuiteFiles, suite: Suite) -> None:
     setup = suite.tasks[150].initial_state
     assert _episode(files, setup)[1] == _episode(files, setup)[1]
 
 
-def test_one_task_replayed_twice_in_one_run_starts_fresh(files: BfclFiles, suite: Suite) -> None:
+def test_one_task_replayed_twice_in_one_run_starts_fresh(files: SuiteFiles, suite: Suite) -> None:
     task = suite.tasks[0]
     turns = [[{"name": call.name, "arguments": call.arguments} for call in turn.calls] for turn in task.gold]
     line = json.dumps({"id": task.id, "setup": task.initial_state, "turns": turns}) + "\n"

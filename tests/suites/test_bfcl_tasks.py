@@ -7,8 +7,9 @@ from collections import Counter
 import jsonschema
 from bfcl_played import ToolsByClass, gold_calls, play, tools_of
 
-from gymcp.envs.suites.bfcl import BfclFiles, grade, load_suite
+from gymcp.envs.suites.bfcl import grade, load_suite
 from gymcp.envs.suites.bfcl_tasks import CATEGORIES
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import MODULES, RELAXED, json_schema
 from gymcp.types import Action, Json, Observation, Step, Suite, Task, Trajectory
 
@@ -66,7 +67,7 @@ def test_128_tools_accept_every_gold_call(suite: Suite, tools: ToolsByClass) -> 
     assert refused == []
 
 
-def test_schemas_are_relaxed_only_where_gold_needs_it(suite: Suite, files: BfclFiles) -> None:
+def test_schemas_are_relaxed_only_where_gold_needs_it(suite: Suite, files: SuiteFiles) -> None:
     documents = files.server / "bfcl_eval" / "data" / "multi_turn_func_doc"
     schemas = {}
     for module in MODULES.values():
@@ -89,7 +90,9 @@ def test_saying_nothing_fails_all_800(suite: Suite) -> None:
     assert {score.components.get("did_not_act", 1.0) for score in scores} == {1.0}
 
 
-def test_leaving_out_the_last_necessary_call_fails_all_800(suite: Suite, files: BfclFiles, tools: ToolsByClass) -> None:
+def test_leaving_out_the_last_necessary_call_fails_all_800(
+    suite: Suite, files: SuiteFiles, tools: ToolsByClass
+) -> None:
     cases = []
     for task in suite.tasks:
         calls = gold_calls(task)
@@ -104,7 +107,7 @@ def test_leaving_out_the_last_necessary_call_fails_all_800(suite: Suite, files: 
     assert passed == []
 
 
-def test_what_is_mounted_is_the_classes_their_documents_and_mpmath(files: BfclFiles) -> None:
+def test_what_is_mounted_is_the_classes_their_documents_and_mpmath(files: SuiteFiles) -> None:
     found = {path.relative_to(files.server) for path in files.server.rglob("*") if path.suffix not in ("", ".pyc")}
     of_upstream = {str(path) for path in found if path.parts[0] != "mpmath"}
     assert {path.parts[0] for path in found} == {"bfcl_eval", "mpmath"}
@@ -112,7 +115,7 @@ def test_what_is_mounted_is_the_classes_their_documents_and_mpmath(files: BfclFi
     assert not any("answer" in name or "BFCL" in name for name in of_upstream)
 
 
-def test_no_gold_is_in_what_is_mounted(suite: Suite, files: BfclFiles) -> None:
+def test_no_gold_is_in_what_is_mounted(suite: Suite, files: SuiteFiles) -> None:
     wanted = set()
     for path in (files.private / "gold").iterdir():
         for line in path.read_text().splitlines():

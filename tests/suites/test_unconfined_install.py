@@ -6,19 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gymcp.envs.suites.bfcl import BfclFiles
+from gymcp.envs.suites.files import SuiteFiles
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 @pytest.fixture
-def fetched(files: BfclFiles, tmp_path: Path) -> BfclFiles:
+def fetched(files: SuiteFiles, tmp_path: Path) -> SuiteFiles:
     """The suite in a cache of the test's own, without what is computed by running it."""
-    there = BfclFiles(root=tmp_path / "home" / "suites" / "bfcl" / files.root.name)
+    there = replace(files, root=tmp_path / "home" / "suites" / "bfcl" / files.root.name)
     shutil.copytree(files.root, there.root)
     return there
 
@@ -39,7 +40,7 @@ def test_without_bubblewrap_nothing_of_upstream_is_run_or_fetched(words: tuple[s
     assert not (tmp_path / "home" / "suites").exists()
 
 
-def test_who_asks_for_no_sandbox_gets_the_same_tasks(files: BfclFiles, fetched: BfclFiles, tmp_path: Path) -> None:
+def test_who_asks_for_no_sandbox_gets_the_same_tasks(files: SuiteFiles, fetched: SuiteFiles, tmp_path: Path) -> None:
     done = _gymcp(tmp_path, "suites", "install", "bfcl", "--sandbox", "none")
     assert done.returncode == 0, done.stderr
     assert "UNCONFINED" in done.stderr

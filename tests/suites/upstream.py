@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.atomic import make_once
-from gymcp.envs.suites.bfcl import BFCL, MPMATH, BfclFiles
+from gymcp.envs.suites.bfcl import BFCL, MPMATH
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.envs.suites.install import fetch_wheel
 from gymcp.mcp_servers.runtime import find_violation
 from gymcp.types import Json, Step, ToolCall, Trajectory
@@ -17,7 +18,7 @@ from gymcp.types import Json, Step, ToolCall, Trajectory
 CHECKER = Path(__file__).with_name("upstream_checker.py")
 
 
-def upstream_verdicts(home: Path, files: BfclFiles, trajectories: Sequence[Trajectory]) -> list[Json]:
+def upstream_verdicts(home: Path, files: SuiteFiles, trajectories: Sequence[Trajectory]) -> list[Json]:
     """Upstream's verdict on each: ``{"valid": bool, "error_type": ...}``. Each is checked in a process of its own."""
     entries, golds = _upstream_entries(files), _upstream_golds(files)
     lines = [
@@ -57,11 +58,11 @@ def _call_text(step: Step, call: ToolCall) -> str | None:
     return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
-def _upstream_entries(files: BfclFiles) -> dict[str, Json]:
+def _upstream_entries(files: SuiteFiles) -> dict[str, Json]:
     return {row["id"]: row for path in (files.private / "questions").iterdir() for row in _rows(path)}
 
 
-def _upstream_golds(files: BfclFiles) -> dict[str, Json]:
+def _upstream_golds(files: SuiteFiles) -> dict[str, Json]:
     return {row["id"]: row["ground_truth"] for path in (files.private / "gold").iterdir() for row in _rows(path)}
 
 

@@ -7,7 +7,6 @@ The packages are locked by their hashes and installed as wheels. Of TextWorld's 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -16,13 +15,14 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
+from gymcp.envs.suites.files import fingerprint, sandbox_for
 from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.envs.suites.textworld.solving import gold_calls, last_necessary
-from gymcp.errors import SandboxUnavailable, UsageError
+from gymcp.errors import UsageError
 from gymcp.mcp_servers.installs.install import INSIDE, is_present, verified
 from gymcp.mcp_servers.lockfile import LockedServer, locked
 from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
@@ -86,7 +86,7 @@ def make_games(
     for start in range(0, len(missing), AT_ONCE):
         some = missing[start : start + AT_ONCE]
         log.warning("textworld: making games %d to %d of %d, once", start + 1, start + len(some), len(missing))
-        _make(folder, some, sandbox or _bubblewrap())
+        _make(folder, some, sandbox_for("textworld", "TextWorld's code makes the games", sandbox))
     return [json.loads(_path(folder, order).read_bytes()) for order in orders]
 
 
@@ -136,23 +136,7 @@ def _path(folder: Path, order: Order) -> Path:
     return folder / f"{order.key}.json"
 
 
-def _bubblewrap() -> Sandbox:
-    sandbox = get_sandbox("bwrap")
-    try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        raise SandboxUnavailable(
-            f"textworld: TextWorld's code makes the games, and not without a sandbox: {error}; to choose: "
-            "gymcp suites install textworld --sandbox docker, or --sandbox none to run it unconfined"
-        ) from error
-    return sandbox
-
-
 def _fingerprint() -> str:
     """Of all that decides what a game's file holds."""
-    found = hashlib.sha256(LOCK.read_bytes())
-    for name in (PROGRAM, SERVER, f"{SERVER}_rules", "gymcp.envs.suites.textworld.solving"):
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin is not None:
-            found.update(Path(spec.origin).read_bytes())
-    return found.hexdigest()[:16]
+    modules = (PROGRAM, SERVER, f"{SERVER}_rules", "gymcp.envs.suites.textworld.solving")
+    return fingerprint(LOCK.read_bytes(), *modules)

@@ -8,6 +8,7 @@ import itertools
 import sys
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ from gymcp.agents.scripted import SCRIPTED
 from gymcp.agents.tool_formats import FORMATS
 from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import print_json, print_summary
-from gymcp.cli.policy import opened, plan_policy
+from gymcp.cli.policy import opened, plan_policy, with_user
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.offered import list_tools
@@ -68,6 +69,9 @@ def command(
     ] = None,
     stress: Annotated[
         list[str] | None, typer.Option(help=f"What makes the tools worse: {', '.join(STRESSORS)}; may be repeated.")
+    ] = None,
+    user_policy: Annotated[
+        str | None, typer.Option(help="A model that plays the user, as each task's scenario says: like --policy.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
@@ -138,34 +142,31 @@ def command(
         raise ConfigError(f"no agent '{agent}'; have {', '.join(AGENTS)}")
     if max_cost is not None and not max_cost > 0:
         raise ConfigError(f"--max-cost: must be more than 0, not {max_cost}")
-    played = None
-    if agent == REACT:
-        played = plan_policy(
-            policy,
-            sampling=Sampling(
-                max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ())
-            ),
-            budget=Budget(
-                turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost
-            ),
-            overflow=overflow,
-            tool_calls=tool_calls,
-            tool_format=tool_format,
-            tokenizer=tokenizer,
-            system=system,
-            prices=prices,
-            key_env=key_env,
-            requests_per_minute=requests_per_minute,
-            timeout_s=request_timeout,
-            slots=slots,
-            concurrency=concurrency,
-            device=device,
-        )
-    elif policy is not None:
+    plan_model = partial(
+        plan_policy,
+        budget=Budget(turns=max_turns, tokens=max_episode_tokens, seconds=max_episode_seconds, cost=max_episode_cost),
+        overflow=overflow,
+        tool_calls=tool_calls,
+        tool_format=tool_format,
+        tokenizer=tokenizer,
+        system=system,
+        prices=prices,
+        key_env=key_env,
+        requests_per_minute=requests_per_minute,
+        timeout_s=request_timeout,
+        slots=slots,
+        concurrency=concurrency,
+        device=device,
+    )
+    if agent != REACT and policy is not None:
         raise ConfigError(f"--policy: agent '{agent}' has no model; --agent react has")
+    drawn = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ()))
+    played = plan_model(policy, sampling=drawn) if agent == REACT else None
+    # the likeliest answers, as upstream's tau2 asks for: agents meet the same user
+    user = plan_model(user_policy, sampling=Sampling(max_tokens=max_tokens, temperature=0.0)) if user_policy else None
     rules = read_privileges(privileges) if privileges else None
     worn = Worn(attack=attack, privileges=rules, stress=tuple(stress or ()))
-    settings = {**(played.config() if played else {}), **worn.config()}
+    settings = {**(played.config() if played else {}), **(user.user_config() if user else {}), **worn.config()}
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
     wall.check()
@@ -181,6 +182,7 @@ def command(
     schedule = Schedule(concurrency=concurrency, max_cost=max_cost)
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
+        loaded = stack.enter_context(with_user(runner, user, loaded, selected))
         make_agent = stack.enter_context(opened(runner, played, loaded, wall, selected)) if played else SCRIPTED[agent]
         folder = out or _unused(Path("runs") / f"{loaded.spec.name}-{agent}-{datetime.now():%Y%m%d-%H%M%S}")
         stack.enter_context(create_run(folder, config, seeds=[seed], versions=_versions(wall, loaded), resume=resume))

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from gymcp.agents.budgets import Budget
+from gymcp.agents.chatting import as_chat
 from gymcp.agents.policy_specs import ModelOptions, PolicySpec, open_model, parse_policy
-from gymcp.agents.preflight import check_model, check_servers
+from gymcp.agents.preflight import check_model, check_servers, check_user
 from gymcp.agents.prices import load_prices
 from gymcp.agents.react import Model, Overflow, ReactSettings, TokenModel, react
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.simulation import check_scenarios, simulated
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
@@ -34,6 +36,10 @@ class PolicyPlan:
     spec: PolicySpec
     options: ModelOptions
     settings: ReactSettings
+
+    def user_config(self) -> dict[str, Json]:
+        """What `run.json` records where the policy plays the user."""
+        return {"user_policy": self.spec.text, "user_sampling": asdict(self.settings.sampling)}
 
     def config(self) -> dict[str, Json]:
         """What `run.json` records: what scores depend on, and no key."""
@@ -126,6 +132,24 @@ def opened(
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
         runner.run(_preflight(model, plan.settings, env, sandbox, tasks))
         yield react(model, plan.settings)
+
+
+@contextlib.contextmanager
+def with_user(
+    runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv, tasks: Sequence[Task]
+) -> Iterator[LoadedEnv]:
+    """The environment with a user whom the plan's model plays, after one real request to it; without a plan, as it is.
+
+    Raises ConfigError.
+    """
+    if plan is None:
+        yield env
+        return
+    check_scenarios(env)
+    with held_open(runner, open_model(plan.spec, plan.options)) as model:
+        played = simulated(env, as_chat(model), plan.settings.sampling)
+        runner.run(check_user(played, plan.spec.who, tasks[0]))
+        yield played
 
 
 async def _preflight(

@@ -1,0 +1,74 @@
+"""Where the files of a third party's suite lie once it is installed, and what the tasks made of them depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteFiles:
+    root: Path
+    fingerprint: str
+    """Of all that decides what a task's record holds."""
+    libraries: Path | None = None
+    """The site-packages of the virtualenv that upstream's code needs; None: it needs none."""
+
+    @property
+    def server(self) -> Path:
+        """What may be mounted in a server's sandbox."""
+        return self.root / "server"
+
+    @property
+    def private(self) -> Path:
+        """What must never be readable from inside a server's sandbox."""
+        return self.root / "private"
+
+    @property
+    def tasks(self) -> Path:
+        """The tasks, as this code makes them; another version of it uses another file."""
+        return self.root.with_name(f"{self.root.name}-tasks-{self.fingerprint}.json")
+
+    def mounts(self, code: Path, code_at: PurePosixPath, libraries_at: PurePosixPath) -> list[Mount]:
+        """`code`, which is `server` or `private`, and the libraries where there are any, at these places inside."""
+        libraries = [] if self.libraries is None else [Mount(source=self.libraries, target=libraries_at)]
+        return [Mount(source=code, target=code_at), *libraries]
+
+    @property
+    def are_complete(self) -> bool:
+        """True where nothing is left to fetch or to compute."""
+        folders = [self.root] if self.libraries is None else [self.root, self.libraries]
+        return self.tasks.is_file() and all(folder.is_dir() for folder in folders)
+
+
+def fingerprint(content: bytes, *modules: str) -> str:
+    """Of `content` and of the source of modules, which are not imported."""
+    found = hashlib.sha256(content)
+    for name in modules:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            found.update(Path(spec.origin).read_bytes())
+    return found.hexdigest()[:16]
+
+
+def sandbox_for(suite: str, files: SuiteFiles, what: str, sandbox: Sandbox | None) -> Sandbox:
+    """`sandbox`, else bubblewrap, for what is run once of upstream's code.
+
+    Raises SandboxUnavailable where something is left to install and it is not there.
+    """
+    wall = sandbox or get_sandbox("bwrap")
+    if files.are_complete:
+        return wall
+    try:
+        wall.check()
+    except SandboxUnavailable as error:
+        raise SandboxUnavailable(
+            f"{suite}: install: {what}, and not without a sandbox: {error}; to choose: "
+            f"gymcp suites install {suite} --sandbox docker, or --sandbox none to run it unconfined"
+        ) from error
+    return wall

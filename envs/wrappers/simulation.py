@@ -1,0 +1,29 @@
+"""A model in the place of an environment's user."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.users import SimulatedUser
+from gymcp.errors import ConfigError
+from gymcp.protocols import ChatPolicy, User
+from gymcp.types import Sampling, Task
+
+
+def simulated(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> LoadedEnv:
+    """The environment with a user whom the policy plays by each task's scenario."""
+
+    def user(task: Task) -> User:
+        return SimulatedUser(policy=policy, scenario=task.scenario or "", sampling=sampling)
+
+    return replace(env, spec=replace(env.spec, user=user))
+
+
+def check_scenarios(env: LoadedEnv) -> None:
+    """Raises ConfigError where no model can be told how to play the user."""
+    if bare := next((task for task in env.suite.tasks if not task.scenario), None):
+        raise ConfigError(
+            f"environment '{env.spec.name}': task '{bare.id}' has no scenario, so no model can play its user; "
+            "environments whose tasks have one: tau2_dual"
+        )
