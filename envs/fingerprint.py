@@ -17,7 +17,7 @@ from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
 
 _LENGTH = 16
-_LATER = frozenset({"hijack"})
+_LATER = frozenset({"hijack", "servers"})
 """Fields that suites of older runs did not have: what has none of them keeps its digest."""
 
 

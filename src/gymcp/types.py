@@ -109,6 +109,8 @@ class Task:
     """Per user turn, the tools that are not on offer in it; empty: all tools, always."""
     hijack: GoldTurn | None = None
     """What an attacker wants the agent to do beside the gold; None: nobody attacks. Never reaches sandbox or prompt."""
+    servers: frozenset[str] | None = None
+    """The environment's servers that are started for it and whose tools are on offer; None: all."""
     limits: EpisodeLimits | None = None
     """None: the environment's limits."""
     split: str = "test"
