@@ -1,4 +1,4 @@
-"""Office work over files, a knowledge graph, a repository, a clock, a calendar and a help desk: one server or several."""
+"""Office work over files, a graph, a repository, a clock, a calendar and a help desk: on one server or several."""
 
 from pathlib import Path
 

@@ -24,8 +24,10 @@ class Draft:
     """What the wording names."""
     stages: tuple[Stage, ...]
     """One after another; the arguments of each may hang on what those before it have read."""
-    answer: str | None = None
-    """What must be said at the end; None: anything."""
+    answer: str = ""
+    """What must be said at the end; empty: anything."""
+    reply: str = ""
+    """What is asked for as an answer; empty: nothing."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Of `slots`, those that only the user may know in an underspecified twin: what the fact is called, by slot."""
 

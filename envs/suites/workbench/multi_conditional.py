@@ -138,7 +138,7 @@ FAMILIES = {
             " then. Otherwise book nothing and open a ticket 'Find a time for {title}' for {first}",
             "if {people} can make it on {day}, {start} to {end}, create the event '{title}' for them (no room). If not,"
             " {first} gets a ticket 'Find a time for {title}' instead",
-            "see whether {people} have that time free: {day}, {start}-{end}. Free: put '{title}' into the calendar with"
+            "is this time free for {people}: {day}, {start}-{end}? Free: put '{title}' into the calendar with"
             " them, without a room. Not free: just a ticket 'Find a time for {title}', assigned to {first}",
         ),
     ),
@@ -160,7 +160,8 @@ FAMILIES = {
         scope="multi",
         structure="conditional",
         bodies=(
-            "see in the log whether {word} has been merged. If so, close {ticket} and write '{word}: shipped' to {path};"
+            "see in the log whether {word} has been merged. If so, close {ticket} and write '{word}: shipped' to"
+            " {path};"
             " if not, '{word}: pending' is written there{more}",
             "has {word} been merged into the repository? Then {ticket} is closed and {path} says '{word}: shipped'."
             " Otherwise it says '{word}: pending'{more}, and {ticket} stays open",
@@ -176,10 +177,11 @@ FAMILIES = {
             "on {day} at {time}, {ours} time, I could call {people}. Whoever has between 09:00 and 17:00 then (17:00 is"
             " too late; the zone is in the address book) gets an event 'Call NAME' from {time} to {end}, with that"
             " person and no room; on the others note 'send an email' in the graph",
-            "for each of {people}: what time is it there (the contacts have the zone) at {time} in {ours}? From 09:00 and"
+            "{people}: what time is it there (the contacts have the zone) at {time} in {ours}? From 09:00 and"
             " before 17:00, create 'Call NAME' on {day}, {time} to {end}, that person attending, no room. Outside, add"
             " the observation 'send an email' to the person",
-            "plan calls with {people} for {day}, {time}-{end} in {ours}, where the calendar is kept: an event 'Call NAME'"
+            "plan calls with {people} for {day}, {time}-{end} in {ours}, where the calendar is kept: an event"
+            " 'Call NAME'"
             " with just that person, no room, but only where it is 09:00 or later and not yet 17:00 in the contact's"
             " zone; for anyone else the graph gets 'send an email'",
         ),
@@ -193,7 +195,8 @@ FAMILIES = {
             " to who looks after that contact; else set it to waiting",
             "{tickets}: key accounts (an observation in the graph) come first, with high priority and assigned to"
             " whoever looks after them; the tickets of all others wait",
-            "sort {tickets} by who asks. Contact 'is a key account': priority high, assignee is who 'looks after' them in"
+            "sort {tickets} by who asks. Contact 'is a key account': priority high, assignee is who 'looks after'"
+            " them in"
             " the graph. Anybody else: status waiting",
         ),
     ),

@@ -101,7 +101,13 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
         said += f", how many people work in {team} by the graph ('members: N')"
     path = f"{ROOT}/week.txt"
     write = one("write_file", path=path, content="\n".join(lines))
-    return Draft(slots={"path": path, "said": said}, stages=(tuple(looks), write), details={"path": "file"})
+    return Draft(
+        slots={"path": path, "said": said},
+        stages=(tuple(looks), write),
+        answer=str(tickets),
+        reply=f"the number of tickets of {who}",
+        details={"path": "file"},
+    )
 
 
 def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -138,7 +144,8 @@ FAMILIES = {
         scope="multi",
         structure="parallel",
         bodies=(
-            "enter {name}, who joins {team}: a contact with email {email} and city {city}, and in the graph a person with"
+            "enter {name}, who joins {team}: a contact with email {email} and city {city}, and in the graph a"
+            " person with"
             " the observation 'is new' who 'works in' {team}.{more}",
             "{name} starts in {team}. Add a contact ({email}, {city}) and, in the knowledge graph, the person with the"
             " one observation 'is new' and the relation 'works in' to {team}.{more}",

@@ -33,7 +33,13 @@ def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
         stages.append(one("write_file", path=f"{ROOT}/call.txt", content=clock(here)))
     too = f". Also write that time, as HH:MM and nothing else, to {ROOT}/call.txt" if level == 3 else ""
     slots = {"who": who, "time": clock(there), "ours": ours, "title": title, "day": day, "too": too}
-    return Draft(slots=slots, stages=tuple(stages), details={"time": "time"})
+    return Draft(
+        slots=slots,
+        stages=tuple(stages),
+        answer=clock(here),
+        reply="our time as HH:MM",
+        details={"time": "time"},
+    )
 
 
 def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -99,7 +105,13 @@ def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
         one("create_ticket", title=f"Prepare {row['title']}", contact="", priority="normal", assignee=who),
     )
     slots = {"who": f"the lead of {project}{steps}" if level == 1 else f"{project}'s lead{steps}"}
-    return Draft(slots={**slots, "title": row["title"]}, stages=stages, details={"title": "event"})
+    return Draft(
+        slots={**slots, "title": row["title"]},
+        stages=stages,
+        answer=who,
+        reply="the name of who that is",
+        details={"title": "event"},
+    )
 
 
 def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -134,9 +146,10 @@ FAMILIES = {
         bodies=(
             "book '{title}' on {day} for half an hour. It begins at {time} where {who} is; the address book has the"
             " zone. The calendar is kept in the time of {ours}; the day is ours. {who} is invited, no room{too}",
-            "{who} can talk at {time}, in the time zone that is in the contacts. Enter '{title}' on {day}, 30 minutes, in"
+            "{who} can talk at {time}, in the zone that is in the contacts. Enter '{title}' on {day}, 30 minutes, in"
             " {ours} time, with {who} as the only attendee and no room{too}",
-            "find out what {time} in the zone of {who} is in {ours}, and put a 30-minute event '{title}' with {who} into"
+            "find out what {time} in the zone of {who} is in {ours}, and put a 30-minute event '{title}' with"
+            " {who} into"
             " the calendar at that time on {day}, without a room{too}",
         ),
     ),

@@ -94,7 +94,9 @@ def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
     arguments = {"title": title, "day": day, "start": at(begin), "end": at(begin + 60), "room": free[0]}
     stages.append(one("create_event", **arguments))
     slots = {"title": title, "day": day, "start": at(start), "people": people}
-    return Draft(slots=slots, stages=tuple(stages), details={"people": "people"})
+    return Draft(
+        slots=slots, stages=tuple(stages), answer=free[0], reply="the name of the room", details={"people": "people"}
+    )
 
 
 def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -146,7 +148,8 @@ FAMILIES = {
         bodies=(
             "check who leads {projects} in the graph. Where nobody does, {new} does from now on; where the lead has"
             " left, {new} takes the place; the others stay",
-            "{new} shall lead whichever of {projects} has no lead, or one of whom the graph says 'has left'. Correct the"
+            "{new} shall lead whichever of {projects} has no lead, or one of whom the graph says 'has left'."
+            " Correct the"
             " relations 'leads' and no others",
             "make sure that each of {projects} has a lead who has not left: put {new} in place (relation 'leads') of"
             " those who have, or of nobody, and of nobody else",
@@ -183,7 +186,8 @@ FAMILIES = {
         scope="single",
         structure="conditional",
         bodies=(
-            "go through {tickets}. If the text says that something will be sent, set it to waiting. Otherwise, if it was"
+            "go through {tickets}. If the text says that something will be sent, set it to waiting. Otherwise, if"
+            " it was"
             " opened before {day}, make it high priority and give it to {senior}; if not, give it to {junior}",
             "triage {tickets}: waiting where the text promises to send something; else {senior} with high priority for"
             " those opened before {day}, and {junior} for the newer ones, at the priority they have",

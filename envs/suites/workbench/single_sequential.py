@@ -41,6 +41,8 @@ def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(
         slots={"person": f"{line[0]}{steps}", "note": note},
         stages=(*opened, one("add_observations", observations=[{"entityName": line[-1], "contents": [note]}])),
+        answer=line[-1],
+        reply="the name of that person",
         details={"note": "note"},
     )
 
@@ -158,7 +160,7 @@ FAMILIES = {
         bodies=(
             "move '{moved}' to the day of '{first}', to start when the {which} event of that day ends; keep its length",
             "put '{moved}' right after the {which} event on the day '{first}' takes place, as long as it is now",
-            "'{moved}' shall directly follow the {which} event of the day that has '{first}', with its length unchanged",
+            "'{moved}' shall directly follow the {which} event of the day that has '{first}', its length unchanged",
         ),
     ),
     "duplicates": Family(

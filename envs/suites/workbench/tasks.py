@@ -17,7 +17,7 @@ from gymcp.envs.suites.workbench.bench import REPO, ROOT, SERVER_OF, TOOLS, Benc
 from gymcp.envs.suites.workbench.draft import Draft, Family
 from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
 from gymcp.errors import ConfigError
-from gymcp.types import GoldTurn, Suite, Task, ToolCall
+from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
 
 FAMILIES: Mapping[str, Family] = {
     **single_sequential.FAMILIES,
@@ -93,21 +93,24 @@ def _task(split: str, name: str, level: int, number: int) -> Task:
     bench = Bench(rng, PEOPLE[level])
     draft = family.make(bench, rng, level)
     request = said(rng.choice(wordings(family.bodies, held_out=split == "test")), draft.slots)
+    if draft.answer:
+        request += f" Reply with {draft.reply} and nothing else."
     servers = [server for server in TOOLS if server in draft.servers or server in BESIDE[level]]
-    target = bench.after(draft.calls, servers)
+    target: dict[str, Json] = {"servers": bench.after(draft.calls, servers)}
+    if draft.answer:
+        target["answer"] = draft.answer
+    category = f"{family.scope}-{family.structure}"
     return Task(
-        id=f"{family.scope}-{family.structure}-{name}-{level}-{number}"
-        if split == "test"
-        else f"train-{family.scope}-{family.structure}-{name}-{level}-{number}",
+        id=f"{'train-' if split == 'train' else ''}{category}-{name}-{level}-{number}",
         prompts=(f"{HEAD.format(root=ROOT, repo=REPO)}\n{request}",),
         initial_state=bench.initial_state(servers),
-        target={"servers": target, "stages": [len(stage) for stage in draft.stages]},
-        gold=(GoldTurn(calls=as_calls(draft), final_text="Done."),),
+        target=target,
+        gold=(GoldTurn(calls=as_calls(draft), final_text=draft.answer or "Done."),),
         last_necessary=last_necessary(bench, draft, servers),
         servers=frozenset(servers),
         split=split,
         tags=(
-            f"{family.scope}-{family.structure}",
+            category,
             f"level {level}",
             f"scope {family.scope}",
             f"structure {family.structure}",

@@ -15,12 +15,18 @@ FRAMES = (
     "A request from the front office: {}.",
     "Quick one: {}.",
     "Would you take care of this? Namely: {}.",
+    "I promised to have this done today: {}.",
+    "Morning! First thing today: {}.",
+    "I am on the road and cannot do it myself: {}.",
+    "Sorry to bother you, but {}.",
+    "The boss wants this done: {}.",
+    "Before I forget, {}.",
 )
-HELD_OUT_FRAMES = FRAMES[-3:]
+HELD_OUT_FRAMES = FRAMES[-6:]
 """No training task is said so."""
 HEAD = (
-    "It is Friday, 2026-02-27. The shared drive is {root}, the repository of the git tools is {repo}. Change nothing that"
-    " you were not asked to change."
+    "It is Friday, 2026-02-27. The shared drive is {root}, the repository of the git tools is {repo}. Change nothing"
+    " that you were not asked to change; what a request leaves open stays as the tools have it."
 )
 
 
