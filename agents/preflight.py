@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.toolbox import agents_toolbox
 from gymcp.envs.world import Origin, open_world
 from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -26,7 +26,7 @@ async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[T
         for session in world.sessions:
             await _call_once(session)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
-        return Toolbox(world.sessions, env.spec.tools).offered(withheld)
+        return agents_toolbox(env.spec, world.sessions).offered(withheld)
 
 
 async def _call_once(session: ToolSession) -> None:

@@ -64,12 +64,18 @@ def null(task: Task, seed: int) -> Agent:
 
 
 def mutated(task: Task, seed: int) -> Agent:
-    """The oracle without the last gold call that the task needs. Raises ConfigError where a task has none."""
+    """The oracle without the last gold call, or words of a turn, that the task needs.
+
+    Raises ConfigError where a task has none.
+    """
     if task.last_necessary is None:
         raise ConfigError(f"agent 'mutated': task '{task.id}' has no necessary gold call")
     turn, index = task.last_necessary
-    calls = task.gold[turn].calls
-    shorter = replace(task.gold[turn], calls=calls[:index] + calls[index + 1 :])
+    gold = task.gold[turn]
+    if index == len(gold.calls):
+        shorter = replace(gold, final_text="")
+    else:
+        shorter = replace(gold, calls=gold.calls[:index] + gold.calls[index + 1 :])
     return Replay(play_gold(task, (*task.gold[:turn], shorter, *task.gold[turn + 1 :])))
 
 

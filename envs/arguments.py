@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from gymcp.types import Json
+from gymcp.types import Json, Tool, ToolCall
 
 MAX_DEPTH = 60
 """Of nested arrays and objects; the native runtime takes a little more."""
+
+
+def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[str, Json] | str:
+    """The arguments of a call of one of these tools, or in words why it is none."""
+    if call.problem:
+        return f"no tool call: {call.problem}"
+    names = [tool.name for tool in offered]
+    if call.name not in names:
+        return f"no tool '{call.name[:200]}'; have {', '.join(names) or 'none'}"
+    arguments = check_arguments(call.arguments, max_bytes)
+    return f"tool '{call.name}': {arguments}" if isinstance(arguments, str) else arguments
 
 
 def check_arguments(arguments: Mapping[str, Json] | str, max_bytes: int) -> dict[str, Json] | str:

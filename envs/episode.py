@@ -9,19 +9,19 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
-from gymcp.envs.arguments import check_arguments
+from gymcp.envs.arguments import check_call
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
-from gymcp.envs.layers import Layer, Scene, StopEpisode
-from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
+from gymcp.envs.layers import Layer, Scene, StopEpisode, refusal
+from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.talking import Counterpart
+from gymcp.envs.toolbox import agents_toolbox, users_toolbox
 from gymcp.envs.world import Origin, World, open_world
 from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.protocols import Confirms
 from gymcp.types import (
     Action,
     Decision,
@@ -38,6 +38,7 @@ from gymcp.types import (
     ToolResult,
     Trajectory,
     Usage,
+    UserAct,
 )
 
 
@@ -65,7 +66,7 @@ class Episode:
         self._limits: EpisodeLimits = task.limits or spec.limits
         self._live = contextlib.AsyncExitStack()
         """Closes the servers; what they are can be replaced by a restore."""
-        self._user = spec.user(task)
+        self._user = Counterpart(spec.user(task), origin.seed)
         self._steps: list[Step] = []
         self._turn = 0
         self._turn_steps = 0
@@ -84,7 +85,8 @@ class Episode:
 
     def _attach(self, world: World) -> None:
         self._world = world
-        self._toolbox = Toolbox(world.sessions, self._spec.tools)
+        self._toolbox = agents_toolbox(self._spec, world.sessions)
+        self._user_toolbox = users_toolbox(self._spec, world.sessions)
         self.states |= world.states
         world.states = self.states
 
@@ -93,7 +95,7 @@ class Episode:
         self._attach(world)
         self._initial_key = world.key
         self._reset_s = reset_s
-        first = await self._user.reply("")
+        first = await self._user.first_words()
         self.observation = self._observe((first,) if first else ())
 
     async def step(self, action: Action | Decision, *, agent_s: float = 0.0) -> Transition:
@@ -120,16 +122,21 @@ class Episode:
         self._agent_s += agent_s
         self._turn_steps += 1
         results: list[ToolResult] = []
+        acts: list[UserAct] = []
+        reply: Message | None = None
         try:
             spent = await self._execute(action, results)
+            if not action.tool_calls:
+                reply = await self._ask_user(begun, acts)
         except EnvInfraError as error:
             self._broken = error
             raise
         finally:  # a step in which a server was lost is recorded as far as it came
             world = self._world
-            ended = replace(begun, results=tuple(results), world_key=world.key, state_ref=world.state_ref)
-            self._steps.append(ended)
-        terminated = not await self._answer(action, results)
+            done = replace(begun, results=tuple(results), user_acts=tuple(acts))
+            self._steps.append(replace(done, world_key=world.key, state_ref=world.state_ref))
+        terminated = not action.tool_calls and reply is None
+        self._go_on(action, results, reply)
         spent = None if terminated else spent
         outcome = Outcome.BUDGET_EXHAUSTED if spent else Outcome.SCORED
         reward = self._grade(outcome, spent or "") if terminated or spent else 0.0
@@ -176,16 +183,23 @@ class Episode:
             await self._world.confirm()
         return spent
 
-    async def _answer(self, action: Action, results: list[ToolResult]) -> bool:
-        """Makes the next observation; False where the user has nothing left to ask."""
+    async def _ask_user(self, said: Step, acts: list[UserAct]) -> Message | None:
+        """What the user answers; None: nothing any more. What they do before changes the world, and is in `acts`."""
+        tools = self._user_toolbox.offered(frozenset())
+        reply = await self._user.answer(self._steps, said, tools, self._call_for_user, acts)
+        if acts:
+            await self._world.update()
+            await self._world.confirm()
+        return reply
+
+    def _go_on(self, action: Action, results: list[ToolResult], reply: Message | None) -> None:
+        """Makes the next observation."""
         if action.tool_calls:
             self.observation = self._observe(tuple(self._tool_message(result) for result in results))
-            return True
-        reply = await self._user.reply(action.text)
+            return
         self._turn += 1
         self._turn_steps = 0
         self.observation = self._observe((reply,) if reply else ())
-        return reply is not None
 
     def _observe(self, messages: tuple[Message, ...]) -> Observation:
         return Observation(messages=messages, tools=self._offered()[-1])
@@ -211,11 +225,8 @@ class Episode:
                 for message in observation.messages
                 if message.role == "user"
             ),
-            confirm=self._confirm,
+            confirm=self._user.confirm,
         )
-
-    async def _confirm(self, question: str) -> bool:
-        return await self._user.confirm(question) if isinstance(self._user, Confirms) else False
 
     def _tool_message(self, result: ToolResult) -> Message:
         text, limit = result.content, self._limits.result_chars
@@ -231,20 +242,23 @@ class Episode:
             return refuse(f"not run: at most {self._limits.calls_per_step} calls in one step")
         if self._tool_s >= self._limits.tool_s:
             return refuse(f"not run: the tools have taken {self._limits.tool_s:g} s together")
-        if call.problem:
-            return refuse(f"no tool call: {call.problem}")
-        offered = [tool.name for tool in self.observation.tools]
-        if call.name not in offered:
-            return refuse(f"no tool '{call.name[:200]}'; have {', '.join(offered) or 'none'}")
-        arguments = check_arguments(call.arguments, self._limits.argument_bytes)
+        arguments = check_call(call, self.observation.tools, self._limits.argument_bytes)
         if isinstance(arguments, str):
-            return refuse(f"tool '{call.name}': {arguments}")
+            return refuse(arguments)
         asked = time.perf_counter()
         try:
             return await self._through(self._spec.layers, self._scene(index), call, arguments)
         except BaseException:  # noted and passed on
             self._cut_short_s += time.perf_counter() - asked
             raise
+
+    async def _call_for_user(self, call: ToolCall) -> ToolResult:
+        """Without layers, and not on the agent's account; a server that it takes over its limits is lost."""
+        limits, tools = self._limits, self._user_toolbox
+        arguments = check_call(call, tools.offered(frozenset()), limits.argument_bytes)
+        if isinstance(arguments, str):
+            return refusal(call, arguments)
+        return await tools.call(call, arguments, timeout_s=limits.call_timeout_s)
 
     async def _through(
         self, layers: tuple[Layer, ...], scene: Scene, call: ToolCall, arguments: Mapping[str, Json]
@@ -320,7 +334,9 @@ class Episode:
     @property
     def cost(self) -> float:
         """Money for models and tools so far."""
-        return math.fsum([self._bill.cost, *(result.cost for step in self._steps for result in step.results)])
+        return math.fsum(
+            [self._bill.cost, self._user.bill.cost, *(result.cost for step in self._steps for result in step.results)]
+        )
 
     @property
     def graded(self) -> Trajectory | None:
@@ -345,13 +361,16 @@ class Episode:
             usage=Usage(
                 tool_calls=len(results),
                 tool_errors=sum(result.is_error for result in results),
+                user_calls=sum(len(act.calls) for step in self._steps for act in step.user_acts),
                 prompt_tokens=self._bill.prompt_tokens,
                 completion_tokens=self._bill.completion_tokens,
                 cost=self.cost,
+                user_cost=self._user.bill.cost,
                 wall_s=self._reset_s + time.perf_counter() - self._started,
                 reset_s=self._reset_s,
                 agent_s=self._agent_s,
                 tool_s=self._cut_short_s + math.fsum(result.seconds for result in results),
+                user_s=self._user.seconds,
                 tools=by_tool(self._steps),
                 models={name: dict(entry) for name, entry in self._bill.models.items()},
             ),
@@ -414,7 +433,6 @@ class Episode:
             yield await all_of([stack.enter_async_context(open_snapshot(snapshot)) for _ in range(n)])
 
     async def _resume(self, snapshot: Snapshot) -> None:
-        self._user = await user_again(snapshot)
         if snapshot.image is None or not await self._enter_image(snapshot, snapshot.image):
             await self._replay(snapshot)
         self._initial_key = snapshot.initial_key
@@ -448,10 +466,14 @@ class Episode:
             self.observation = step.observation
             self._steps, self._turn = list(snapshot.steps[: number - 1]), step.turn
             results = [await self._call(index, call) for index, call in enumerate(step.action.tool_calls)]
+            told = list(step.results)
+            for act in step.user_acts:
+                results += [await self._call_for_user(call) for call in act.calls]
+                told += act.results
             await world.update()
             if world.key != step.world_key:
                 raise SnapshotError(parted(snapshot, number, step.world_key, world.key))
-            if not snapshot.told and [r.content for r in results] != [r.content for r in step.results]:
+            if not snapshot.told and [r.content for r in results] != [r.content for r in told]:
                 raise SnapshotError(parted(snapshot, number, "the answers of the record", "others"))
 
 

@@ -17,7 +17,7 @@ from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
 
 _LENGTH = 16
-_LATER = frozenset({"hijack", "servers"})
+_LATER = frozenset({"hijack", "scenario", "servers"})
 """Fields that suites of older runs did not have: what has none of them keeps its digest."""
 
 
@@ -38,6 +38,7 @@ def env_digest(env: LoadedEnv) -> str:
     parts = [spec.anchor, asdict(spec.limits), sorted(spec.tools) if spec.tools is not None else None]
     parts += [_server(server) for server in env.servers]
     parts += [layer.settings() for layer in spec.layers]
+    parts += [sorted(spec.user_tools)] if spec.user_tools else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:_LENGTH]
 
 

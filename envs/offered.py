@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.toolbox import agents_toolbox
 from gymcp.envs.world import Origin, open_world
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.warm import warmed
@@ -23,5 +23,5 @@ async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
                 continue
             seen.update(task.tags)
             async with open_world(Origin(env=env, sandbox=warm, task=task, seed=0)) as world:
-                tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
+                tools |= {tool.name: tool for tool in agents_toolbox(env.spec, world.sessions).offered(frozenset())}
     return tools

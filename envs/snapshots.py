@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gymcp.envs.world import Origin, World
-from gymcp.errors import SnapshotError
 from gymcp.mcp_servers.images import ServerImage, capture_server
-from gymcp.protocols import User
 from gymcp.types import Json, Observation, Step
 
 T = TypeVar("T")
@@ -132,20 +130,3 @@ def parted(snapshot: Snapshot, number: int, expected: str, found: str) -> str:
     return (
         f"task '{snapshot.origin.task.id}': a replay parts from the record at {at}: expected {expected}, found {found}"
     )
-
-
-async def user_again(snapshot: Snapshot) -> User:
-    """A user who has heard and said what the snapshot's has. Raises SnapshotError where they say something else."""
-    user = snapshot.origin.env.spec.user(snapshot.origin.task)
-    seen = [*(step.observation for step in snapshot.steps), snapshot.observation]
-    heard = [("", seen[0])]
-    heard += [
-        (step.action.text, after)
-        for step, after in zip(snapshot.steps, seen[1:], strict=True)
-        if not step.action.tool_calls
-    ]
-    for said, observation in heard:
-        reply = await user.reply(said)
-        if ((reply,) if reply else ()) != observation.messages:
-            raise SnapshotError(f"task '{snapshot.origin.task.id}': asked again, the user says something else")
-    return user

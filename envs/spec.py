@@ -48,9 +48,11 @@ class EnvSpec:
     """What two steps must share to be compared by step-level credit, always within one task."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     tools: frozenset[str] | None = None
-    """The tools on offer; None: all that the servers list."""
+    """The tools on offer; None: all that the servers list. Never those of `user_tools`."""
     user: Callable[[Task], User] = lambda task: ScriptedUser(task.prompts)
-    """Who answers when the agent speaks."""
+    """Who speaks first, and answers when the agent speaks."""
+    user_tools: frozenset[str] = frozenset()
+    """The servers' tools that only the user has: agent and user share the world. No layer stands before them."""
     cost: Callable[[str], float] = lambda tool: 0.0
     """Price of one call of a tool, recorded with its result."""
     more_tasks: MoreTasks | None = None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gymcp.envs.spec import EnvSpec
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
@@ -21,14 +22,16 @@ class _Entry:
 class Toolbox:
     """Names that more than one server uses are qualified: ``server__tool``."""
 
-    def __init__(self, sessions: Sequence[ToolSession], allowed: frozenset[str] | None) -> None:
+    def __init__(
+        self, sessions: Sequence[ToolSession], allowed: frozenset[str] | None, but: frozenset[str] = frozenset()
+    ) -> None:
         uses = Counter(tool.name for session in sessions for tool in session.tools)
         self._entries: dict[str, _Entry] = {}
         self._offers: dict[frozenset[str], tuple[Tool, ...]] = {}
         for session in sessions:
             for tool in session.tools:
                 name = tool.name if uses[tool.name] == 1 else f"{session.spec.name}__{tool.name}"
-                if allowed is None or name in allowed:
+                if (allowed is None or name in allowed) and name not in but:
                     self._entries[name] = _Entry(replace(tool, name=name), session, tool.name)
 
     def offered(self, withheld: frozenset[str]) -> tuple[Tool, ...]:
@@ -41,3 +44,13 @@ class Toolbox:
         """The result of the tool behind the name on offer. Raises KeyError for another name, EnvInfraError."""
         entry = self._entries[call.name]
         return await entry.session.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
+
+
+def agents_toolbox(spec: EnvSpec, sessions: Sequence[ToolSession]) -> Toolbox:
+    """What the agent may be offered, before any layer: never a tool of the user's."""
+    return Toolbox(sessions, spec.tools, but=spec.user_tools)
+
+
+def users_toolbox(spec: EnvSpec, sessions: Sequence[ToolSession]) -> Toolbox:
+    """What only the user has."""
+    return Toolbox(sessions, spec.user_tools)

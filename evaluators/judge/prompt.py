@@ -84,6 +84,10 @@ def _lines(trajectory: Trajectory) -> Iterator[str]:
             yield _line({"call": call.id, "tool": call.name, "arguments": arguments})
         for result in step.results:
             yield _line({"result of": result.call_id, "failed": result.is_error, "text": result.content})
+        for act in step.user_acts:
+            for call, result in zip(act.calls, act.results, strict=True):
+                named = {"the user's own call": call.name, "arguments": call.arguments}
+                yield _line({**named, "failed": result.is_error, "text": result.content})
     if not trajectory.steps:
         yield _line({"note": "the agent did nothing"})
 

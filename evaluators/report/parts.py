@@ -12,7 +12,7 @@ from gymcp.evaluators.report.evidence import WORST, Evidence, TaskFigures
 from gymcp.evaluators.report.gates import Gate
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.numbers import interval, percent
-from gymcp.types import Json, Step, Trajectory
+from gymcp.types import Json, Step, ToolCall, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
 MAX_REASON = 600
@@ -180,11 +180,17 @@ def _lines(step: Step) -> list[tuple[str, str]]:
     ]
     if step.action.text or not step.action.tool_calls:
         found.append(("assistant", step.action.text or "(says nothing)"))
-    for call in step.action.tool_calls:
-        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
-        found.append(("call", f"{call.name} {arguments}"))
+    found += [("call", _written(call)) for call in step.action.tool_calls]
     found += [("error" if result.is_error else "result", result.content) for result in step.results]
+    for act in step.user_acts:
+        found += [("user's call", _written(call)) for call in act.calls]
+        found += [("error" if result.is_error else "result", result.content) for result in act.results]
     return [(kind, text[: MAX_TEXT + 1]) for kind, text in found]
+
+
+def _written(call: ToolCall) -> str:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
+    return f"{call.name} {arguments}"
 
 
 def shortened(text: str, most: int) -> str:

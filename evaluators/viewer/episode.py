@@ -11,7 +11,7 @@ from gymcp.evaluators.viewer.changes import changes, shown
 from gymcp.evaluators.viewer.parting import parting
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
-from gymcp.types import Json, Sampled, Step, Trajectory
+from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
 MAX_TEXT = 6_000
 """Characters of one text; the page can ask for more of it."""
@@ -91,19 +91,12 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
             for message in step.observation.messages
         ],
         "text": cut(step.action.text),
-        "calls": [
-            {"name": call.name, "arguments": cut(shown_arguments(call.arguments)), "problem": call.problem}
-            for call in step.action.tool_calls
-        ],
-        "results": [
-            {
-                "text": cut(result.content),
-                "is_error": result.is_error,
-                "seconds": result.seconds,
-                "bytes": result.bytes,
-                "cost": result.cost,
-            }
-            for result in step.results
+        "calls": [_call(call) for call in step.action.tool_calls],
+        "results": [_result(result) for result in step.results],
+        "user": [
+            {"call": _call(call), "result": _result(result)}
+            for act in step.user_acts
+            for call, result in zip(act.calls, act.results, strict=True)
         ],
         "reward": step.reward,
         "valid": step.valid,
@@ -114,6 +107,15 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
         "state": _state(opened, record, at),
         "tokens": _tokens(step.sampled, decode) if step.sampled else None,
     }
+
+
+def _call(call: ToolCall) -> dict[str, Json]:
+    return {"name": call.name, "arguments": cut(shown_arguments(call.arguments)), "problem": call.problem}
+
+
+def _result(result: ToolResult) -> dict[str, Json]:
+    numbers = {"seconds": result.seconds, "bytes": result.bytes, "cost": result.cost}
+    return {"text": cut(result.content), "is_error": result.is_error, **numbers}
 
 
 def cut(text: str) -> Json:

@@ -227,6 +227,9 @@ def transcript(record: Trajectory) -> str:
         for call in step.action.tool_calls:
             pieces.append(f"{call.name} {_words(call.arguments)}")
         pieces += [result.content for result in step.results]
+        for act in step.user_acts:
+            pieces += [f"{call.name} {_words(call.arguments)}" for call in act.calls]
+            pieces += [result.content for result in act.results]
         left -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
         if left < 0:
             break

@@ -35,6 +35,8 @@ def _difference(mine: Step, theirs: Step) -> str:
         return "they say different things"
     if [result.content for result in mine.results] != [result.content for result in theirs.results]:
         return "the same calls have different results"
+    if [act.calls for act in mine.user_acts] != [act.calls for act in theirs.user_acts]:
+        return "their users do different things"
     if mine.world_key != theirs.world_key:
         return "the same calls leave different worlds"
     return ""

@@ -16,6 +16,7 @@ from gymcp.types import (
     Sampling,
     Score,
     Spent,
+    Talk,
     Task,
     Tool,
     Trajectory,
@@ -51,10 +52,19 @@ class AgentFactory(Protocol):
 
 
 class User(Protocol):
-    """Answers when the agent speaks."""
+    """Speaks first, and answers when the agent speaks.
 
-    async def reply(self, said: str) -> Message | None:
-        """The user's next message, or None when they have nothing left to ask."""
+    Keeps nothing from one answer to the next: what they do follows from the talk alone, so that an episode can be gone
+    on from at any point of it.
+    """
+
+    async def reply(self, talk: Talk) -> Action | Decision | None:
+        """What the user says next, or calls of `Talk.tools` to make before.
+
+        None, or a decision that neither says nor calls anything: they have nothing left to say, and leave.
+
+        Raises PolicyInfraError where their model cannot be reached.
+        """
         ...
 
 

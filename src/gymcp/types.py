@@ -104,9 +104,13 @@ class Task:
     gold: tuple[GoldTurn, ...] = ()
     """One per user turn. Never reaches the sandbox or a prompt."""
     last_necessary: tuple[int, int] | None = None
-    """(user turn, call) of the last gold call without which the task fails; None where there is none."""
+    """(user turn, call) of the last gold call without which the task fails; None where there is none. The number after
+    a turn's last call is that of its final text, where a user is told to do something."""
     withheld: tuple[frozenset[str], ...] = ()
     """Per user turn, the tools that are not on offer in it; empty: all tools, always."""
+    scenario: str | None = None
+    """What a model that plays the user is told: who they are, what they want, how they behave. None: only a scripted
+    user can play it. Never reaches the agent or the sandbox."""
     hijack: GoldTurn | None = None
     """What an attacker wants the agent to do beside the gold; None: nobody attacks. Never reaches sandbox or prompt."""
     servers: frozenset[str] | None = None
@@ -204,6 +208,27 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserAct:
+    """Calls that the user made of tools of their own, before they answered."""
+
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """What a user knows when it is their turn."""
+
+    messages: tuple[Message, ...] = ()
+    """All that was said aloud (``user``: the user, ``assistant``: the agent), and the user's own calls with what they
+    gave (``tool``). The agent's calls are not heard. Empty: the user speaks first."""
+    tools: tuple[Tool, ...] = ()
+    """What they may call now; none before the agent has spoken."""
+    seed: int = 0
+    """Of the episode, for what is drawn at random."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One action and its results, executed in order."""
 
@@ -213,6 +238,8 @@ class Step:
     """What the agent saw before it acted."""
     action: Action
     results: tuple[ToolResult, ...] = ()
+    user_acts: tuple[UserAct, ...] = ()
+    """What the user did between the agent's words and their answer."""
     reward: float = 0.0
     state_key: str = ""
     """Digest of what the agent stood in front of when it acted: the anchor of step-level credit."""
@@ -280,19 +307,27 @@ class Outcome(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     tool_calls: int = 0
+    """The agent's."""
     tool_errors: int = 0
+    user_calls: int = 0
+    """Of tools that only the user has."""
     prompt_tokens: int = 0
+    """The agent's, as `completion_tokens` and `models`."""
     completion_tokens: int = 0
     cost: float = 0.0
-    """Of tools and models together."""
+    """Of tools and models together, that of a simulated user included."""
+    user_cost: float = 0.0
+    """Of the model that plays the user."""
     started_at: float = 0.0
     """Unix time."""
     wall_s: float = 0.0
-    """All seconds of the episode, which the next four and `harness_s` split."""
+    """All seconds of the episode, which the next five and `harness_s` split."""
     reset_s: float = 0.0
     agent_s: float = 0.0
     """Waiting for the agent's decisions, those that never came included."""
     tool_s: float = 0.0
+    user_s: float = 0.0
+    """Waiting for the user, their calls included."""
     grading_s: float = 0.0
     tools: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By tool: ``calls``, ``errors``, ``seconds``, ``cost``."""
@@ -302,7 +337,8 @@ class Usage:
     @property
     def harness_s(self) -> float:
         """What neither agent nor tools nor grader took: digests, states, the end of the servers."""
-        return max(0.0, self.wall_s - self.reset_s - self.agent_s - self.tool_s - self.grading_s)
+        others = self.reset_s + self.agent_s + self.tool_s + self.user_s + self.grading_s
+        return max(0.0, self.wall_s - others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
-from gymcp.types import EpisodeLimits, Message, Outcome, Sampled, Sampling, Suite, Trajectory
+from gymcp.types import Action, EpisodeLimits, Outcome, Sampled, Sampling, Suite, Talk, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
@@ -132,8 +132,8 @@ def test_a_model_that_says_anything_is_recorded_exactly(
 class Talker:
     """A user who always has another question."""
 
-    async def reply(self, said: str) -> Message:
-        return Message(role="user", content="And then?")
+    async def reply(self, talk: Talk) -> Action:
+        return Action(text="And then?")
 
 
 def test_the_same_seed_draws_the_same(folders: Callable[[Style], Path]) -> None:

@@ -18,7 +18,7 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.spec import StateSource
-from gymcp.types import Action, Message, Outcome, Suite, Task
+from gymcp.types import Action, Outcome, Suite, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -193,21 +193,6 @@ def test_a_server_that_is_another_after_a_restart_is_replayed_instead() -> None:
             assert await ask(child, "read", path="a") == "2"
 
     asyncio.run(in_episode(desk_env(desk_task({"files": {"a": "1"}}), server), work))
-
-
-def test_a_user_who_says_something_else_is_no_user_to_go_on_with() -> None:
-    said = iter(["first", "second"])
-
-    class Moody:
-        async def reply(self, text: str) -> Message | None:
-            return Message(role="user", content=next(said))
-
-    async def work(episode: Episode) -> None:
-        with pytest.raises(SnapshotError, match="the user says something else"):
-            async with episode.fork(1):
-                pass
-
-    asyncio.run(in_episode(counter_env(user=lambda task: Moody()), work))
 
 
 def test_a_world_that_changed_since_the_last_step_has_no_snapshot() -> None:

@@ -20,6 +20,7 @@ from gymcp.types import (
     ToolResult,
     Trajectory,
     Usage,
+    UserAct,
 )
 
 Verdicts = Callable[[Iterable[Json]], list[Json]]
@@ -74,6 +75,12 @@ PAID = Trajectory(
                 tools=(PAY, LIST),
             ),
             action=Action(text="Paid."),
+            user_acts=(
+                UserAct(
+                    calls=(ToolCall(id="user_1", name="look", arguments={"at": "account"}),),
+                    results=(ToolResult(call_id="user_1", content="12", seconds=0.5),),
+                ),
+            ),
             state_key="s1",
             world_key="w1",
             sampled=SECOND,

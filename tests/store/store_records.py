@@ -17,6 +17,7 @@ from gymcp.types import (
     ToolResult,
     Trajectory,
     Usage,
+    UserAct,
 )
 
 SEARCH = Tool(name="search", description="finds", input_schema={"type": "object", "properties": {"q": {}}})
@@ -94,6 +95,9 @@ steps = st.builds(
     observation=st.builds(Observation, messages=st.lists(messages, max_size=2).map(tuple), tools=tools),
     action=st.builds(Action, text=texts, tool_calls=calls),
     results=st.lists(results, max_size=2).map(tuple),
+    user_acts=st.lists(
+        st.builds(UserAct, calls=calls, results=st.lists(results, max_size=2).map(tuple)), max_size=2
+    ).map(tuple),
     reward=finite,
     state_key=texts,
     world_key=texts,

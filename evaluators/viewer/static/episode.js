@@ -53,6 +53,7 @@ const PARTS = [
   ["reset", "reset_s"],
   ["agent", "agent_s"],
   ["tools", "tool_s"],
+  ["user", "user_s"],
   ["grading", "grading_s"],
   ["harness", "harness_s"],
 ];

@@ -71,6 +71,9 @@ export function card(episode, step, before, longest) {
     step.text === "" && !step.calls.length && el("div", { class: "said assistant" }, el("span", { class: "role" }, "assistant"), el("span", { class: "soft" }, "says nothing")),
     step.calls.map((call, item) => exchange(call, step.results[item], from, item)),
     step.results.slice(step.calls.length).map((result, item) => answer(result, from("result", step.calls.length + item))),
+    step.user.map(({ call, result }) =>
+      el("div", { class: "said user" }, el("span", { class: "role" }, "user's own"), exchange(call, result, () => null, 0)),
+    ),
     changes(step.state),
     tokens(step.tokens),
   );

@@ -25,7 +25,7 @@ _ROOT = (
     "env", "task", "group", "seed", "trial", "parent", "initial_key", "final_key", "final_state", "outcome", "score",
     "components", "reason", "usage", "provenance",
 )  # fmt: skip
-_STEP = ("turn", "reward", "state_key", "world_key", "state_ref", "valid", "agent_s")
+_STEP = ("turn", "reward", "state_key", "world_key", "state_ref", "valid", "agent_s", "user_acts")
 _RESULT = ("is_error", "seconds", "bytes", "cost")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.atif import OURS, message_of_note
+from gymcp.store.codec import decode_acts
 from gymcp.types import (
     Action,
     Json,
@@ -86,6 +87,7 @@ def _our_step(
         observation=Observation(messages=tuple(messages), tools=offered),
         action=Action(text=part["message"], tool_calls=_calls(part)),
         results=tuple(_result(result, (result.get("extra") or {}).get(OURS, {})) for result in _results(part)),
+        user_acts=decode_acts(fields.pop("user_acts", ())),
         sampled=_sampled(part),
         **fields,
     )

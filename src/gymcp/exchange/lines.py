@@ -8,7 +8,7 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
-from gymcp.store.codec import dumps
+from gymcp.store.codec import decode_acts, dumps
 from gymcp.types import (
     Action,
     Json,
@@ -81,6 +81,7 @@ def _step(found: Mapping[str, Json], kept: list[tuple[Tool, ...]]) -> Step:
         ),
         action=Action(text=action["text"], tool_calls=_calls(action)),
         results=results,
+        user_acts=decode_acts(fields.pop("user_acts", ())),
         sampled=None if sampled is None else _sampled(sampled),
         **fields,
     )

@@ -16,7 +16,7 @@ from itertools import chain, islice
 import numpy as np
 
 from gymcp.store.arrays import pack_float_column, pack_int_column, unpack_float_column, unpack_int_column
-from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult
+from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, UserAct
 
 STEPS_PER_ROW = 64
 """Encoded together, which is faster and smaller than each by itself; sqlite's limit for a row is 1 GB."""
@@ -196,10 +196,20 @@ def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str
             tools=tools(observation["tools"]),
         ),
         action=Action(text=action["text"], tool_calls=_calls(action["tool_calls"])),
-        results=tuple(ToolResult(**result) for result in results),
+        results=_results(results),
+        user_acts=decode_acts(fields.pop("user_acts", ())),
         sampled=sampled,
         **fields,
     )
+
+
+def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserAct, ...]:
+    """What a user did, from its JSON."""
+    return tuple(UserAct(calls=_calls(act["calls"]), results=_results(act["results"])) for act in acts)
+
+
+def _results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:
+    return tuple(ToolResult(**result) for result in results)
 
 
 def _plain(value: object) -> Json:
@@ -220,7 +230,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators
 _ASCII_ENCODER = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"), default=_plain)
 
 
-def _calls(calls: list[dict[str, Json]]) -> tuple[ToolCall, ...]:
+def _calls(calls: Iterable[Mapping[str, Json]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(**call) for call in calls)
 
 
