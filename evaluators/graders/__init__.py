@@ -4,6 +4,7 @@
 """
 
 from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
+from gymcp.evaluators.graders.asking import with_asking
 from gymcp.evaluators.graders.calls import as_target, calls_alike, calls_made, with_milestones
 from gymcp.evaluators.graders.combine import all_of, any_of, of_server, weighted
 from gymcp.evaluators.graders.dynamic import dynamic
@@ -31,5 +32,6 @@ __all__ = [
     "of_server",
     "state_changes",
     "weighted",
+    "with_asking",
     "with_milestones",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from gymcp.envs.suites.generated import Call
@@ -28,8 +28,6 @@ class Draft:
     """What must be said at the end; empty: anything."""
     reply: str = ""
     """What is asked for as an answer; empty: nothing."""
-    details: Mapping[str, str] = field(default_factory=dict)
-    """Of `slots`, those that only the user may know in an underspecified twin: what the fact is called, by slot."""
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -34,7 +34,7 @@ def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
         done = one("create_event", **event)
     slots = {"people": " and ".join(asked), "title": title, "day": day, "start": at(start), "end": at(start + 60)}
     slots["first"] = asked[0]
-    return Draft(slots=slots, stages=(looks, done), details={"start": "time"})
+    return Draft(slots=slots, stages=(looks, done))
 
 
 def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -53,7 +53,7 @@ def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
             changes.append(("set_ticket_priority", {"ticket": row["id"], "priority": "high"}))
             changes.append(("comment_ticket", {"ticket": row["id"], "text": note}))
     looks: Stage = (("list_tickets", {"status": "open"}), ("read_text_file", {"path": ledger}))
-    return Draft(slots={"ledger": ledger, "note": note}, stages=(looks, tuple(changes)), details={"note": "comment"})
+    return Draft(slots={"ledger": ledger, "note": note}, stages=(looks, tuple(changes)))
 
 
 def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -78,7 +78,7 @@ def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
             rest = (*rest, one("git_create_branch", repo_path=REPO, branch_name=f"next/{words[0]}"))
     more = f" and the branch next/{words[0]} is made, without switching to it" if level > 1 else ""
     slots = {"word": words[0], "ticket": row["id"], "path": path, "more": more}
-    return Draft(slots=slots, stages=(look, *rest), details={"path": "file"})
+    return Draft(slots=slots, stages=(look, *rest))
 
 
 def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -102,7 +102,7 @@ def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
         else:
             changes.append(("add_observations", {"observations": [{"entityName": who, "contents": ["send an email"]}]}))
     slots = {"people": ", ".join(people), "ours": ours, "time": clock(now), "day": day, "end": at(now + 30)}
-    return Draft(slots=slots, stages=(tuple(looks), tuple(conversions), tuple(changes)), details={"time": "time"})
+    return Draft(slots=slots, stages=(tuple(looks), tuple(conversions), tuple(changes)))
 
 
 def key_accounts(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -125,7 +125,7 @@ def key_accounts(bench: Bench, rng: random.Random, level: int) -> Draft:
     looks = tuple(("get_ticket", {"ticket": row["id"]}) for row in rows)
     known: Stage = (("open_nodes", {"names": asking}),)
     slots = {"tickets": ", ".join(row["id"] for row in rows)}
-    return Draft(slots=slots, stages=(looks, known, tuple(changes)), details={"tickets": "tickets"})
+    return Draft(slots=slots, stages=(looks, known, tuple(changes)))
 
 
 FAMILIES = {

@@ -32,7 +32,7 @@ def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
         more += f" Put 'Lunch with {name}' into the calendar, {day} from 12:00 to 13:00, with {name} and no room."
     slots = {"name": name, "team": team, "email": email, "city": city, "more": more}
     # the relation needs its person
-    return Draft(slots=slots, stages=((*calls[:2], *calls[3:]), (calls[2],)), details={"email": "email"})
+    return Draft(slots=slots, stages=((*calls[:2], *calls[3:]), (calls[2],)))
 
 
 def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -50,7 +50,7 @@ def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
     writes: list[Call] = [("assign_ticket", {"ticket": row["id"], "assignee": new}) for row in rows]
     writes += [("remove_attendee", {"event": row["id"], "person": old}) for row in events]
     writes.append(("add_observations", {"observations": [{"entityName": old, "contents": ["has left"]}]}))
-    return Draft(slots={"old": old, "new": new}, stages=(looks, tuple(writes)), details={"new": "person"})
+    return Draft(slots={"old": old, "new": new}, stages=(looks, tuple(writes)))
 
 
 def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -70,7 +70,7 @@ def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
         ]
     looks = (*(("find_contact", {"name": who}) for who in movers), ("open_nodes", {"names": movers}))
     said = " and ".join(f"{who} to {new}" for who, new in zip(movers, cities[level:], strict=True))
-    return Draft(slots={"moves": said}, stages=(looks, tuple(calls)), details={"moves": "city"})
+    return Draft(slots={"moves": said}, stages=(looks, tuple(calls)))
 
 
 def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -106,7 +106,6 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
         stages=(tuple(looks), write),
         answer=str(tickets),
         reply=f"the number of tickets of {who}",
-        details={"path": "file"},
     )
 
 
@@ -135,7 +134,7 @@ def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
         more = f", and cancel all events with {project} in their title"
     stages = ((tuple(looks),) if looks else ()) + (tuple(calls),)
     slots = {"project": project, "source": source, "to": to, "branch": f"closed/{word}", "more": more}
-    return Draft(slots=slots, stages=stages, details={"branch": "branch"})
+    return Draft(slots=slots, stages=stages)
 
 
 FAMILIES = {

@@ -33,13 +33,7 @@ def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
         stages.append(one("write_file", path=f"{ROOT}/call.txt", content=clock(here)))
     too = f". Also write that time, as HH:MM and nothing else, to {ROOT}/call.txt" if level == 3 else ""
     slots = {"who": who, "time": clock(there), "ours": ours, "title": title, "day": day, "too": too}
-    return Draft(
-        slots=slots,
-        stages=tuple(stages),
-        answer=clock(here),
-        reply="our time as HH:MM",
-        details={"time": "time"},
-    )
+    return Draft(slots=slots, stages=tuple(stages), answer=clock(here), reply="our time as HH:MM")
 
 
 def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -61,7 +55,7 @@ def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
         one("edit_file", path=path, edits=[edit]),
         one("set_ticket_status", ticket=row["id"], status="closed"),
     )
-    return Draft(slots={"ticket": row["id"], "root": ROOT}, stages=stages, details={"ticket": "ticket"})
+    return Draft(slots={"ticket": row["id"], "root": ROOT}, stages=stages)
 
 
 def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -81,7 +75,7 @@ def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
     stages.append(one("create_ticket", title=title, contact="", priority="high", assignee=""))
     count = {1: "newest commit", 2: "two newest commits", 3: "three newest commits"}[level]
     slots = {"count": count, "path": path, "title": title}
-    return Draft(slots=slots, stages=tuple(stages), details={"path": "file"})
+    return Draft(slots=slots, stages=tuple(stages))
 
 
 def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -105,13 +99,7 @@ def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
         one("create_ticket", title=f"Prepare {row['title']}", contact="", priority="normal", assignee=who),
     )
     slots = {"who": f"the lead of {project}{steps}" if level == 1 else f"{project}'s lead{steps}"}
-    return Draft(
-        slots={**slots, "title": row["title"]},
-        stages=stages,
-        answer=who,
-        reply="the name of who that is",
-        details={"title": "event"},
-    )
+    return Draft(slots={**slots, "title": row["title"]}, stages=stages, answer=who, reply="the name of who that is")
 
 
 def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -135,7 +123,7 @@ def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
     if level > 1:
         stages.insert(3, one("git_checkout", repo_path=REPO, branch_name=branch))
     switch = "and switch to it" if level > 1 else "without switching to it"
-    return Draft(slots={"ticket": row["id"], "switch": switch}, stages=tuple(stages), details={"ticket": "ticket"})
+    return Draft(slots={"ticket": row["id"], "switch": switch}, stages=tuple(stages))
 
 
 FAMILIES = {

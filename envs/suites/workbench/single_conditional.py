@@ -52,7 +52,7 @@ def project_lead(bench: Bench, rng: random.Random, level: int) -> Draft:
     rng.shuffle(projects)
     look = one("read_graph")
     slots = {"projects": ", ".join(projects), "new": new}
-    return Draft(slots=slots, stages=(look, *((change,) for change in changes)), details={"new": "person"})
+    return Draft(slots=slots, stages=(look, *((change,) for change in changes)))
 
 
 def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -71,7 +71,7 @@ def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
     else:
         rest = (one("git_create_branch", repo_path=REPO, branch_name=branch),)
     slots = {"path": path, "limit": limit, "message": message, "branch": branch}
-    return Draft(slots=slots, stages=(look, *rest), details={"limit": "limit"})
+    return Draft(slots=slots, stages=(look, *rest))
 
 
 def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -94,9 +94,7 @@ def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
     arguments = {"title": title, "day": day, "start": at(begin), "end": at(begin + 60), "room": free[0]}
     stages.append(one("create_event", **arguments))
     slots = {"title": title, "day": day, "start": at(start), "people": people}
-    return Draft(
-        slots=slots, stages=tuple(stages), answer=free[0], reply="the name of the room", details={"people": "people"}
-    )
+    return Draft(slots=slots, stages=tuple(stages), answer=free[0], reply="the name of the room")
 
 
 def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -125,7 +123,7 @@ def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
     looks = tuple(("get_ticket", {"ticket": row["id"]}) for row in rows)
     slots = {"tickets": ", ".join(row["id"] for row in rows), "day": f"2026-02-{limit}", "senior": senior}
     slots["junior"] = junior
-    return Draft(slots=slots, stages=(looks, *changes), details={"senior": "person"})
+    return Draft(slots=slots, stages=(looks, *changes))
 
 
 FAMILIES = {

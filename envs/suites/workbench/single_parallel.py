@@ -26,7 +26,7 @@ def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
         )
         for name, path in zip(chosen, paths, strict=True)
     )
-    return Draft(slots={"paths": _and(paths), "more": more}, stages=(reads, edits), details={"more": "number"})
+    return Draft(slots={"paths": _and(paths), "more": more}, stages=(reads, edits))
 
 
 def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -44,7 +44,7 @@ def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
     drops = tuple(("delete_observations", {"deletions": [{"entityName": n, "observations": [gone]}]}) for n in members)
     look = (("read_graph", {}),)
     slots = {"team": team, "note": note, "gone": gone}
-    return Draft(slots=slots, stages=(look, (*adds, *drops)), details={"note": "note"})
+    return Draft(slots=slots, stages=(look, (*adds, *drops)))
 
 
 def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -58,7 +58,7 @@ def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
     made = tuple(("git_create_branch", {"repo_path": REPO, "branch_name": name}) for name in names)
     look = (("git_status", {"repo_path": REPO}),)
     add = (("git_add", {"repo_path": REPO, "files": sorted(changed)}),)
-    return Draft(slots={"names": _and(names)}, stages=(look, (*made, *add)), details={"names": "name"})
+    return Draft(slots={"names": _and(names)}, stages=(look, (*made, *add)))
 
 
 def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -74,7 +74,7 @@ def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
         bench.event(f"{rng.choice(WORDS).title()} planning", other, 600, 60, attendees=free)
     look = (("list_events", {"day": day}),)
     adds = tuple(("add_attendee", {"event": row["id"], "person": who}) for row in wanted)
-    return Draft(slots={"who": who, "day": day}, stages=(look, adds), details={"who": "person"})
+    return Draft(slots={"who": who, "day": day}, stages=(look, adds))
 
 
 def reassign(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -86,7 +86,7 @@ def reassign(bench: Bench, rng: random.Random, level: int) -> Draft:
         bench.ticket(f"{word.title()} is too loud", assignee=other)
     look = (("tickets_of", {"assignee": old}),)
     given = tuple(("assign_ticket", {"ticket": row["id"], "assignee": new}) for row in rows)
-    return Draft(slots={"old": old, "new": new}, stages=(look, given), details={"new": "person"})
+    return Draft(slots={"old": old, "new": new}, stages=(look, given))
 
 
 def _and(names: list[str]) -> str:

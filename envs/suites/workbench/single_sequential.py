@@ -26,7 +26,6 @@ def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(
         slots={"start": f"{ROOT}/handover/{chain[0]}.txt", "out": out},
         stages=(*reads, one("write_file", path=out, content=code)),
-        details={"out": "file"},
     )
 
 
@@ -43,7 +42,6 @@ def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
         stages=(*opened, one("add_observations", observations=[{"entityName": line[-1], "contents": [note]}])),
         answer=line[-1],
         reply="the name of that person",
-        details={"note": "note"},
     )
 
 
@@ -65,7 +63,7 @@ def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
     stages.append(one("git_add", repo_path=REPO, files=[path]))
     message = f"Lower the limit of {topic}"
     stages.append(one("git_commit", repo_path=REPO, message=message))
-    return Draft(slots={"topic": topic, "message": message}, stages=tuple(stages), details={"message": "message"})
+    return Draft(slots={"topic": topic, "message": message}, stages=tuple(stages))
 
 
 def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -88,7 +86,7 @@ def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
         one("move_event", event=moved["id"], day=day, start=at(end), end=at(end + length)),
     )
     slots = {"moved": moved["title"], "which": which, "first": first["title"]}
-    return Draft(slots=slots, stages=stages, details={"moved": "event"})
+    return Draft(slots=slots, stages=stages)
 
 
 def _minutes(time: str) -> int:
@@ -113,7 +111,7 @@ def duplicates(bench: Bench, rng: random.Random, level: int) -> Draft:
             ("set_ticket_status", {"ticket": first, "status": "closed"}),
         )
     )
-    return Draft(slots={"ticket": first}, stages=tuple(stages), details={"ticket": "ticket"})
+    return Draft(slots={"ticket": first}, stages=tuple(stages))
 
 
 FAMILIES = {

@@ -31,7 +31,7 @@ SPLITS = ("train", "test")
 LEVELS = (1, 2, 3)
 """Of each: more to do and more steps to it, a larger office, and more servers beside those that are needed."""
 PEOPLE = {1: 6, 2: 9, 3: 12}
-BESIDE: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk", "time"), 3: tuple(TOOLS)}
+BESIDE: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk"), 3: ("git", "time", "calendar", "desk")}
 """Servers that are there whether they are needed or not, by level."""
 VERSION = "1"
 COUNT = 3
@@ -59,7 +59,7 @@ def make_tasks(
     for number in range(first, first + count):
         for family in chosen:
             for level in levels or LEVELS:
-                yield _task(split, family, level, number)
+                yield task_and_draft(split, family, level, number)[0]
 
 
 def categories() -> dict[str, list[str]]:
@@ -87,7 +87,8 @@ def _named(family: str) -> list[str]:
     return found[family]
 
 
-def _task(split: str, name: str, level: int, number: int) -> Task:
+def task_and_draft(split: str, name: str, level: int, number: int) -> tuple[Task, Draft]:
+    """A task, and what it was made of."""
     family = FAMILIES[name]
     rng = random.Random(f"{split}-{name}-{level}-{number}")
     bench = Bench(rng, PEOPLE[level])
@@ -100,7 +101,7 @@ def _task(split: str, name: str, level: int, number: int) -> Task:
     if draft.answer:
         target["answer"] = draft.answer
     category = f"{family.scope}-{family.structure}"
-    return Task(
+    task = Task(
         id=f"{'train-' if split == 'train' else ''}{category}-{name}-{level}-{number}",
         prompts=(f"{HEAD.format(root=ROOT, repo=REPO)}\n{request}",),
         initial_state=bench.initial_state(servers),
@@ -114,10 +115,10 @@ def _task(split: str, name: str, level: int, number: int) -> Task:
             f"level {level}",
             f"scope {family.scope}",
             f"structure {family.structure}",
-            name,
             *(f"server {server}" for server in TOOLS if server in draft.servers),
         ),
     )
+    return task, draft
 
 
 def as_calls(draft: Draft) -> tuple[ToolCall, ...]:
