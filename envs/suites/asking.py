@@ -31,14 +31,17 @@ class Hidden:
 def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task, Task]:
     """(underspecified, complete): the same task, of whose gold the first begins with the question.
 
+    The request is the last line of its prompt.
+
     Raises ValueError where the fact is not in the request, or is in it still.
     """
     (prompt,) = task.prompts
-    vague = prompt
+    head, _, request = prompt.rpartition("\n")
+    vague = request
     for shown in hidden.shown:
         vague = _alone(shown.format(**slots)).sub(hidden.vague, vague)
     value = str(slots[hidden.fact])
-    if vague == prompt or _alone(value).search(vague.partition("\n")[2]):
+    if vague == request or _alone(value).search(vague):
         raise ValueError(f"task '{task.id}': {value!r} cannot be taken out of {prompt!r}")
     fact = Fact(name=hidden.fact, words=hidden.words, says=f"It is {value}.")
     (turn,) = task.gold
@@ -53,7 +56,7 @@ def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task
     return replace(
         complete,
         id=f"{task.id}-{UNDERSPECIFIED}",
-        prompts=(f"{vague}\n{HINT}",),
+        prompts=(f"{head}\n{vague}\n{HINT}",),
         facts=(fact,),
         gold=(replace(turn, calls=(ask, *turn.calls)),),
         last_necessary=(0, 0) if task.last_necessary is None else (0, task.last_necessary[1] + 1),

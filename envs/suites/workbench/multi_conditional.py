@@ -44,7 +44,7 @@ def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
     ledger = f"{ROOT}/books/ledger.csv"
     bench.files[ledger] = "invoice,state\n" + "".join(f"{number},{state}\n" for number, state in states.items())
     rows = [bench.ticket(f"Invoice {number}") for number in numbers[: level + 1]]
-    note = "checked by the office"
+    note = f"checked in round {rng.randint(10, 99)}"
     changes: list[Call] = []
     for row, number in zip(rows, numbers, strict=False):
         if states[number] == "paid":
@@ -64,7 +64,7 @@ def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
         bench.repo.change({"main.cfg": f"mode = {word}\n"})
         bench.repo.save(f"Merge {word}")
     row = bench.ticket(f"Ship {words[0]}")
-    path = f"{ROOT}/status.txt"
+    path = f"{ROOT}/status-{rng.randint(10, 99)}.txt"
     look = one("git_log", repo_path=REPO, max_count=20)
     rest: tuple[Stage, ...]
     if there:

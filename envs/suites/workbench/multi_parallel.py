@@ -99,7 +99,7 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
         looks.append(("search_nodes", {"query": team}))
         lines.append(f"members: {members}")
         said += f", how many people work in {team} by the graph ('members: N')"
-    path = f"{ROOT}/week.txt"
+    path = f"{ROOT}/week-{rng.randint(10, 53)}.txt"
     write = one("write_file", path=path, content="\n".join(lines))
     return Draft(
         slots={"path": path, "said": said},
@@ -117,10 +117,11 @@ def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
     bench.files[f"{ROOT}/projects/{word}.md"] = f"# {project}\nbudget: {rng.randint(1000, 9999)}\n"
     bench.folders.add(f"{ROOT}/archive")
     source, to = f"{ROOT}/projects/{word}.md", f"{ROOT}/archive/{word}.md"
+    branch = f"closed/{word}-{rng.randint(10, 99)}"
     seen = {"entityName": project, "observations": ["is active"]}
     calls: list[Call] = [
         ("move_file", {"source": source, "destination": to}),
-        ("git_create_branch", {"repo_path": REPO, "branch_name": f"closed/{word}"}),
+        ("git_create_branch", {"repo_path": REPO, "branch_name": branch}),
         ("delete_observations", {"deletions": [seen]}),
         ("add_observations", {"observations": [{"entityName": project, "contents": ["is closed"]}]}),
     ]
@@ -133,7 +134,7 @@ def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
         calls += [("cancel_event", {"event": row["id"]}) for row in rows]
         more = f", and cancel all events with {project} in their title"
     stages = ((tuple(looks),) if looks else ()) + (tuple(calls),)
-    slots = {"project": project, "source": source, "to": to, "branch": f"closed/{word}", "more": more}
+    slots = {"project": project, "source": source, "to": to, "branch": branch, "more": more}
     return Draft(slots=slots, stages=stages)
 
 

@@ -65,7 +65,7 @@ def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
         bench.repo.change({"main.cfg": f"mode = plain\nrevision = {number} {rng.randint(10, 99)}\n"})
         bench.repo.save(subject)
     newest = subjects[: -level - 1 : -1]
-    path = f"{ROOT}/release.txt"
+    path = f"{ROOT}/release-{rng.randint(10, 99)}.txt"
     stages: list[Stage] = [
         one("git_log", repo_path=REPO, max_count=level),
         one("write_file", path=path, content="\n".join(newest)),

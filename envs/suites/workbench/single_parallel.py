@@ -100,7 +100,7 @@ FAMILIES = {
         structure="parallel",
         bodies=(
             "raise the number of boxes in {paths} by {more} each, and leave the rest of the files as it is",
-            "{more} boxes more have come for each of {paths}: correct the numbers there",
+            "for each of {paths}, correct the number of boxes: {more} have come in on top",
             "add {more} to the count of boxes in every one of {paths}",
         ),
     ),

@@ -21,7 +21,7 @@ def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
         bench.files[f"{ROOT}/handover/{here}.txt"] = text
     for other in others:
         bench.files[f"{ROOT}/handover/{other}.txt"] = f"The access code is K{rng.randint(1000, 9999)}.\n"
-    out = f"{ROOT}/code.txt"
+    out = f"{ROOT}/code-{rng.randint(10, 99)}.txt"
     reads = tuple(one("read_text_file", path=f"{ROOT}/handover/{name}.txt") for name in chain)
     return Draft(
         slots={"start": f"{ROOT}/handover/{chain[0]}.txt", "out": out},
