@@ -142,7 +142,7 @@ def hijacked(task: Task, seed: int) -> Agent:
 def never_asks(task: Task, seed: int) -> Agent:
     """The oracle who acts without having asked. Raises ConfigError where nothing had to be asked."""
     if not applies("never_asks", task):
-        raise ConfigError(f"agent 'never_asks': task '{task.id}' has nothing that must be asked")
+        raise ConfigError(f"agent 'never_asks': task '{task.id}' has no fact that must be asked for")
     return Replay(play_gold(task, [replace(turn, calls=_without_questions(turn)) for turn in task.gold]))
 
 

@@ -17,6 +17,7 @@ from gymcp.envs.suites.workbench.bench import REPO, ROOT, SERVER_OF, TOOLS, Benc
 from gymcp.envs.suites.workbench.draft import Draft, Family
 from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.runtime import ToolError
 from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
 
 FAMILIES: Mapping[str, Family] = {
@@ -137,7 +138,7 @@ def last_necessary(bench: Bench, draft: Draft, servers: Sequence[str]) -> tuple[
             continue
         try:
             left = bench.after((*calls[:number], *calls[number + 1 :]), servers)
-        except Exception:  # a later call needs it
+        except (LookupError, ValueError, ToolError):  # a later call needs it
             return (0, number)
         if left != whole:
             return (0, number)
