@@ -24,7 +24,7 @@ ROOT = "/workspace"
 REPO = f"{ROOT}/repo"
 DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
 """A working week; every episode plays on the Friday before."""
-ROOMS = {"Oak": 4, "Elm": 6, "Birch": 8, "Cedar": 12}
+ROOMS = {"Mercury": 4, "Venus": 6, "Mars": 8, "Jupiter": 12}
 TEAMS = ("sales", "legal", "design", "support")
 TASTES = ("prefers mornings", "drinks no coffee", "speaks Dutch", "works from home", "is a first-aider", "likes maps")
 

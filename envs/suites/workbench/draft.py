@@ -24,6 +24,8 @@ class Draft:
     """What the wording names."""
     stages: tuple[Stage, ...]
     """One after another; the arguments of each may hang on what those before it have read."""
+    other_branch: frozenset[str] = frozenset()
+    """Servers of the calls that would have been right had something else been found: they must be there, too."""
     answer: str = ""
     """What must be said at the end; empty: anything."""
     reply: str = ""
@@ -35,7 +37,7 @@ class Draft:
 
     @property
     def servers(self) -> frozenset[str]:
-        return frozenset(SERVER_OF[name] for name, _ in self.calls)
+        return self.other_branch | {SERVER_OF[name] for name, _ in self.calls}
 
 
 Make = Callable[[Bench, random.Random, int], Draft]

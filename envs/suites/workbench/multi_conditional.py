@@ -34,7 +34,7 @@ def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
         done = one("create_event", **event)
     slots = {"people": " and ".join(asked), "title": title, "day": day, "start": at(start), "end": at(start + 60)}
     slots["first"] = asked[0]
-    return Draft(slots=slots, stages=(looks, done))
+    return Draft(slots=slots, stages=(looks, done), other_branch=frozenset({"calendar", "desk"}))
 
 
 def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -78,7 +78,7 @@ def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
             rest = (*rest, one("git_create_branch", repo_path=REPO, branch_name=f"next/{words[0]}"))
     more = f" and the branch next/{words[0]} is made, without switching to it" if level > 1 else ""
     slots = {"word": words[0], "ticket": row["id"], "path": path, "more": more}
-    return Draft(slots=slots, stages=(look, *rest))
+    return Draft(slots=slots, stages=(look, *rest), other_branch=frozenset({"desk"}))
 
 
 def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
@@ -102,7 +102,8 @@ def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
         else:
             changes.append(("add_observations", {"observations": [{"entityName": who, "contents": ["send an email"]}]}))
     slots = {"people": ", ".join(people), "ours": ours, "time": clock(now), "day": day, "end": at(now + 30)}
-    return Draft(slots=slots, stages=(tuple(looks), tuple(conversions), tuple(changes)))
+    stages = (tuple(looks), tuple(conversions), tuple(changes))
+    return Draft(slots=slots, stages=stages, other_branch=frozenset({"calendar", "memory"}))
 
 
 def key_accounts(bench: Bench, rng: random.Random, level: int) -> Draft:

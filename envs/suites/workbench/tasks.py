@@ -13,7 +13,7 @@ from gymcp.envs.suites.workbench import (
     single_parallel,
     single_sequential,
 )
-from gymcp.envs.suites.workbench.bench import REPO, ROOT, SERVER_OF, TOOLS, Bench
+from gymcp.envs.suites.workbench.bench import REPO, ROOT, TOOLS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family
 from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
 from gymcp.errors import ConfigError
@@ -134,8 +134,6 @@ def last_necessary(bench: Bench, draft: Draft, servers: Sequence[str]) -> tuple[
     calls = draft.calls
     whole = bench.after(calls, servers)
     for number in reversed(range(len(calls))):
-        if SERVER_OF[calls[number][0]] == "time":
-            continue
         try:
             left = bench.after((*calls[:number], *calls[number + 1 :]), servers)
         except (LookupError, ValueError, ToolError):  # a later call needs it
