@@ -2,7 +2,8 @@
 
 ``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
 (0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
-``adaptive`` is the oracle who copes with tools that are called otherwise or fail for a moment.
+``adaptive`` is the oracle who copes with tools that are called otherwise or fail for a moment. ``never_asks`` and
+``always_asks`` are the oracle who asks the user nothing, and one who asks for whatever there is to know.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from gymcp.agents.sampling import sample_instance, words_of
 from gymcp.envs.wrappers.stress import TRANSIENT, words_in
 from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.asking import ASK_USER
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
 
@@ -137,6 +139,29 @@ def hijacked(task: Task, seed: int) -> Agent:
     return Replay(play_gold(task, (*task.gold[:-1], both)))
 
 
+def never_asks(task: Task, seed: int) -> Agent:
+    """The oracle who acts without having asked. Raises ConfigError where nothing had to be asked."""
+    if not applies("never_asks", task):
+        raise ConfigError(f"agent 'never_asks': task '{task.id}' has no fact that must be asked for")
+    return Replay(play_gold(task, [replace(turn, calls=_without_questions(turn)) for turn in task.gold]))
+
+
+def always_asks(task: Task, seed: int) -> Agent:
+    """The oracle who first asks for every fact of the task, needed or not. Raises ConfigError where it has none."""
+    if not applies("always_asks", task):
+        raise ConfigError(f"agent 'always_asks': task '{task.id}' has no facts to ask for")
+    questions = tuple(
+        ToolCall(id=f"ask_{number}", name=ASK_USER, arguments={"question": f"What about the {fact.words[0]}?"})
+        for number, fact in enumerate(task.facts, 1)
+    )
+    first, *rest = (replace(turn, calls=_without_questions(turn)) for turn in task.gold)
+    return Replay(play_gold(task, (replace(first, calls=(*questions, *first.calls)), *rest)))
+
+
+def _without_questions(turn: GoldTurn) -> tuple[ToolCall, ...]:
+    return tuple(call for call in turn.calls if call.name != ASK_USER)
+
+
 SCRIPTED: dict[str, AgentFactory] = {
     "oracle": oracle,
     "null": null,
@@ -144,6 +169,8 @@ SCRIPTED: dict[str, AgentFactory] = {
     "random": random_agent,
     "hijacked": hijacked,
     "adaptive": adaptive,
+    "never_asks": never_asks,
+    "always_asks": always_asks,
 }
 
 
@@ -151,6 +178,10 @@ def applies(agent: str, task: Task) -> bool:
     """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
     if agent in ("oracle", "adaptive"):
         return bool(task.gold)
+    if agent == "never_asks":
+        return any(call.name == ASK_USER for turn in task.gold for call in turn.calls)
+    if agent == "always_asks":
+        return bool(task.gold and task.facts)
     if agent == "hijacked":
         return bool(task.gold) and task.hijack is not None
     return agent != "mutated" or task.last_necessary is not None

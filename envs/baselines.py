@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gymcp.cache import in_cache
-from gymcp.envs.world import Origin, World, open_world
+from gymcp.envs.world import Origin, World, open_world, servers_of
 from gymcp.errors import DirtyReset
 from gymcp.mcp_servers.digest import DigestMemo, digest
 from gymcp.mcp_servers.sandbox import interpreter
@@ -117,7 +117,7 @@ def _identity(origin: Origin) -> str:
     env, task = origin.env, origin.task
     parts: list[Json] = [env.spec.name, env.spec.version, env.suite.name, env.suite.version, task.id]
     parts += [_content(task.initial_state), origin.sandbox.name, interpreter().version, digest_program()]
-    parts += [_server_parts(server) for server in env.servers]
+    parts += [_server_parts(server) for server in servers_of(origin)]
     return digest(parts)
 
 

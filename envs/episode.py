@@ -221,6 +221,7 @@ class Episode:
                 if message.role == "user"
             ),
             confirm=self._user.confirm,
+            ask=self._user.tell,
         )
 
     def _tool_message(self, result: ToolResult) -> Message:

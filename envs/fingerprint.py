@@ -17,7 +17,7 @@ from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
 
 _LENGTH = 16
-_LATER = frozenset({"handbook", "scenario", "hijack"})
+_LATER = frozenset({"facts", "handbook", "hijack", "scenario", "servers"})
 """Fields that suites of older runs did not have: what has none of them keeps its digest."""
 
 
@@ -81,7 +81,7 @@ def _plain(value: object) -> Json:
         return {
             field.name: getattr(value, field.name)
             for field in fields(value)
-            if field.name not in _LATER or getattr(value, field.name) is not None
+            if field.name not in _LATER or getattr(value, field.name) not in (None, ())
         }
     if isinstance(value, Mapping):
         return dict(value)

@@ -37,6 +37,8 @@ class Scene:
     """What the user has said until now."""
     confirm: Callable[[str], Awaitable[bool]]
     """Asks the user, who may say no."""
+    ask: Callable[[str], Awaitable[str]]
+    """Asks the user for a fact."""
 
     def draw(self, name: str) -> random.Random:
         """Chance that depends on the layer's name, the seed, task, step and call, and on nothing else."""

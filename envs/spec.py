@@ -32,7 +32,7 @@ class EnvSpec:
     """An environment: servers, tasks and a grader.
 
     With one server, a task's ``initial_state`` is that server's and a recorded state is the server's; with several,
-    both are mappings by server name.
+    both are mappings by server name, of however many of them a task has (`Task.servers`).
     """
 
     name: str
@@ -88,5 +88,5 @@ def load_env(spec: EnvSpec) -> LoadedEnv:
     if not callable(spec.grade):
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
     servers = check_servers(who, made(who, "servers", spec.servers))
-    suite = check_suite(who, made(who, "suite", spec.suite))
+    suite = check_suite(who, made(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gymcp.envs.bill import Bill
-from gymcp.protocols import Confirms, User
+from gymcp.envs.users import DO_NOT_KNOW
+from gymcp.protocols import Answers, Confirms, User
 from gymcp.types import Action, Decision, Message, Step, Talk, Task, Tool, ToolCall, ToolResult, UserAct
 
 MAX_ACTS = 32
@@ -57,6 +58,14 @@ class Counterpart:
     async def confirm(self, question: str) -> bool:
         """What the user says to it; no, where they cannot be asked."""
         return await self._user.confirm(question) if isinstance(self._user, Confirms) else False
+
+    async def tell(self, question: str) -> str:
+        """What the user says to a question that was put to them by a tool, while they wait."""
+        asked = time.perf_counter()
+        try:
+            return await self._user.tell(question) if isinstance(self._user, Answers) else DO_NOT_KNOW
+        finally:
+            self.seconds += time.perf_counter() - asked
 
     async def _asked(self, talk: Talk) -> Action | None:
         asked = time.perf_counter()

@@ -9,9 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
+from gymcp.evaluators.graders.asking import ASK_USER, asked_for
 from gymcp.protocols import ChatPolicy
-from gymcp.types import Action, Decision, Message, Role, Sampling, Talk, Tool, ToolCall
+from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Talk, Tool, ToolCall
 
+ASK_WITH_TOOL = f"If you need something from me, ask with {ASK_USER}; else finish."
+DO_NOT_KNOW = "I do not know, and I do not mind."
+"""Of a user who is asked for what they have no opinion on."""
 GREETING = "Hello. How can I help you?"
 """What a model that plays the user hears first; it must answer something."""
 SILENCE = "..."
@@ -27,6 +31,27 @@ class ScriptedUser:
     async def reply(self, talk: Talk) -> Action | None:
         spoken = sum(message.role == "user" and not message.tool_calls for message in talk.messages)
         return Action(text=self.prompts[spoken]) if spoken < len(self.prompts) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskableUser:
+    """A scripted user who answers questions that a tool puts to them, and says what they know when it is named."""
+
+    prompts: Sequence[str]
+    facts: tuple[Fact, ...] = ()
+
+    async def reply(self, talk: Talk) -> Action | None:
+        """Whoever asks aloud is told once how to ask: an answer there would have no price."""
+        spoken = [message.content for message in talk.messages if message.role == "user"]
+        last = talk.messages[-1].content.rstrip() if talk.messages else ""
+        if last.endswith("?") and ASK_WITH_TOOL not in spoken:
+            return Action(text=ASK_WITH_TOOL)
+        said = sum(text != ASK_WITH_TOOL for text in spoken)
+        return Action(text=self.prompts[said]) if said < len(self.prompts) else None
+
+    async def tell(self, question: str) -> str:
+        named = asked_for(question, self.facts)
+        return " ".join(fact.says for fact in named) or DO_NOT_KNOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,8 +64,8 @@ def _check_argv(who: str, server: ServerSpec) -> None:
         raise ConfigError(f"{who}: its argv is empty, and it has no image whose command would be run")
 
 
-def check_suite(who: str, suite: object) -> Suite:
-    """The suite, where each of its tasks can be played."""
+def check_suite(who: str, suite: object, servers: frozenset[str]) -> Suite:
+    """The suite, where each of its tasks can be played on servers of these names."""
     if not isinstance(suite, Suite):
         raise ConfigError(f"{who}: its suite must be a gymcp.types.Suite, not {_shown(suite)}")
     if not isinstance(suite.tasks, tuple) or not suite.tasks:
@@ -75,15 +75,18 @@ def check_suite(who: str, suite: object) -> Suite:
             raise ConfigError(f"{who}: its tasks must be of Task, not {_shown(task)}")
         if not isinstance(task.id, str) or not task.id:
             raise ConfigError(f"{who}: a task's id must be a text, not {_shown(task.id)}")
-        _check_task(f"{who}: task '{task.id}'", task)
+        _check_task(f"{who}: task '{task.id}'", task, servers)
     _refuse_twice(f"{who}: two tasks have the id", (task.id for task in suite.tasks))
     return suite
 
 
-def _check_task(who: str, task: Task) -> None:
+def _check_task(who: str, task: Task, servers: frozenset[str]) -> None:
     prompts = task.prompts
     if not isinstance(prompts, tuple) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         raise ConfigError(f"{who}: its prompts must be a tuple with at least one text, not {_shown(prompts)}")
+    if task.servers is not None and (not task.servers or task.servers - servers):
+        unknown = ", ".join(sorted(task.servers - servers)) or "none"
+        raise ConfigError(f"{who}: its servers are {unknown}; have {', '.join(sorted(servers))}")
     try:
         json.dumps(task.initial_state, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
 _ATTEMPTS = 5
@@ -26,6 +27,12 @@ class Origin:
     sandbox: Sandbox
     task: Task
     seed: int
+
+
+def servers_of(origin: Origin) -> tuple[ServerSpec, ...]:
+    """Those that the task has."""
+    names = origin.task.servers
+    return tuple(server for server in origin.env.servers if names is None or server.name in names)
 
 
 class World:
@@ -83,7 +90,7 @@ class World:
         if telling_key not in self._refs:
             told = {session.spec.name: await session.state() for session in self._telling}
             telling_key = digest({session.spec.name: session.world_key for session in self._telling})
-            if len(self.sessions) == 1:
+            if len(self.origin.env.servers) == 1:
                 ((address, state),) = told.values()
             else:
                 address = digest({name: part for name, (part, _) in told.items()})
@@ -99,12 +106,12 @@ async def open_world(origin: Origin, images: Mapping[str, ServerImage] | None = 
 
     Enter and leave it in the same task. Raises EnvInfraError where a server does not start.
     """
-    servers, task = origin.env.servers, origin.task
+    servers, task = servers_of(origin), origin.task
     async with contextlib.AsyncExitStack() as stack:
         sessions = []
         for server in servers:
             state = task.initial_state
-            if len(servers) > 1:
+            if len(origin.env.servers) > 1:
                 state = state.get(server.name) if isinstance(state, Mapping) else None
             open_server = partial(open_session, server) if images is None else images[server.name].open
             session = open_server(origin.sandbox, initial_state=state, seed=origin.seed, task=task.id)

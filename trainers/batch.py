@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,8 @@ class StepBatch:
     """[S] steps of [N] trajectories, in the order of time within each, one trajectory after the other.
 
     Columns that every batch has: ``reward`` (the environment's), ``valid`` (1 where the step was usable), ``calls``
-    (tool calls of the step), ``errors`` (those that failed), ``tokens`` (drawn in the step; 1 where none are known).
+    (tool calls of the step), ``errors`` (those that failed), ``cost`` (the price of its calls: `ToolResult.cost`),
+    ``tokens`` (drawn in the step; 1 where none are known).
     Keys that every batch has: ``group``, ``trajectory``, ``state`` (the anchor), ``turn`` (index of the step).
     """
 
@@ -104,6 +106,7 @@ def batch_of_columns(
             "valid": ones,
             "calls": zeros,
             "errors": zeros,
+            "cost": zeros,
             "tokens": ones,
             **flat,
         },
@@ -139,6 +142,7 @@ def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | Non
             "valid": np.array([step.valid for step in steps], float),
             "calls": np.array([len(each) for each in results], float),
             "errors": np.array([sum(result.is_error for result in each) for each in results], float),
+            "cost": np.array([math.fsum(result.cost for result in each) for each in results], float),
             "tokens": np.array([len(step.sampled.ids) if step.sampled else 1 for step in steps], float),
         },
         keys={

@@ -7,11 +7,12 @@ from gymcp.mcp_servers.native import native_server
 from gymcp.types import EpisodeLimits
 
 PROGRAM = "gymcp.mcp_servers.programs.backoffice"
+BOOKS = "gymcp.mcp_servers.programs.books"
 
 ENV = EnvSpec(
     name="backoffice",
     description="A back office over a database: 23 tools, ten families of requests at five levels, tasks without end.",
-    servers=lambda: (native_server("backoffice", PROGRAM, modules=(f"{PROGRAM}_data",), start="fork"),),
+    servers=lambda: (native_server("backoffice", PROGRAM, modules=(f"{PROGRAM}_data", BOOKS), start="fork"),),
     suite=make_suite,
     more_tasks=make_tasks,
     grade=with_milestones(

@@ -3,25 +3,18 @@
 Times and names are fixed, so the names of objects are known in advance: targets are computed here, without git.
 """
 
-import hashlib
 import random
 from pathlib import Path
 from typing import Any
 
 from gymcp.envs import EnvSpec
+from gymcp.envs.suites.commits import ENVIRONMENT, commit_name, index_of, repository_equals
 from gymcp.envs.suites.generated import Call, one_turn
-from gymcp.errors import GraderError
-from gymcp.evaluators.graders import final_files
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
-from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
-from gymcp.protocols import StateReader
-from gymcp.types import Score, Suite, Task, Trajectory
+from gymcp.types import Suite, Task
 
 ROOT = "/workspace"
-WHEN = "1767225600 +0000"
-WHO = f"{FIXED_ENVIRONMENT['GIT_AUTHOR_NAME']} <{FIXED_ENVIRONMENT['GIT_AUTHOR_EMAIL']}> {WHEN}"
 NAMES = ("anchor", "bridge", "cellar", "dock", "engine", "ferry", "gate", "harbour")
 START = [["git", "init", "-q", "-b", "main"], ["git", "add", "-A"], ["git", "commit", "-q", "-m", "Start"]]
 Files = dict[str, str]
@@ -43,7 +36,7 @@ def commit(number: int, rng: random.Random) -> Task:
     chosen = sorted(rng.sample(sorted(changed), 2))
     message = f"Change {chosen[0]} and {chosen[1]}"
     staged = {**before, **{path: changed[path] for path in chosen}}
-    made = _commit(staged, message, parent=_commit(before, "Start\n"))
+    made = commit_name(staged, message, parent=commit_name(before, "Start\n"))
     calls: list[Call] = [("git_add", {"files": chosen}), ("git_commit", {"message": message})]
     prompt = f"In the repository {ROOT} commit the changes to {chosen[0]} and {chosen[1]} with the message '{message}'."
     wanted = {**_state(before, staged, changed), "refs": {"refs/heads/main": made}}
@@ -54,7 +47,7 @@ def branch(number: int, rng: random.Random) -> Task:
     """A new branch, checked out; what is changed stays changed."""
     before, changed = _changes(rng)
     name = f"topic/{rng.choice(NAMES)}"
-    start = _commit(before, "Start\n")
+    start = commit_name(before, "Start\n")
     calls: list[Call] = [("git_create_branch", {"branch_name": name}), ("git_checkout", {"branch_name": name})]
     prompt = f"In the repository {ROOT} make a branch named {name} from the current commit, and switch to it."
     wanted = {
@@ -72,18 +65,6 @@ def make_suite() -> Suite:
     return Suite(name="git", version="1", tasks=tuple(tasks), source="generated")
 
 
-def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """1 where HEAD, branches, index and work tree are the target's."""
-    files = final_files(trajectory, states)
-    state = states(trajectory.final_state) if trajectory.final_state is not None else None
-    if not isinstance(state, dict) or "refs" not in state:
-        raise GraderError("no repository was recorded")
-    refs = {name: found for name, found in state["refs"].items() if name.startswith("refs/heads/")}
-    found = {"head": (state["head"] or "").strip(), "refs": refs, "index": state["index"], "files": files}
-    difference = first_difference(found, task.target)
-    return Score(value=float(difference is None), reason=f"in the repository {difference or 'all is right'}")
-
-
 def _changes(rng: random.Random) -> tuple[Files, Files]:
     """Four committed files, and three of them as they are changed since."""
     names = rng.sample(NAMES, 4)
@@ -93,23 +74,8 @@ def _changes(rng: random.Random) -> tuple[Files, Files]:
 
 
 def _state(before: Files, staged: Files, changed: Files) -> dict[str, Any]:
-    index = [[path, "100644", _object("blob", text.encode()), 0] for path, text in sorted(staged.items())]
-    refs = {"refs/heads/main": _commit(before, "Start\n")}
-    return {"head": "ref: refs/heads/main", "refs": refs, "index": index, "files": {**before, **changed}}
-
-
-def _commit(files: Files, message: str, parent: str | None = None) -> str:
-    tree = b"".join(
-        f"100644 {path}".encode() + b"\0" + bytes.fromhex(_object("blob", text.encode()))
-        for path, text in sorted(files.items())
-    )
-    lines = [f"tree {_object('tree', tree)}", *([f"parent {parent}"] if parent else [])]
-    lines += [f"author {WHO}", f"committer {WHO}", "", message]
-    return _object("commit", "\n".join(lines).encode())
-
-
-def _object(kind: str, content: bytes) -> str:
-    return hashlib.sha1(f"{kind} {len(content)}".encode() + b"\0" + content).hexdigest()
+    refs = {"refs/heads/main": commit_name(before, "Start\n")}
+    return {"head": "ref: refs/heads/main", "refs": refs, "index": index_of(staged), "files": {**before, **changed}}
 
 
 def _task(task_id: str, prompt: str, before: Files, changed: Files, calls: list[Call], wanted: dict[str, Any]) -> Task:
@@ -123,7 +89,7 @@ SERVER = FromLock(
     name="git",
     lock=Path(__file__).with_name("servers.lock"),
     state=FileState(kind="git"),
-    env={**FIXED_ENVIRONMENT, "GIT_AUTHOR_DATE": WHEN, "GIT_COMMITTER_DATE": WHEN},
+    env=ENVIRONMENT,
 )
 ENV = EnvSpec(
     name="git",
@@ -131,5 +97,5 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
-    grade=grade,
+    grade=repository_equals(),
 )

@@ -1,25 +1,18 @@
 """A graph of people and places kept right, over a third-party server: @modelcontextprotocol/server-memory."""
 
-import json
 import random
 from pathlib import Path
-from typing import Any
 
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
-from gymcp.errors import GraderError
-from gymcp.evaluators.graders import final_files
-from gymcp.evaluators.graders.difference import first_difference
+from gymcp.envs.suites.graphs import FILE, Graph, copy_graph, graph_equals, write_graph
 from gymcp.mcp_servers.locked import FromLock
 from gymcp.mcp_servers.spec import FileState
-from gymcp.protocols import StateReader
-from gymcp.types import Score, Suite, Task, Trajectory
+from gymcp.types import Suite, Task
 
-FILE = "memory.jsonl"
 PEOPLE = ("Ann", "Bob", "Chen", "Dora", "Emil", "Fatma", "Goro", "Hana")
 FIRMS = ("Acme", "Globex", "Initech", "Umbrella")
 TASTES = ("likes tea", "plays chess", "speaks Dutch", "rides a bicycle", "collects stamps", "sings bass")
-Graph = dict[str, Any]
 
 
 def remember(number: int, rng: random.Random) -> Task:
@@ -29,7 +22,7 @@ def remember(number: int, rng: random.Random) -> Task:
     taste, firm = rng.choice(TASTES), rng.choice(FIRMS)
     entity = {"name": name, "entityType": "person", "observations": [taste]}
     relation = {"from": name, "to": firm, "relationType": "works at"}
-    wanted = _copy(graph)
+    wanted = copy_graph(graph)
     wanted["entities"][name] = ["person", [taste]]
     wanted["relations"] = sorted([*wanted["relations"], [name, "works at", firm]])
     calls: list[Call] = [("create_entities", {"entities": [entity]}), ("create_relations", {"relations": [relation]})]
@@ -45,7 +38,7 @@ def correct(number: int, rng: random.Random) -> Task:
     name = rng.choice([name for name, (kind, _) in graph["entities"].items() if kind == "person"])
     wrong = graph["entities"][name][1][0]
     right = rng.choice([taste for taste in TASTES if taste not in graph["entities"][name][1]])
-    wanted = _copy(graph)
+    wanted = copy_graph(graph)
     wanted["entities"][name][1] = sorted({*wanted["entities"][name][1], right} - {wrong})
     calls: list[Call] = [
         ("delete_observations", {"deletions": [{"entityName": name, "observations": [wrong]}]}),
@@ -60,7 +53,7 @@ def change_job(number: int, rng: random.Random) -> Task:
     graph = _graph(rng)
     name, _, old = rng.choice(graph["relations"])
     new = rng.choice([firm for firm in FIRMS if firm != old])
-    wanted = _copy(graph)
+    wanted = copy_graph(graph)
     wanted["relations"] = sorted([row for row in graph["relations"] if row[0] != name] + [[name, "works at", new]])
     calls: list[Call] = [
         ("open_nodes", {"names": [name]}),
@@ -78,15 +71,6 @@ def make_suite() -> Suite:
     return Suite(name="memory", version="1", tasks=tuple(tasks), source="generated")
 
 
-def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """1 where the graph in the server's file is the target, whatever the order of its lines and observations."""
-    text = final_files(trajectory, states).get(FILE)
-    if not isinstance(text, str):
-        raise GraderError(f"{FILE} was not recorded as a text")
-    difference = first_difference(_read(text), task.target)
-    return Score(value=float(difference is None), reason=f"in the graph {difference or 'all is right'}")
-
-
 def _graph(rng: random.Random) -> Graph:
     """Four people with two tastes each, four firms, and where the people work."""
     people = rng.sample(PEOPLE, 4)
@@ -95,38 +79,8 @@ def _graph(rng: random.Random) -> Graph:
     return {"entities": entities, "relations": sorted([name, "works at", rng.choice(FIRMS)] for name in people)}
 
 
-def _copy(graph: Graph) -> Graph:
-    copied: Graph = json.loads(json.dumps(graph))
-    return copied
-
-
-def _write(graph: Graph) -> str:
-    """As the server writes it."""
-    rows = [
-        {"type": "entity", "name": name, "entityType": kind, "observations": observations}
-        for name, (kind, observations) in graph["entities"].items()
-    ]
-    rows += [
-        {"type": "relation", "from": source, "to": target, "relationType": kind}
-        for source, kind, target in graph["relations"]
-    ]
-    return "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-
-
-def _read(text: str) -> Graph:
-    graph: Graph = {"entities": {}, "relations": []}
-    for line in text.splitlines():
-        row = json.loads(line)
-        if row["type"] == "entity":
-            graph["entities"][row["name"]] = [row["entityType"], sorted(row["observations"])]
-        else:
-            graph["relations"].append([row["from"], row["relationType"], row["to"]])
-    graph["relations"].sort()
-    return graph
-
-
 def _task(task_id: str, prompt: str, graph: Graph, calls: list[Call], wanted: Graph) -> Task:
-    return one_turn(task_id, prompt, calls, initial_state={"files": {FILE: _write(graph)}}, target=wanted)
+    return one_turn(task_id, prompt, calls, initial_state={"files": {FILE: write_graph(graph)}}, target=wanted)
 
 
 SERVER = FromLock(name="memory", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
@@ -136,5 +90,5 @@ ENV = EnvSpec(
     servers=SERVER.servers,
     installed=SERVER.is_installed,
     suite=make_suite,
-    grade=grade,
+    grade=graph_equals(),
 )

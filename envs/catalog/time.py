@@ -8,58 +8,43 @@ from pathlib import Path
 
 from gymcp.envs import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
+from gymcp.envs.suites.zones import DAY, ZONES, clock, shift
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
 from gymcp.mcp_servers.locked import FromLock
 from gymcp.types import Suite, Task
-
-DAY = 24 * 60
-ZONES = {
-    "America/Bogota": -300,
-    "America/Phoenix": -420,
-    "Africa/Lagos": 60,
-    "Africa/Nairobi": 180,
-    "Asia/Dubai": 240,
-    "Asia/Kathmandu": 345,
-    "Asia/Kolkata": 330,
-    "Asia/Singapore": 480,
-    "Asia/Tokyo": 540,
-    "Australia/Brisbane": 600,
-    "Pacific/Honolulu": -600,
-}
-"""Minutes ahead of UTC."""
 
 
 def convert(number: int, rng: random.Random) -> Task:
     """One conversion."""
     source, target = rng.sample(sorted(ZONES), 2)
     now = _some_time(rng)
-    there = _shift(now, ZONES[target] - ZONES[source])
-    prompt = f"A call is planned for {_clock(now)} in {source}. Ask the time server what time that is in {target}."
-    return _task(f"convert_{number}", prompt, [(source, now, target)], _clock(there))
+    there = shift(now, ZONES[target] - ZONES[source])
+    prompt = f"A call is planned for {clock(now)} in {source}. Ask the time server what time that is in {target}."
+    return _task(f"convert_{number}", prompt, [(source, now, target)], clock(there))
 
 
 def arrive(number: int, rng: random.Random) -> Task:
     """A conversion of what the first one gave: the arguments of the second call hang on the first answer."""
     source, target, home = rng.sample(sorted(ZONES), 3)
     start, minutes = _some_time(rng), rng.randrange(65, 14 * 60, 5)
-    start_there = _shift(start, ZONES[target] - ZONES[source])
-    arrival = _shift(start_there, minutes)
-    at_home = _shift(arrival, ZONES[home] - ZONES[target])
+    start_there = shift(start, ZONES[target] - ZONES[source])
+    arrival = shift(start_there, minutes)
+    at_home = shift(arrival, ZONES[home] - ZONES[target])
     prompt = (
-        f"A flight leaves {source} at {_clock(start)} local time and takes {minutes // 60} h {minutes % 60} min to "
+        f"A flight leaves {source} at {clock(start)} local time and takes {minutes // 60} h {minutes % 60} min to "
         f"{target}. First ask the time server what time it is in {target} when it leaves. Add the duration of the "
         f"flight. Then ask the server what time that arrival is for somebody in {home}, and answer with that."
     )
-    return _task(f"arrive_{number}", prompt, [(source, start, target), (target, arrival, home)], _clock(at_home))
+    return _task(f"arrive_{number}", prompt, [(source, start, target), (target, arrival, home)], clock(at_home))
 
 
 def meet(number: int, rng: random.Random) -> Task:
     """One time for three other places, in their order."""
     source, *others = rng.sample(sorted(ZONES), 4)
     now = _some_time(rng)
-    there = [_clock(_shift(now, ZONES[other] - ZONES[source])) for other in others]
+    there = [clock(shift(now, ZONES[other] - ZONES[source])) for other in others]
     prompt = (
-        f"A meeting begins at {_clock(now)} in {source}. Ask the time server, in this order, when that is in "
+        f"A meeting begins at {clock(now)} in {source}. Ask the time server, in this order, when that is in "
         f"{', '.join(others)}. Answer with the three times in that order, with commas between them"
     )
     return _task(f"meet_{number}", prompt + ".", [(source, now, other) for other in others], ", ".join(there))
@@ -74,7 +59,7 @@ def make_suite() -> Suite:
 
 def _task(task_id: str, prompt: str, conversions: list[tuple[str, int, str]], answer: str) -> Task:
     calls: list[Call] = [
-        ("convert_time", {"source_timezone": source, "time": _clock(time), "target_timezone": target})
+        ("convert_time", {"source_timezone": source, "time": clock(time), "target_timezone": target})
         for source, time, target in conversions
     ]
     return one_turn(
@@ -88,14 +73,6 @@ def _task(task_id: str, prompt: str, conversions: list[tuple[str, int, str]], an
 
 def _some_time(rng: random.Random) -> int:
     return rng.randrange(0, DAY, 5)
-
-
-def _shift(time: int, minutes: int) -> int:
-    return (time + minutes) % DAY
-
-
-def _clock(time: int) -> str:
-    return f"{time // 60:02d}:{time % 60:02d}"
 
 
 SERVER = FromLock(name="time", lock=Path(__file__).with_name("servers.lock"), state="stateless")

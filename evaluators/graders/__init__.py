@@ -4,8 +4,9 @@
 """
 
 from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
+from gymcp.evaluators.graders.asking import with_asking
 from gymcp.evaluators.graders.calls import as_target, calls_alike, calls_made, with_milestones
-from gymcp.evaluators.graders.combine import all_of, any_of, weighted
+from gymcp.evaluators.graders.combine import all_of, any_of, of_server, weighted
 from gymcp.evaluators.graders.dynamic import dynamic
 from gymcp.evaluators.graders.files import final_files, final_files_equal
 from gymcp.evaluators.graders.formats import answer_fits_schema, answer_has_format
@@ -28,7 +29,9 @@ __all__ = [
     "final_files_equal",
     "final_state_equals",
     "milestones",
+    "of_server",
     "state_changes",
     "weighted",
+    "with_asking",
     "with_milestones",
 ]

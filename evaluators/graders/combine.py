@@ -5,9 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, GraderError
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
+
+
+def of_server(name: str, grader: Grader) -> Grader:
+    """The grader on what one server's state was, where an environment has several.
+
+    Raises GraderError, when grading, where nothing was recorded of that server.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        def part(ref: str) -> Json:
+            whole = states(ref)
+            if not isinstance(whole, Mapping) or name not in whole:
+                raise GraderError(f"no state of server '{name}' was recorded")
+            return whole[name]
+
+        return grader(task, trajectory, part)
+
+    return grade
 
 
 def all_of(graders: Mapping[str, Grader]) -> Grader:

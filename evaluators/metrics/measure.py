@@ -27,6 +27,7 @@ AXES = {
     "scope": "scope",
     "structure": "structure",
     "split": "split",
+    "request": "request",
 }
 """First words of tags that say what kind of thing they are, as in ``level 3``, and the axis that they belong to."""
 

@@ -75,6 +75,13 @@ class Confirms(Protocol):
     async def confirm(self, question: str) -> bool: ...
 
 
+@runtime_checkable
+class Answers(Protocol):
+    """A user who can be asked for facts. Of others nothing is to be had."""
+
+    async def tell(self, question: str) -> str: ...
+
+
 class Policy(Protocol):
     """A language model, tokens in and tokens out. What it knows of an earlier prompt it may keep: prompts only grow."""
 

@@ -92,6 +92,18 @@ class EpisodeLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What the user knows and says when asked for it."""
+
+    name: str
+    words: tuple[str, ...]
+    """A question with any of these words in it asks for it."""
+    says: str
+    needed: bool = True
+    """False where the request tells it already, so that nobody needs to ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     id: str
     prompts: tuple[str, ...]
@@ -113,8 +125,12 @@ class Task:
     scenario: str | None = None
     """What a model that plays the user is told: who they are, what they want, how they behave. None: only a scripted
     user can play it. Never reaches the agent or the sandbox."""
+    facts: tuple[Fact, ...] = ()
+    """What the user can be asked, where they can be asked (`gymcp.envs.wrappers.asking`). Never reaches the sandbox."""
     hijack: GoldTurn | None = None
     """What an attacker wants the agent to do beside the gold; None: nobody attacks. Never reaches sandbox or prompt."""
+    servers: frozenset[str] | None = None
+    """The environment's servers that are started for it and whose tools are on offer; None: all."""
     limits: EpisodeLimits | None = None
     """None: the environment's limits."""
     split: str = "test"

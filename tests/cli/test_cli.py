@@ -107,6 +107,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
     assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == [
         "agentdojo",
         "backoffice",
+        "backoffice_asking",
         "bfcl",
         "filesystem",
         "git",
@@ -114,6 +115,8 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         "sequential_thinking",
         "textworld",
         "time",
+        "workbench",
+        "workbench_asking",
     ]
     doctor = gymcp("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout
@@ -286,8 +289,9 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
     fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
+    fetched += ["workbench", "workbench_asking"]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
-    assert found == {"backoffice": True, **dict.fromkeys(fetched, False)}
+    assert found == {"backoffice": True, "backoffice_asking": True, **dict.fromkeys(fetched, False)}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def make_tasks(
     for number in range(first, first + count):
         for family in chosen:
             for level in levels or LEVELS:
-                yield _task(split, family, level, number)
+                yield task_and_draft(split, family, level, number)[0]
 
 
 def make_suite() -> Suite:
@@ -58,7 +58,8 @@ def make_suite() -> Suite:
     return Suite(name="backoffice", version=VERSION, tasks=tuple(tasks), source="generated")
 
 
-def _task(split: str, family: str, level: int, number: int) -> Task:
+def task_and_draft(split: str, family: str, level: int, number: int) -> tuple[Task, Draft]:
+    """A task, and what it was made of."""
     rng = random.Random(f"{split}-{family}-{level}-{number}")
     make = _KNOWN[family]
     company = _FIRST_SEED[split] + number // _TASKS_OF_A_WORLD * 1000
@@ -68,7 +69,7 @@ def _task(split: str, family: str, level: int, number: int) -> Task:
             draft = make(world, rng, level)
         except Unfit:
             continue
-        return _finished(split, family, level, number, world, draft, rng)
+        return _finished(split, family, level, number, world, draft, rng), draft
     raise RuntimeError(f"backoffice: no company fits a task of {family}, level {level}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from gymcp.mcp_servers.programs.backoffice import MOST_ROWS, Backoffice
+from gymcp.mcp_servers.programs.backoffice import Backoffice
 from gymcp.mcp_servers.programs.backoffice_data import (
     CITIES,
     HELD_OUT_CITIES,
@@ -16,6 +16,7 @@ from gymcp.mcp_servers.programs.backoffice_data import (
     Tables,
     make_tables,
 )
+from gymcp.mcp_servers.programs.books import MOST_ROWS
 from gymcp.types import Json, ToolCall
 
 T = TypeVar("T")

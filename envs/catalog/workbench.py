@@ -1,0 +1,44 @@
+"""Office work over files, a graph, a repository, a clock, a calendar and a help desk: on one server or several."""
+
+from pathlib import Path
+
+from gymcp.envs import EnvSpec
+from gymcp.envs.suites.commits import ENVIRONMENT
+from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
+from gymcp.envs.suites.workbench.bench import SERVER_OF
+from gymcp.evaluators.graders import with_milestones
+from gymcp.mcp_servers.locked import FromLock
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.spec import FileState, ServerSpec
+from gymcp.types import EpisodeLimits
+
+LOCK = Path(__file__).with_name("servers.lock")
+PROGRAMS = "gymcp.mcp_servers.programs"
+LOCKED = (
+    FromLock(name="filesystem", lock=LOCK, state=FileState(kind="workspace")),
+    FromLock(name="memory", lock=LOCK, state=FileState(kind="workspace")),
+    FromLock(name="git", lock=LOCK, state=FileState(kind="git", path="repo"), env=ENVIRONMENT),
+    FromLock(name="time", lock=LOCK, state="stateless"),
+)
+
+
+def servers() -> tuple[ServerSpec, ...]:
+    """Four from the lock, installed where they are not yet, and two native ones."""
+    native = (
+        native_server(name, f"{PROGRAMS}.office_{name}", modules=(f"{PROGRAMS}.books",), start="fork")
+        for name in ("calendar", "desk")
+    )
+    return (*(server for each in LOCKED for server in each.servers()), *native)
+
+
+ENV = EnvSpec(
+    name="workbench",
+    description="Office work on six servers, four of third parties: 270 tasks in six categories, at three levels.",
+    servers=servers,
+    installed=lambda: all(each.is_installed() for each in LOCKED),
+    suite=make_suite,
+    more_tasks=make_tasks,
+    grade=with_milestones(grade),
+    tools=frozenset(SERVER_OF),
+    limits=EpisodeLimits(steps=40),
+)

@@ -1,0 +1,17 @@
+"""Workbench with requests that leave something out: the user must be asked, which costs, or must not be."""
+
+from dataclasses import replace
+
+from gymcp.envs.catalog.workbench import ENV as WORKBENCH
+from gymcp.envs.suites.workbench.underspecified import make_suite
+from gymcp.envs.wrappers.asking import asking
+
+ENV = asking(
+    replace(
+        WORKBENCH,
+        name="workbench_asking",
+        description="Workbench requests, half of which leave out what only the user knows: 90 tasks.",
+        suite=make_suite,
+        more_tasks=None,
+    )
+)

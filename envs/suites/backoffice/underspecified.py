@@ -1,0 +1,77 @@
+"""Requests to the back office with something left out that only the user knows, beside the same requests in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gymcp.envs.suites.asking import Hidden, twins
+from gymcp.envs.suites.backoffice.tasks import VERSION, task_and_draft
+from gymcp.types import Suite, Task
+
+ORDER = Hidden(
+    shown=("order {order}",),
+    vague="the order that I have on my desk",
+    fact="order",
+    words=("order", "number", "id", "which"),
+    question="Which order is it?",
+)
+TICKET = Hidden(
+    shown=("ticket {ticket}",),
+    vague="the ticket that came in this morning",
+    fact="ticket",
+    words=("ticket", "number", "id", "which"),
+    question="Which ticket is it?",
+)
+NAME = Hidden(
+    shown=("{name}",),
+    vague="the customer on the phone",
+    fact="name",
+    words=("who", "name", "customer"),
+    question="What is the name of the customer?",
+)
+CITY = Hidden(
+    shown=("{city}",),
+    vague="the new one",
+    fact="city",
+    words=("city", "where", "town", "place"),
+    question="Which city is the new one?",
+)
+AMOUNT = Hidden(
+    shown=("{amount} euros",),
+    vague="the sum that I promised",
+    fact="amount",
+    words=("much", "amount", "sum", "euros", "many"),
+    question="How much is the sum?",
+)
+PIECES = Hidden(
+    shown=("{pieces} pieces",),
+    vague="as many as were counted",
+    fact="pieces",
+    words=("many", "pieces", "count", "stock", "number"),
+    question="How many pieces were counted?",
+)
+HIDDEN: Mapping[str, Mapping[int, Hidden]] = {
+    "contact": {2: NAME, 3: ORDER},
+    "cancel": {1: ORDER, 2: ORDER},
+    "refund": {1: ORDER, 2: ORDER, 3: ORDER, 4: ORDER},
+    "amount": {2: NAME, 3: NAME, 4: NAME, 5: NAME},
+    "correct": {1: CITY, 2: CITY},
+    "credit": {1: AMOUNT, 2: AMOUNT, 3: AMOUNT, 4: AMOUNT, 5: AMOUNT},
+    "ticket": {1: TICKET, 2: TICKET, 3: TICKET},
+    "stock": {1: PIECES, 2: PIECES},
+    "parcel": {1: ORDER, 3: ORDER},
+}
+"""By family and level, what is left out."""
+
+
+def make_pairs(count: int = 2) -> Iterator[Task]:
+    """Both twins of `count` tasks for each family and level, which are not those of the suite."""
+    for number in range(100, 100 + count):
+        for family, levels in HIDDEN.items():
+            for level, hidden in levels.items():
+                task, draft = task_and_draft("seeds", family, level, number)
+                yield from twins(task, draft.slots, hidden)
+
+
+def make_suite() -> Suite:
+    return Suite(name="backoffice_asking", version=VERSION, tasks=tuple(make_pairs()), source="generated")

@@ -1,0 +1,61 @@
+"""The file of server-memory: a graph as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders import final_files
+from gymcp.evaluators.graders.difference import first_difference
+from gymcp.evaluators.graders.target import target_of
+from gymcp.protocols import Grader, StateReader
+from gymcp.types import Score, Task, Trajectory
+
+FILE = "memory.jsonl"
+Graph = dict[str, Any]
+"""``{"entities": {name: [type, [observation]]}, "relations": [[from, relation, to]]}``."""
+
+
+def copy_graph(graph: Graph) -> Graph:
+    copied: Graph = json.loads(json.dumps(graph))
+    return copied
+
+
+def write_graph(graph: Graph) -> str:
+    """As the server writes it."""
+    rows = [
+        {"type": "entity", "name": name, "entityType": kind, "observations": observations}
+        for name, (kind, observations) in graph["entities"].items()
+    ]
+    rows += [
+        {"type": "relation", "from": source, "to": target, "relationType": kind}
+        for source, kind, target in graph["relations"]
+    ]
+    return "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+
+
+def read_graph(text: str) -> Graph:
+    """What the file holds, in an order of its own: neither that of lines nor that of observations says anything."""
+    graph: Graph = {"entities": {}, "relations": []}
+    for line in text.splitlines():
+        row = json.loads(line)
+        if row["type"] == "entity":
+            graph["entities"][row["name"]] = [row["entityType"], sorted(row["observations"])]
+        else:
+            graph["relations"].append([row["from"], row["relationType"], row["to"]])
+    graph["relations"].sort()
+    return graph
+
+
+def graph_equals(*, target_key: str | None = None) -> Grader:
+    """1 where the graph in the server's file is the target, whatever the order of its lines and observations."""
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        text = final_files(trajectory, states).get(FILE)
+        if not isinstance(text, str):
+            raise GraderError(f"{FILE} was not recorded as a text")
+        difference = first_difference(read_graph(text), target_of(task, target_key))
+        return Score(value=float(difference is None), reason=f"in the graph {difference or 'all is right'}")
+
+    return grade

@@ -1,0 +1,249 @@
+"""One office as the maker of tasks sees it: what is on every server, and what calls make of it.
+
+What real servers make of the gold is compared with this by the gates, task by task.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from pathlib import PurePosixPath
+from typing import Any
+
+from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.graphs import FILE, Graph, copy_graph, write_graph
+from gymcp.envs.suites.workbench.repository import Repository
+from gymcp.mcp_servers.programs.backoffice_data import FIRST, LAST
+from gymcp.mcp_servers.programs.books import Row
+from gymcp.mcp_servers.programs.office_calendar import Calendar
+from gymcp.mcp_servers.programs.office_desk import Desk
+from gymcp.types import Json
+
+ROOT = "/workspace"
+REPO = f"{ROOT}/repo"
+DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
+"""A working week; every episode plays on the Friday before."""
+ROOMS = {"Mercury": 4, "Venus": 6, "Mars": 8, "Jupiter": 12}
+TEAMS = ("sales", "legal", "design", "support")
+TASTES = ("prefers mornings", "drinks no coffee", "speaks Dutch", "works from home", "is a first-aider", "likes maps")
+
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "filesystem": (
+        "read_text_file",
+        "read_multiple_files",
+        "write_file",
+        "edit_file",
+        "create_directory",
+        "list_directory",
+        "directory_tree",
+        "move_file",
+        "search_files",
+    ),
+    "memory": (
+        "create_entities",
+        "create_relations",
+        "add_observations",
+        "delete_entities",
+        "delete_observations",
+        "delete_relations",
+        "read_graph",
+        "search_nodes",
+        "open_nodes",
+    ),
+    "git": (
+        "git_status",
+        "git_diff_unstaged",
+        "git_diff_staged",
+        "git_diff",
+        "git_commit",
+        "git_add",
+        "git_reset",
+        "git_log",
+        "git_create_branch",
+        "git_checkout",
+        "git_show",
+        "git_branch",
+    ),
+    "time": ("convert_time",),
+    "calendar": tuple(name for name, part in vars(Calendar).items() if callable(part) and not name.startswith("_")),
+    "desk": tuple(name for name, part in vars(Desk).items() if callable(part) and not name.startswith("_")),
+}
+"""By server, what is on offer: of time's tools the one whose answer does not depend on the day it is asked."""
+SERVER_OF = {tool: server for server, tools in TOOLS.items() for tool in tools}
+
+
+class Bench:
+    """An office of so many people, drawn from `rng`. What a task needs in it is added before `initial_state`."""
+
+    def __init__(self, rng: random.Random, size: int) -> None:
+        self.rng = rng
+        names = [f"{first} {last}" for first, last in zip(rng.sample(FIRST, size), rng.sample(LAST, size), strict=True)]
+        self.people = names
+        self.files: dict[str, str] = {f"{ROOT}/README.md": "The shared drive of the office.\n"}
+        self.folders = {ROOT}
+        self.graph: Graph = {"entities": {}, "relations": []}
+        self.repo = Repository()
+        self.contacts: dict[str, Row] = {}
+        self.tickets: dict[str, Row] = {}
+        self.events: dict[str, Row] = {}
+        self.rooms = {
+            f"R{n:03d}": {"id": f"R{n:03d}", "name": name, "seats": ROOMS[name]} for n, name in enumerate(ROOMS, 1)
+        }
+        for name in names:
+            self.contact(name)
+            self.graph["entities"][name] = ["person", sorted(rng.sample(TASTES, 2))]
+            self.graph["relations"].append([name, "works in", rng.choice(TEAMS)])
+        for team in TEAMS:
+            self.graph["entities"][team] = ["team", []]
+
+    def contact(self, name: str, **more: str) -> Row:
+        key = f"C{len(self.contacts) + 1:03d}"
+        first = name.split(maxsplit=1)[0].lower()
+        row = {"id": key, "name": name, "email": f"{first}{self.rng.randint(10, 99)}@office.example"}
+        row |= {"phone": str(self.rng.randint(2000, 9999)), "city": "", "zone": "", **more}
+        self.contacts[key] = row
+        return row
+
+    def contact_of(self, name: str) -> Row:
+        return next(row for row in self.contacts.values() if row["name"] == name)
+
+    def ticket(self, title: str, **more: str) -> Row:
+        key = f"T{len(self.tickets) + 1:03d}"
+        row = {
+            "id": key,
+            "title": title,
+            "contact": self.rng.choice(self.people),
+            "assignee": self.rng.choice(self.people),
+        }
+        row |= {"status": "open", "priority": "normal", "opened": f"2026-02-{self.rng.randint(10, 26)}"}
+        row |= {"text": "Please help.", "comment": "", **more}
+        self.tickets[key] = row
+        return row
+
+    def event(self, title: str, day: str, start: int, minutes: int, **more: str) -> Row:
+        """`start` in minutes after midnight."""
+        key = f"E{len(self.events) + 1:03d}"
+        names = ", ".join(sorted(self.rng.sample(self.people, 2)))
+        row = {"id": key, "title": title, "day": day, "start": at(start), "end": at(start + minutes), "room": ""}
+        row |= {"attendees": names, **more}
+        self.events[key] = row
+        return row
+
+    def initial_state(self, servers: Sequence[str]) -> dict[str, Json]:
+        files: dict[str, Json] = {path.removeprefix(f"{ROOT}/"): text for path, text in self.files.items()}
+        files |= {path.removeprefix(f"{ROOT}/"): None for path in self._empty_folders()}
+        whole: dict[str, Json] = {
+            "filesystem": {"files": files},
+            "memory": {"files": {FILE: write_graph(self.graph)}},
+            "git": self.repo.seed(),
+            "calendar": {"events": deepcopy(self.events), "rooms": deepcopy(self.rooms)},
+            "desk": {"contacts": deepcopy(self.contacts), "tickets": deepcopy(self.tickets)},
+        }
+        return {server: whole[server] for server in servers if server in whole}
+
+    def after(self, calls: Sequence[Call], servers: Sequence[str]) -> dict[str, Json]:
+        """The state of each of the servers that the calls lead to. Raises what is wrong with a call."""
+        then = deepcopy(self)
+        calendar, desk = Calendar(then.events, then.rooms), Desk(then.contacts, then.tickets)
+        for name, arguments in calls:
+            server = SERVER_OF[name]
+            if server in ("calendar", "desk"):
+                getattr(calendar if server == "calendar" else desk, name)(**arguments)
+            elif server == "git":
+                then.repo.run(name, {key: value for key, value in arguments.items() if key != "repo_path"})
+            elif name in _EFFECTS:
+                _EFFECTS[name](then, arguments)
+        files: dict[str, Json] = {path.removeprefix(f"{ROOT}/"): text for path, text in then.files.items()}
+        files |= {path.removeprefix(f"{ROOT}/"): None for path in then._empty_folders()}
+        graph = copy_graph(then.graph)
+        graph["entities"] = {name: [kind, sorted(seen)] for name, (kind, seen) in graph["entities"].items()}
+        graph["relations"].sort()
+        whole: dict[str, Json] = {
+            "filesystem": files,
+            "memory": graph,
+            "git": then.repo.state(),
+            "calendar": {"changes": dict(calendar.changes)},
+            "desk": {"changes": dict(desk.changes)},
+        }
+        return {server: whole[server] for server in servers if server in whole}
+
+    def _empty_folders(self) -> list[str]:
+        used = {str(parent) for path in [*self.files, *self.folders] for parent in PurePosixPath(path).parents}
+        return sorted(self.folders - used - {ROOT})
+
+
+def at(minutes: int) -> str:
+    """Minutes after midnight as HH:MM."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _write(bench: Bench, given: Mapping[str, Any]) -> None:
+    if str(PurePosixPath(given["path"]).parent) not in bench.folders | _parents(bench):
+        raise ValueError(f"no folder for {given['path']}")
+    bench.files[given["path"]] = given["content"]
+
+
+def _parents(bench: Bench) -> set[str]:
+    return {str(parent) for path in bench.files for parent in PurePosixPath(path).parents}
+
+
+def _edit(bench: Bench, given: Mapping[str, Any]) -> None:
+    text = bench.files[given["path"]]
+    for edit in given["edits"]:
+        if text.count(edit["oldText"]) != 1:
+            raise ValueError(f"{edit['oldText']!r} is not once in {given['path']}")
+        text = text.replace(edit["oldText"], edit["newText"])
+    bench.files[given["path"]] = text
+
+
+def _move(bench: Bench, given: Mapping[str, Any]) -> None:
+    if given["destination"] in bench.files:
+        raise ValueError(f"{given['destination']} is there already")
+    bench.folders |= _parents(bench)
+    bench.files[given["destination"]] = bench.files.pop(given["source"])
+
+
+def _folder(bench: Bench, given: Mapping[str, Any]) -> None:
+    bench.folders.add(given["path"])
+
+
+def _know(bench: Bench, given: Mapping[str, Any]) -> None:
+    for entity in given["entities"]:
+        if entity["name"] in bench.graph["entities"]:
+            raise ValueError(f"{entity['name']} is known")
+        bench.graph["entities"][entity["name"]] = [entity["entityType"], list(entity["observations"])]
+
+
+def _observe(bench: Bench, given: Mapping[str, Any]) -> None:
+    for each in given["observations"]:
+        bench.graph["entities"][each["entityName"]][1] += each["contents"]
+
+
+def _forget(bench: Bench, given: Mapping[str, Any]) -> None:
+    for each in given["deletions"]:
+        for seen in each["observations"]:
+            bench.graph["entities"][each["entityName"]][1].remove(seen)
+
+
+def _relate(bench: Bench, given: Mapping[str, Any]) -> None:
+    bench.graph["relations"] += [[each["from"], each["relationType"], each["to"]] for each in given["relations"]]
+
+
+def _unrelate(bench: Bench, given: Mapping[str, Any]) -> None:
+    for each in given["relations"]:
+        bench.graph["relations"].remove([each["from"], each["relationType"], each["to"]])
+
+
+_EFFECTS: Mapping[str, Callable[[Bench, Mapping[str, Any]], None]] = {
+    "write_file": _write,
+    "edit_file": _edit,
+    "move_file": _move,
+    "create_directory": _folder,
+    "create_entities": _know,
+    "add_observations": _observe,
+    "delete_observations": _forget,
+    "create_relations": _relate,
+    "delete_relations": _unrelate,
+}
+"""What changes files and graph; what is not here only reads."""

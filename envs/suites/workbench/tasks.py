@@ -1,0 +1,143 @@
+"""Drafts with a wording, a world and a target: tasks. The same arguments always make the same ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from gymcp.envs.suites.workbench import (
+    multi_conditional,
+    multi_parallel,
+    multi_sequential,
+    single_conditional,
+    single_parallel,
+    single_sequential,
+)
+from gymcp.envs.suites.workbench.bench import REPO, ROOT, TOOLS, Bench
+from gymcp.envs.suites.workbench.draft import Draft, Family
+from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.runtime import ToolError
+from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
+
+FAMILIES: Mapping[str, Family] = {
+    **single_sequential.FAMILIES,
+    **single_parallel.FAMILIES,
+    **single_conditional.FAMILIES,
+    **multi_sequential.FAMILIES,
+    **multi_parallel.FAMILIES,
+    **multi_conditional.FAMILIES,
+}
+SPLITS = ("train", "test")
+LEVELS = (1, 2, 3)
+"""Of each: more to do and more steps to it, a larger office, and more servers beside those that are needed."""
+PEOPLE = {1: 6, 2: 9, 3: 12}
+BESIDE: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk"), 3: ("git", "time", "calendar", "desk")}
+"""Servers that are there whether they are needed or not, by level."""
+VERSION = "1"
+COUNT = 3
+"""Tasks of the suite for each family and level."""
+
+
+def make_tasks(
+    split: str,
+    *,
+    families: Sequence[str] | None = None,
+    levels: Sequence[int] | None = None,
+    count: int = COUNT,
+    first: int = 0,
+) -> Iterator[Task]:
+    """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
+
+    A category such as ``multi-parallel`` stands for all its families. Splits are ``train`` and ``test``, which share no
+    office and no frame. Raises ConfigError for what there is not.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"workbench: no split '{split}'; have {', '.join(SPLITS)}")
+    chosen = [name for family in families or FAMILIES for name in _named(family)]
+    if unknown := [level for level in levels or () if level not in LEVELS]:
+        raise ConfigError(f"workbench: no level {unknown[0]}; have {', '.join(map(str, LEVELS))}")
+    for number in range(first, first + count):
+        for family in chosen:
+            for level in levels or LEVELS:
+                yield task_and_draft(split, family, level, number)[0]
+
+
+def categories() -> dict[str, list[str]]:
+    """Families by category, which is server scope and call structure."""
+    found: dict[str, list[str]] = {}
+    for name, family in FAMILIES.items():
+        found.setdefault(f"{family.scope}-{family.structure}", []).append(name)
+    return found
+
+
+def make_suite() -> Suite:
+    """The test tasks."""
+    return Suite(name="workbench", version=VERSION, tasks=tuple(make_tasks("test")), source="generated")
+
+
+def _named(family: str) -> list[str]:
+    if family in FAMILIES:
+        return [family]
+    found = categories()
+    if family not in found:
+        raise ConfigError(
+            f"workbench: no family or category '{family}'; have the categories {', '.join(found)} and the families "
+            f"{', '.join(FAMILIES)}"
+        )
+    return found[family]
+
+
+def task_and_draft(split: str, name: str, level: int, number: int) -> tuple[Task, Draft]:
+    """A task, and what it was made of."""
+    family = FAMILIES[name]
+    rng = random.Random(f"{split}-{name}-{level}-{number}")
+    bench = Bench(rng, PEOPLE[level])
+    draft = family.make(bench, rng, level)
+    request = said(rng.choice(wordings(family.bodies, held_out=split == "test")), draft.slots)
+    if draft.answer:
+        request += f" Reply with {draft.reply} and nothing else."
+    servers = [server for server in TOOLS if server in draft.servers or server in BESIDE[level]]
+    target: dict[str, Json] = {"servers": bench.after(draft.calls, servers)}
+    if draft.answer:
+        target["answer"] = draft.answer
+    category = f"{family.scope}-{family.structure}"
+    task = Task(
+        id=f"{'train-' if split == 'train' else ''}{category}-{name}-{level}-{number}",
+        prompts=(f"{HEAD.format(root=ROOT, repo=REPO)}\n{request}",),
+        initial_state=bench.initial_state(servers),
+        target=target,
+        gold=(GoldTurn(calls=as_calls(draft), final_text=draft.answer or "Done."),),
+        last_necessary=last_necessary(bench, draft, servers),
+        servers=frozenset(servers),
+        split=split,
+        tags=(
+            category,
+            f"level {level}",
+            f"scope {family.scope}",
+            f"structure {family.structure}",
+            *(f"server {server}" for server in TOOLS if server in draft.servers),
+        ),
+    )
+    return task, draft
+
+
+def as_calls(draft: Draft) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(id=f"call_{number}", name=name, arguments=arguments)
+        for number, (name, arguments) in enumerate(draft.calls, 1)
+    )
+
+
+def last_necessary(bench: Bench, draft: Draft, servers: Sequence[str]) -> tuple[int, int] | None:
+    """The last call without which the world ends up different, or a later call fails."""
+    calls = draft.calls
+    whole = bench.after(calls, servers)
+    for number in reversed(range(len(calls))):
+        try:
+            left = bench.after((*calls[:number], *calls[number + 1 :]), servers)
+        except (LookupError, ValueError, ToolError):  # a later call needs it
+            return (0, number)
+        if left != whole:
+            return (0, number)
+    return None

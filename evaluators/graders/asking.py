@@ -1,0 +1,59 @@
+"""Was the user asked what had to be asked, and nothing else? What a question costs is never part of the score."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gymcp.evaluators.graders.matching import answered_calls, arguments_of
+from gymcp.protocols import Grader, StateReader
+from gymcp.types import Fact, Score, Task, Trajectory
+
+ASK_USER = "ask_user"
+"""The tool by which an agent asks."""
+
+
+def asked_for(question: str, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts that a question names, by a whole word of theirs, in any case."""
+    words = set(re.findall(r"\w+", question.casefold()))
+    return [fact for fact in facts if words & {word.casefold() for word in fact.words}]
+
+
+def with_asking(grader: Grader) -> Grader:
+    """The grader's verdict, where everything that was needed had been asked for; else 0: what was done was guessed.
+
+    Components, in tasks with facts: ``questions`` (how many were asked), ``needless`` (how many of them named no fact
+    that was needed and had not been told yet), ``question_cost``; in tasks that need a question ``asked_when_needed``,
+    the share of the needed facts that were asked for; in the others ``asked_when_not_needed``, 1 where any was asked.
+    """
+
+    def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+        score = grader(task, trajectory, states)
+        if not task.facts:
+            return score
+        needed = [fact for fact in task.facts if fact.needed]
+        left = list(needed)
+        questions, needless, cost = 0, 0, 0.0
+        for _, call, result in answered_calls(trajectory):
+            if call.name != ASK_USER or result.is_error:
+                continue
+            questions += 1
+            cost += result.cost
+            told = asked_for(str((arguments_of(call) or {}).get("question", "")), left)
+            needless += not told
+            left = [fact for fact in left if fact not in told]
+        components = {"questions": float(questions), "needless": float(needless), "question_cost": cost}
+        if needed:
+            components["asked_when_needed"] = 1 - len(left) / len(needed)
+        else:
+            components["asked_when_not_needed"] = float(questions > 0)
+        missing = f"; never asked for: {', '.join(fact.name for fact in left)}" if left else ""
+        return replace(
+            score,
+            value=0.0 if left else score.value,
+            components={**score.components, **components},
+            reason=score.reason + missing,
+        )
+
+    return grade
