@@ -117,12 +117,5 @@ def _identity(origin: Origin) -> str:
     env, task = origin.env, origin.task
     parts: list[Json] = [env.spec.name, env.spec.version, env.suite.name, env.suite.version, task.id]
     parts += [_content(task.initial_state), origin.sandbox.name, interpreter().version, digest_program()]
-    parts += [_server_parts(server) for server in env.servers]
+    parts += [server.parts() for server in env.servers]
     return digest(parts)
-
-
-def _server_parts(server: ServerSpec) -> Json:
-    """A native server's program is in a folder named after its content, so its path says what it is."""
-    mounts = [[str(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
-    parts = [server.name, server.argv, dict(server.env), mounts, server.network, repr(server.state)]
-    return [*parts, *([repr(server.http)] if server.http else [])]
