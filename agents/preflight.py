@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
+from gymcp.envs.late import LateServer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, open_world
@@ -23,13 +24,13 @@ CALL_TIMEOUT_S = 30.0
 async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[Tool, ...]:
     """The tools of a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
     async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
-        for session in world.sessions:
-            await _call_once(session)
+        for server in world.servers:
+            await _call_once(server)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
-        return Toolbox(world.sessions, env.spec.tools).offered(withheld)
+        return Toolbox(world.servers, env.spec.tools).offered(withheld)
 
 
-async def _call_once(session: ToolSession) -> None:
+async def _call_once(session: ToolSession | LateServer) -> None:
     """Any answer will do, an error too: the world is thrown away."""
     if not session.tools:
         raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")

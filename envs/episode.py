@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from gymcp.envs.arguments import check_arguments
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
+from gymcp.envs.hosting import hosted
 from gymcp.envs.layers import Layer, Scene, StopEpisode
-from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted, user_again
+from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, parted, user_again
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, World, open_world
@@ -84,7 +85,7 @@ class Episode:
 
     def _attach(self, world: World) -> None:
         self._world = world
-        self._toolbox = Toolbox(world.sessions, self._spec.tools)
+        self._toolbox = Toolbox(world.servers, self._spec.tools)
         self.states |= world.states
         world.states = self.states
 

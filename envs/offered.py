@@ -11,7 +11,8 @@ from gymcp.types import Tool
 
 
 async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
-    """By name. Servers may make tools of a task's initial state, so tasks are opened until every tag was seen.
+    """By name. Servers may make tools of a task's initial state, so tasks are opened until every tag was seen,
+    but of a lazy environment one: its servers may not.
 
     Raises EnvInfraError where a server does not start.
     """
@@ -19,9 +20,9 @@ async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
     seen: set[str] = set()
     async with warmed(sandbox) as warm:
         for number, task in enumerate(env.suite.tasks):
-            if number and seen.issuperset(task.tags):
+            if number and (env.spec.lazy or seen.issuperset(task.tags)):
                 continue
             seen.update(task.tags)
             async with open_world(Origin(env=env, sandbox=warm, task=task, seed=0)) as world:
-                tools |= {tool.name: tool for tool in Toolbox(world.sessions, env.spec.tools).offered(frozenset())}
+                tools |= {tool.name: tool for tool in Toolbox(world.servers, env.spec.tools).offered(frozenset())}
     return tools

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gymcp.envs.late import LateServer
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
@@ -14,22 +15,22 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 class _Entry:
     tool: Tool
     """As it is offered."""
-    session: ToolSession
+    server: ToolSession | LateServer
     own_name: str
 
 
 class Toolbox:
     """Names that more than one server uses are qualified: ``server__tool``."""
 
-    def __init__(self, sessions: Sequence[ToolSession], allowed: frozenset[str] | None) -> None:
-        uses = Counter(tool.name for session in sessions for tool in session.tools)
+    def __init__(self, servers: Sequence[ToolSession | LateServer], allowed: frozenset[str] | None) -> None:
+        uses = Counter(tool.name for server in servers for tool in server.tools)
         self._entries: dict[str, _Entry] = {}
         self._offers: dict[frozenset[str], tuple[Tool, ...]] = {}
-        for session in sessions:
-            for tool in session.tools:
-                name = tool.name if uses[tool.name] == 1 else f"{session.spec.name}__{tool.name}"
+        for server in servers:
+            for tool in server.tools:
+                name = tool.name if uses[tool.name] == 1 else f"{server.spec.name}__{tool.name}"
                 if allowed is None or name in allowed:
-                    self._entries[name] = _Entry(replace(tool, name=name), session, tool.name)
+                    self._entries[name] = _Entry(replace(tool, name=name), server, tool.name)
 
     def offered(self, withheld: frozenset[str]) -> tuple[Tool, ...]:
         """All tools but the withheld ones; the same tuple for the same question."""
@@ -40,4 +41,4 @@ class Toolbox:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The result of the tool behind the name on offer. Raises KeyError for another name, EnvInfraError."""
         entry = self._entries[call.name]
-        return await entry.session.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
+        return await entry.server.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
