@@ -5,7 +5,7 @@ What would fail in every episode fails here, once, in one line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
@@ -38,13 +38,19 @@ async def _call_once(session: ToolSession | LateServer) -> None:
     await session.call(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
 
 
-async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
-    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer."""
+async def check_model(
+    model: Model, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+) -> None:
+    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer.
+
+    `offered`: the tools that a task begins with.
+    """
+    tools = offered(tasks[0])
     first = [Message(role="user", content=prompt) for prompt in tasks[0].prompts[:1]]
     system = [Message(role="system", content=settings.system)] if settings.system else []
     try:
         if isinstance(model, TokenModel):
-            _measure(model, settings, tasks, tools)
+            _measure(model, settings, tasks, offered)
             prompt = model.renderer.start(first, tools, settings.system)
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
@@ -63,10 +69,12 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
         raise ConfigError(f"the policy does not answer: {error}") from error
 
 
-def _measure(model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
+def _measure(
+    model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+) -> None:
     for task in tasks:
         first = [Message(role="user", content=prompt) for prompt in task.prompts[:1]]
-        size = len(model.renderer.start(first, tools, settings.system))
+        size = len(model.renderer.start(first, offered(task), settings.system))
         if size + LEAST_ANSWER > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"

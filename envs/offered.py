@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from gymcp.envs.layers import Scene
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, open_world
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.warm import warmed
-from gymcp.types import Tool
+from gymcp.types import Task, Tool
 
 
 async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
@@ -25,4 +26,16 @@ async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
             seen.update(task.tags)
             async with open_world(Origin(env=env, sandbox=warm, task=task, seed=0)) as world:
                 tools |= {tool.name: tool for tool in Toolbox(world.servers, env.spec.tools).offered(frozenset())}
+    return tools
+
+
+def first_offer(env: LoadedEnv, task: Task, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """What an agent is shown of the servers' tools when the task begins, through all layers."""
+
+    async def unasked(question: str) -> bool:
+        return False
+
+    scene = Scene(task=task, seed=0, turn=0, steps=(), said=task.prompts[:1], confirm=unasked)
+    for layer in env.spec.layers:
+        tools = layer.offer(scene, tools)
     return tools

@@ -84,6 +84,15 @@ def size_of(tool: Tool) -> int:
     return len(json.dumps({"name": tool.name, "description": tool.description, "parameters": tool.input_schema}))
 
 
+def plan_retrieval(top_k: int | None, budget: int | None) -> Retrieval | None:
+    """From the options of the command line; None where tools are not retrieved. Raises ConfigError."""
+    if top_k is None and budget is not None:
+        raise ConfigError("--tool-budget: of the tools that are retrieved; say how many with --retrieve")
+    if top_k is None:
+        return None
+    return Retrieval(top_k=top_k) if budget is None else Retrieval(top_k=top_k, budget=budget)
+
+
 def check_retrieval(retrieval: Retrieval, tools: Sequence[Tool]) -> None:
     """Raises ConfigError where not every tool could ever be offered, or one is called as the search."""
     if retrieval.top_k < 0:

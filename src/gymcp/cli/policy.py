@@ -18,6 +18,7 @@ from gymcp.agents.policy_specs import ModelOptions, PolicySpec, open_model, pars
 from gymcp.agents.preflight import check_model, check_servers
 from gymcp.agents.prices import load_prices
 from gymcp.agents.react import Model, Overflow, ReactSettings, TokenModel, react
+from gymcp.envs.offered import first_offer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -132,7 +133,7 @@ async def _preflight(
     model: Model, settings: ReactSettings, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
 ) -> None:
     tools = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, settings, tasks, tools)
+    await check_model(model, settings, tasks, lambda task: first_offer(env, task, tools))
 
 
 @contextlib.contextmanager
