@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
 from gymcp.envs.late import LateServer
+from gymcp.envs.offered import Offer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import Origin, open_world
@@ -21,13 +22,14 @@ from gymcp.types import Message, Task, Tool, ToolCall
 CALL_TIMEOUT_S = 30.0
 
 
-async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[Tool, ...]:
-    """The tools of a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
+async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> Offer:
+    """What is on offer in a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
     async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
         for server in world.servers:
             await _call_once(server)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
-        return Toolbox(world.servers, env.spec.tools).offered(withheld)
+        box = Toolbox(world.servers, env.spec.tools)
+        return Offer(tools={tool.name: tool for tool in box.offered(withheld)}, servers=box.servers)
 
 
 async def _call_once(session: ToolSession | LateServer) -> None:
@@ -78,5 +80,6 @@ def _measure(
         if size + LEAST_ANSWER > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"
-                f" {len(tools)} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an answer"
+                f" {len(offered(task))} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an"
+                " answer"
             )

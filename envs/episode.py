@@ -212,6 +212,7 @@ class Episode:
                 for message in observation.messages
                 if message.role == "user"
             ),
+            servers=self._toolbox.servers,
             confirm=self._confirm,
         )
 

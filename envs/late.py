@@ -44,9 +44,7 @@ class Start:
 
     def session(self, *, seed: int | None = None) -> AbstractAsyncContextManager[ToolSession]:
         seed = self.seed if seed is None else seed
-        return open_session(
-            self.server, self.sandbox, initial_state=self.initial_state, seed=seed, task=self.task
-        )
+        return open_session(self.server, self.sandbox, initial_state=self.initial_state, seed=seed, task=self.task)
 
 
 class LateServer:
@@ -147,7 +145,8 @@ class LateServer:
             if witness.world_key != found:
                 raise DirtyReset(self._dirty("two fresh worlds differ", found, witness.world_key))
         with in_cache():
-            return baseline_book().add(self._identity, found, {"server": self.spec.name, "task": self._start.task})
+            names = {"env": f"server {self.spec.name}", "version": "", "task": self._start.task}
+            return baseline_book().add(self._identity, found, names)
 
     def _dirty(self, what: str, expected: str, found: str) -> str:
         return (

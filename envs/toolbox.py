@@ -25,12 +25,19 @@ class Toolbox:
     def __init__(self, servers: Sequence[ToolSession | LateServer], allowed: frozenset[str] | None) -> None:
         uses = Counter(tool.name for server in servers for tool in server.tools)
         self._entries: dict[str, _Entry] = {}
+        self._servers: dict[str, str] = {}
         self._offers: dict[frozenset[str], tuple[Tool, ...]] = {}
         for server in servers:
             for tool in server.tools:
                 name = tool.name if uses[tool.name] == 1 else f"{server.spec.name}__{tool.name}"
                 if allowed is None or name in allowed:
                     self._entries[name] = _Entry(replace(tool, name=name), server, tool.name)
+                    self._servers[name] = server.spec.name
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """By name of a tool on offer, the name of its server."""
+        return self._servers
 
     def offered(self, withheld: frozenset[str]) -> tuple[Tool, ...]:
         """All tools but the withheld ones; the same tuple for the same question."""

@@ -138,9 +138,7 @@ async def _late(
     servers: list[ToolSession | LateServer] = []
     for spec in origin.env.servers:
         state = initial_state_of(origin, spec)
-        start = Start(
-            server=spec, sandbox=origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id
-        )
+        start = Start(server=spec, sandbox=origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id)
         server = LateServer(start, lists[spec.name], stack)
         if images is not None and spec.name in images:
             await server.resume(images[spec.name])

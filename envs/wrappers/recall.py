@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gymcp.envs.wrappers.bm25 import rank_tools
@@ -27,9 +27,14 @@ class RecallAt:
     tasks: int
 
 
-def recall_at(tasks: Sequence[Task], tools: Sequence[Tool], ks: Sequence[int] = KS) -> list[RecallAt]:
-    """For each k, over the tasks with gold calls; each user turn's words are searched for alone. Empty without any."""
-    found = {task.id: places for task in tasks if (places := list(_places(task, tools)))}
+def recall_at(
+    tasks: Sequence[Task], tools: Sequence[Tool], servers: Mapping[str, str], ks: Sequence[int] = KS
+) -> list[RecallAt]:
+    """For each k, over the tasks with gold calls; each user turn's words are searched for alone. Empty without any.
+
+    `servers`: by tool, whose it is.
+    """
+    found = {task.id: places for task in tasks if (places := list(_places(task, tools, servers)))}
     if not found:
         return []
     rows = []
@@ -48,12 +53,12 @@ def recall_at(tasks: Sequence[Task], tools: Sequence[Tool], ks: Sequence[int] = 
     return rows
 
 
-def _places(task: Task, tools: Sequence[Tool]) -> Iterator[list[float]]:
+def _places(task: Task, tools: Sequence[Tool], servers: Mapping[str, str]) -> Iterator[list[float]]:
     """For each user turn with calls, the place of each tool that it needs, from 1; infinity where it is not found."""
     for prompt, turn in zip(task.prompts, task.gold, strict=False):
         needed = dict.fromkeys(call.name for call in turn.calls)
         if needed:
-            ranked = {tool.name: place for place, tool in enumerate(rank_tools(tools, prompt), start=1)}
+            ranked = {tool.name: place for place, tool in enumerate(rank_tools(tools, prompt, servers), start=1)}
             yield [ranked.get(name, math.inf) for name in needed]
 
 

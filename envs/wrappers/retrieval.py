@@ -1,8 +1,9 @@
 """Few tools out of many: those that the user's words are about, and a tool with which the agent finds others.
 
-Of all tools an agent is shown `search_tools`, what fits the user's words best, what it has found and what it has called,
-within a budget of characters: a prompt stays short however many servers are attached. What is shown follows from the
-recorded steps alone, so a replay shows the same. It works with every agent, since it stands before the environment.
+Of all tools an agent is shown `search_tools`, what fits the user's words best, what it has found and what it has
+called, within a budget of characters: a prompt stays short however many servers are attached. What is shown follows
+from the recorded steps alone, so a replay shows the same. It works with every agent, since it stands before the
+environment.
 
 Sources: retrieval by the request, RAG-MCP, arXiv:2505.03275; a search tool that the agent itself asks, MCP-Zero,
 arXiv:2506.01056, and the tool-search tools of model vendors.
@@ -24,7 +25,7 @@ FOUND = 5
 """Tools that one search puts on offer."""
 SEARCH_TOOL = Tool(
     name=SEARCH,
-    description="Find more tools. There are many others than those on offer now; the ones found can be called after it.",
+    description="Find more tools: there are many others than those on offer now. Those found can then be called.",
     input_schema={
         "type": "object",
         "properties": {"query": {"type": "string", "description": "What a tool is to do, in a few words."}},
@@ -48,7 +49,7 @@ class Retrieval:
 
     def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         by_name = {tool.name: tool for tool in tools}
-        asked = [tool.name for tool in rank_tools(tools, scene.said[-1] if scene.said else "")[: self.top_k]]
+        asked = [tool.name for tool in self._by_words(scene, tools)]
         found = [name for name in _found(scene) if name in by_name]
         called = [call.name for step in scene.steps for call in step.action.tool_calls if call.name in by_name]
         left = self.budget - size_of(SEARCH_TOOL)
@@ -70,10 +71,14 @@ class Retrieval:
         if not isinstance(query, str) or not query.strip():
             return refusal(call, f"{SEARCH}: give the text 'query': what a tool is to do")
         shown = {tool.name for tool in self.offer(scene, tools)}
-        hits = [tool for tool in rank_tools(tools, query) if tool.name not in shown][:FOUND]
+        hits = [tool for tool in rank_tools(tools, query, scene.servers) if tool.name not in shown][:FOUND]
         lines = [f"{_MARK}{tool.name}: {' '.join(tool.description.split())}" for tool in hits]
         text = "\n".join(["These can be called now:", *lines]) if hits else "No other tool fits; try other words."
         return ToolResult(call_id=call.id, content=text, bytes=len(text.encode()))
+
+    def _by_words(self, scene: Scene, tools: tuple[Tool, ...]) -> list[Tool]:
+        """Of what the user has said last."""
+        return rank_tools(tools, scene.said[-1], scene.servers)[: self.top_k] if scene.said else []
 
     def settings(self) -> Json:
         return {"Retrieval": asdict(self)}

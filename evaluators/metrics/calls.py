@@ -67,9 +67,7 @@ def _offered(trajectory: Trajectory) -> set[str]:
     return {tool.name for tools in lists.values() for tool in tools}
 
 
-def _beside_gold(
-    made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]
-) -> GoldFigures:
+def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
     pairs = nearest_pairs(made, wanted)
     shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
     return GoldFigures(

@@ -87,7 +87,7 @@ class Radar:
     first_error: Mean
     """How far an episode came before its first wrong or missing call, as a share of the gold calls; beside the five."""
     offered: Mean
-    """Share of the tools of the gold calls that were on offer at some time: the recall of a retrieval; beside the five."""
+    """Share of the tools of the gold calls that were ever on offer: the recall of a retrieval; beside the five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 KINDS = ("person", "city", "day", "int", "money", "one", "code", "mix")
 OPERATIONS = ("find", "get", "list", "create", "set", "add", "take", "move")
-_FIELD = re.compile(r"(?P<name>\w+) (?P<kind>%s)(\((?P<of>[^|)]*(\|[^|)]*)*)\))? \| (?P<about>.+)" % "|".join(KINDS))
-_TOOL = re.compile(r"(?P<name>\w+) (?P<does>%s)(?P<words>( [\w,]+)*) \| (?P<about>.+)" % "|".join(OPERATIONS))
+_FIELD = re.compile(rf"(?P<name>\w+) (?P<kind>{'|'.join(KINDS)})(\((?P<of>[^)]*)\))? \| (?P<about>.+)")
+_TOOL = re.compile(rf"(?P<name>\w+) (?P<does>{'|'.join(OPERATIONS)})(?P<words>( [\w,]+)*) \| (?P<about>.+)")
 
 
 class Field:
@@ -60,9 +60,7 @@ class Field:
 class Operation:
     __slots__ = ("about", "does", "fields", "name", "sources", "target")
 
-    def __init__(
-        self, name: str, does: str, about: str, fields: list[Field], sources: list[str], target: str
-    ) -> None:
+    def __init__(self, name: str, does: str, about: str, fields: list[Field], sources: list[str], target: str) -> None:
         self.name = name
         self.does = does
         self.about = about
@@ -115,7 +113,11 @@ class Service:
             for field in operation.fields:
                 properties[field.name] = field.schema()
             if operation.does == "list":
-                properties["state"] = {"type": "string", "enum": self.states, "description": "Only those in this state."}
+                properties["state"] = {
+                    "type": "string",
+                    "enum": self.states,
+                    "description": "Only those in this state.",
+                }
             else:
                 required += [field.name for field in operation.fields]
         schema = {"type": "object", "properties": properties, "additionalProperties": False}

@@ -85,7 +85,7 @@ return_mail_to_sender move waiting returned | Send a piece of mail back.
 
 service stationery | The cupboard with paper, pens and toner.
 record article ST name
-name mix(red|black|lined|recycled|sticky|large, pens|notebooks|envelopes|folders|markers) | What it is called on the order form.
+name mix(red|black|lined|recycled|sticky|large, pens|notebooks|envelopes|folders) | What it is called on the order form.
 stock int(0..90) | Pieces in the cupboard.
 minimum int(5..25) | Below this many pieces more are ordered.
 supplier mix(Paper|Pen|Desk|Bureau, World|Direct|House) | Where it is ordered.
@@ -134,7 +134,7 @@ cancel_meeting move planned cancelled | Call a meeting off.
 
 service actions | Action items that were agreed on in meetings.
 record action AI title
-title mix(Draft|Check|Update|Publish|Translate|Archive, handbook|roadmap|price list|press kit|survey) | What is to be done.
+title mix(Draft|Check|Update|Publish|Translate, handbook|roadmap|price list|press kit|survey) | What is to be done.
 assignee person | Who does it.
 due day | By when.
 effort int(1..20) | Estimated hours.

@@ -54,7 +54,7 @@ deny_leave move requested denied | Refuse the days off.
 
 service trainings | Courses that employees are sent to.
 record training TR title
-title mix(First aid|Fire safety|Negotiation|Welding|Spreadsheet|Presentation, basics|refresher|masterclass) | Name of the course.
+title mix(First aid|Fire safety|Negotiation|Welding|Spreadsheet, basics|refresher|masterclass) | Name of the course.
 trainer person | Who teaches.
 seats int(4..30) | Places in the course.
 price money(50..900) | Euros for each participant.

@@ -1,4 +1,4 @@
-"""The servers of the shelf: small services of ours, all forked from one template, and third-party ones from the lock."""
+"""The servers of the shelf: small services of ours, forked from one template, and third-party ones from the lock."""
 
 from __future__ import annotations
 

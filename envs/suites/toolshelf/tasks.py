@@ -36,7 +36,13 @@ _FIRST = {"test": 0, "train": 10**9}
 _TRIES = 60
 _FILES = ("note", "memo", "letter", "hint", "message")
 _FOLDERS = ("inbox", "desk", "today", "from_anna")
-_NOUNS = {"person": "the person named", "city": "the city named", "day": "the date", "money": "the sum", "int": "the number"}
+_NOUNS = {
+    "person": "the person named",
+    "city": "the city named",
+    "day": "the date",
+    "money": "the sum",
+    "int": "the number",
+}
 """What a file holds, by the kind of the field that it is for."""
 
 
@@ -106,7 +112,9 @@ def sheet(desk: Desk) -> Draft:
     said = f"the number beside {rows[at][0]} in the workbook /workspace/figures.xlsx"
     part = filled(desk, goal, rows[at][1], said)
     read: Call = ("read_range", {"path": "/workspace/figures.xlsx"})
-    return Draft(text=_sentences(part), calls=(read, *part.calls), states={"excel": make_sheet(("name", "number"), rows)})
+    return Draft(
+        text=_sentences(part), calls=(read, *part.calls), states={"excel": make_sheet(("name", "number"), rows)}
+    )
 
 
 def graph(desk: Desk) -> Draft:
@@ -192,7 +200,9 @@ def _finished(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft
     desk.play(draft.calls)
     records: dict[str, Any] = {name: shelf.changes for name, shelf in desk.shelves.items() if shelf.changes}
     starts = {name: {"service": name, "seed": desk.seed} for name in desk.shelves}
-    calls = tuple(ToolCall(id=f"call_{n}", name=name, arguments=given) for n, (name, given) in enumerate(draft.calls, 1))
+    calls = tuple(
+        ToolCall(id=f"call_{n}", name=name, arguments=given) for n, (name, given) in enumerate(draft.calls, 1)
+    )
     return Task(
         id=task_id,
         prompts=(draft.text,),

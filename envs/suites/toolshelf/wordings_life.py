@@ -141,7 +141,7 @@ WORDINGS = """
 ! assign_driver | hand {it} over to {driver}
 ! move_vehicle | let {it} stand in {depot} at night
 ! record_mileage | note that {it} has {mileage} kilometres on the clock
-! register_vehicle | enter the newly bought {model} {plate} for {driver} in {depot}, with {mileage} kilometres on the clock
+! register_vehicle | enter the new {model} {plate} for {driver} in {depot}, {mileage} kilometres on the clock
 
 = parcels | the parcel {number}
 ? addressee | the person who is to get {it}

@@ -122,7 +122,7 @@ WORDINGS = """
 ? day | the date on {it}
 ! correct_receipt_amount | mend the sum on {it}: it is {amount} euros
 ! refuse_receipt | do not pay {it} back
-! submit_receipt | hand in for {employee} a paper numbered {receipt_number} over {amount} euros, spent on {purpose} on {day}
+! submit_receipt | hand in for {employee} paper {receipt_number} over {amount} euros, spent on {purpose} on {day}
 
 = trips | the business journey of {traveller}
 ? destination | the city to which {traveller} travels

@@ -132,8 +132,8 @@ def opened(
 async def _preflight(
     model: Model, settings: ReactSettings, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
 ) -> None:
-    tools = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, settings, tasks, lambda task: first_offer(env, task, tools))
+    offer = await check_servers(env, sandbox, tasks[0])
+    await check_model(model, settings, tasks, lambda task: first_offer(env, task, offer))
 
 
 @contextlib.contextmanager

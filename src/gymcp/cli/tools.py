@@ -13,7 +13,7 @@ from rich.table import Table
 from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.offered import list_tools
+from gymcp.envs.offered import Offer, list_offer
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.wrappers.bm25 import rank_tools
 from gymcp.envs.wrappers.recall import KS, RecallAt, recall_at
@@ -56,16 +56,14 @@ def command(
         lists = asyncio.run(lists_of(loaded.servers, wall))
         _print_servers(loaded.servers, lists, as_json=as_json)
         return
-    tools = tuple(asyncio.run(list_tools(loaded, wall)).values())
+    offer = asyncio.run(list_offer(loaded, wall))
     if search is not None:
-        _print_found(tools, search, max(k or [10]), as_json=as_json)
+        _print_found(offer, search, max(k or [10]), as_json=as_json)
     else:
-        _print_recall(loaded, tools, sorted(set(k or KS)), as_json=as_json)
+        _print_recall(loaded, offer, sorted(set(k or KS)), as_json=as_json)
 
 
-def _print_servers(
-    servers: Sequence[ServerSpec], lists: dict[str, tuple[Tool, ...]], *, as_json: bool
-) -> None:
+def _print_servers(servers: Sequence[ServerSpec], lists: dict[str, tuple[Tool, ...]], *, as_json: bool) -> None:
     sizes = {server.name: sum(map(size_of, lists[server.name])) for server in servers}
     if as_json:
         rows = [
@@ -75,9 +73,10 @@ def _print_servers(
         print_json({"servers": rows, "tools": sum(map(len, lists.values())), "characters": sum(sizes.values())})
         return
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("server", "tools", "characters", "start", "among them"):
-        right = heading in ("tools", "characters")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for heading, width in (("server", 19), ("tools", 5), ("characters", 10), ("start", 9)):
+        right = heading in ("tools", "characters")  # what is cut off in these is of no use
+        table.add_column(heading, justify="right" if right else "left", min_width=width, no_wrap=True)
+    table.add_column("among them", no_wrap=True, overflow="ellipsis")
     for server in servers:
         names = [tool.name for tool in lists[server.name]]
         start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.spares else "new"
@@ -88,25 +87,34 @@ def _print_servers(
     console.print(f"{len(servers)} servers · {total} tools · {characters:,} characters of definitions", highlight=False)
 
 
-def _print_found(tools: Sequence[Tool], words: str, most: int, *, as_json: bool) -> None:
-    found = rank_tools(tools, words)[:most]
+def _print_found(offer: Offer, words: str, most: int, *, as_json: bool) -> None:
+    found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:most]
     if as_json:
-        print_json({"search": words, "found": [{"name": t.name, "description": t.description} for t in found]})
+        rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in found]
+        print_json({"search": words, "found": rows})
         return
     if not found:
-        console.print(f"no tool of {len(tools)} shares a word with that", highlight=False)
+        console.print(f"no tool of {len(offer.tools)} shares a word with that", highlight=False)
     for place, tool in enumerate(found, start=1):
         said = " ".join(tool.description.split())
-        console.print(f"{place:>3}  {tool.name}: {said[:150]}", markup=False, highlight=False)
+        console.print(
+            f"{place:>3}  {offer.servers[tool.name]}: {tool.name}: {said[:150]}", markup=False, highlight=False
+        )
 
 
-def _print_recall(loaded: LoadedEnv, tools: Sequence[Tool], ks: Sequence[int], *, as_json: bool) -> None:
-    rows = recall_at(loaded.suite.tasks, tools, ks)
+def _print_recall(loaded: LoadedEnv, offer: Offer, ks: Sequence[int], *, as_json: bool) -> None:
+    tools = tuple(offer.tools.values())
+    rows = recall_at(loaded.suite.tasks, tools, offer.servers, ks)
     if not rows:
         raise ConfigError(f"environment '{loaded.spec.name}': no task has gold calls, so nobody knows what it needs")
     if as_json:
         print_json(
-            {"env": loaded.spec.name, "tools": len(tools), "tasks": rows[0].tasks, "recall": [_row(row) for row in rows]}
+            {
+                "env": loaded.spec.name,
+                "tools": len(tools),
+                "tasks": rows[0].tasks,
+                "recall": [_row(row) for row in rows],
+            }
         )
         return
     title = f"{loaded.spec.name} · {rows[0].tasks} tasks · {len(tools)} tools · BM25"
