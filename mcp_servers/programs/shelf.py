@@ -25,28 +25,13 @@ RECORDS = 10
 """That a service has at first."""
 MOST_LISTED = 20
 FIRST = "Ada Bram Cleo Dag Elsa Femi Gwen Hugo Iris Joel Kaya Levi Mona Nils Olga Pavel Runa Sven Tara Yusuf".split()  # noqa: SIM905
-LAST = [
-    "Adler",
-    "Brandt",
-    "Costa",
-    "Dahl",
-    "Engel",
-    "Faber",
-    "Grau",
-    "Holm",
-    "Ito",
-    "Jansen",
-    "Kato",
-    "Lund",
-    "Moreau",
-    "Novak",
-    "Okafor",
-    "Petit",
-    "Rossi",
-    "Silva",
-]
-CITIES = [
-LAST = "Adler Brandt Costa Dahl Engel Faber Grau Holm Ito Jansen Kato Lund Moreau Novak Okafor Petit Rossi Silva".split()  # noqa: SIM905@cache
+LAST = (
+    "Adler Brandt Costa Dahl Engel Faber Grau Holm Ito Jansen Kato Lund Moreau Novak Okafor Petit Rossi Silva".split()
+)  # noqa: SIM905
+CITIES = "Aarhus Basel Cork Delft Essen Faro Ghent Haifa Izmir Jena Kobe Lille Malmo Nantes Osaka Porto Turku".split()  # noqa: SIM905
+
+
+@cache
 def services() -> dict[str, Service]:
     """All of them, by name."""
     return read_services("".join((OFFICE, PEOPLE, FINANCE, DEVOPS, HOME, PUBLIC)))
@@ -66,7 +51,26 @@ def make_rows(service: Service, seed: int) -> dict[str, Row]:
         rows[key] = {"id": key, "state": rng.choice(service.states), service.label.name: label}
         for field in list(service.fields.values())[1:]:
             rows[key][field.name] = make_value(field, rng)
-CITIES = "Aarhus Basel Cork Delft Essen Faro Ghent Haifa Izmir Jena Kobe Lille Malmo Nantes Osaka Porto Turku".split()  # noqa: SIM905
+    return rows
+
+
+def make_value(field: Field, rng: random.Random) -> Any:
+    """A value as a field of that kind may have it."""
+    if field.kind == "person":
+        return f"{rng.choice(FIRST)} {rng.choice(LAST)}"
+    if field.kind == "city":
+        return rng.choice(CITIES)
+    if field.kind == "day":
+        return f"2026-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+    if field.is_number:
+        low, high = map(int, field.options[0])
+        step = 10 if high >= 1000 else 1
+        return rng.randint(low // step, high // step) * step
+    if field.kind == "code":
+        return f"{field.options[0][0]}-{rng.randint(100, 999)}"
+    return " ".join(rng.choice(words) for words in field.options)
+
+
 class Shelf:
     """The records of one service, and what has changed in them."""
 
