@@ -5,11 +5,13 @@ What would fail in every episode fails here, once, in one line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
 from gymcp.agents.rendering import under_one_system
+from gymcp.envs.late import LateServer
+from gymcp.envs.offered import Offer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.talking import handbook_of
 from gymcp.envs.toolbox import agents_toolbox
@@ -22,16 +24,17 @@ from gymcp.types import Message, Talk, Task, Tool, ToolCall
 CALL_TIMEOUT_S = 30.0
 
 
-async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> tuple[Tool, ...]:
-    """The tools of a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
+async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> Offer:
+    """What is on offer in a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
     async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
-        for session in world.sessions:
-            await _call_once(session)
+        for server in world.servers:
+            await _call_once(server)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
-        return agents_toolbox(env.spec, world.sessions).offered(withheld)
+        box = agents_toolbox(env.spec, world.servers)
+        return Offer(tools={tool.name: tool for tool in box.offered(withheld)}, servers=box.servers)
 
 
-async def _call_once(session: ToolSession) -> None:
+async def _call_once(session: ToolSession | LateServer) -> None:
     """Any answer will do, an error too: the world is thrown away."""
     if not session.tools:
         raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")
@@ -39,12 +42,17 @@ async def _call_once(session: ToolSession) -> None:
     await session.call(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
 
 
-async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
-    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer."""
-    first = _first(tasks[0])
+async def check_model(
+    model: Model, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+) -> None:
+    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer.
+
+    `offered`: the tools that a task begins with.
+    """
+    first, tools = _first(tasks[0]), offered(tasks[0])
     try:
         if isinstance(model, TokenModel):
-            _measure(model, settings, tasks, tools)
+            _measure(model, settings, tasks, offered)
             prompt = model.renderer.start(first, tools, settings.system)
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
@@ -75,11 +83,14 @@ def _first(task: Task) -> list[Message]:
     return [*handbook_of(task), *(Message(role="user", content=prompt) for prompt in task.prompts[:1])]
 
 
-def _measure(model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
+def _measure(
+    model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+) -> None:
     for task in tasks:
-        size = len(model.renderer.start(_first(task), tools, settings.system))
+        size = len(model.renderer.start(_first(task), offered(task), settings.system))
         if size + LEAST_ANSWER > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"
-                f" {len(tools)} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an answer"
+                f" {len(offered(task))} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an"
+                " answer"
             )

@@ -2,8 +2,9 @@
 
 ``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
 (0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
-``adaptive`` is the oracle who copes with tools that are called otherwise or fail for a moment. ``never_asks`` and
-``always_asks`` are the oracle who asks the user nothing, and one who asks for whatever there is to know.
+``adaptive`` is the oracle who copes with tools that are called otherwise, fail for a moment, or must be searched for.
+``never_asks`` and ``always_asks`` are the oracle who asks the user nothing, and one who asks for whatever there is to
+know.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.agents.sampling import sample_instance, words_of
+from gymcp.envs.wrappers.retrieval import SEARCH
 from gymcp.envs.wrappers.stress import TRANSIENT, words_in
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.asking import ASK_USER
@@ -93,15 +95,27 @@ class Adaptive:
         self._actions = actions
         self._last: Action | None = None
         self._retries = 0
+        self._searched = False
         self._calls = 0
 
     async def act(self, observation: Observation) -> Action:
         failed = any(message.is_error and TRANSIENT in message.content for message in observation.messages)
-        if failed and self._last is not None and self._retries < MAX_RETRIES:
+        if self._searched and self._last is not None:
+            self._searched = False
+        elif failed and self._last is not None and self._retries < MAX_RETRIES:
             self._retries += 1
         else:
             self._last, self._retries = next(self._actions, Action()), 0
+            offered = {tool.name for tool in observation.tools}
+            wanted = [call.name for call in self._last.tool_calls if call.name not in offered]
+            if wanted and SEARCH in offered:
+                self._searched = True
+                return Action(tool_calls=tuple(map(self._search, wanted)))
         return replace(self._last, tool_calls=tuple(self._adapted(call, observation) for call in self._last.tool_calls))
+
+    def _search(self, name: str) -> ToolCall:
+        self._calls += 1
+        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(words_in(name))})
 
     def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
         self._calls += 1

@@ -11,21 +11,14 @@ had come, and in a run of one trial none comes.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import functools
-import json
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
 from gymcp.cache import in_cache
+from gymcp.envs.baseline_book import baseline_book
 from gymcp.envs.world import Origin, World, open_world, servers_of
 from gymcp.errors import DirtyReset
 from gymcp.mcp_servers.digest import DigestMemo, digest
 from gymcp.mcp_servers.sandbox import interpreter
-from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.worlds.digester import digest_program
-from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
 _content = DigestMemo()
@@ -33,10 +26,10 @@ _content = DigestMemo()
 
 async def check_baseline(world: World) -> None:
     """Compares a fresh world with its task's baseline; makes one where there is none. Raises DirtyReset."""
-    if not any(session.tells_state for session in world.sessions):
-        return  # there is nothing to compare
+    if world.origin.env.spec.lazy or not any(session.tells_state for session in world.sessions):
+        return  # there is nothing to compare; a lazy server is when it starts (`gymcp.envs.late`)
     origin = world.origin
-    book, identity = _book(gymcp_home() / "baselines"), _identity(origin)
+    book, identity = baseline_book(), _identity(origin)
     with in_cache():
         expected = book.get(identity)
     if expected is None:
@@ -60,69 +53,9 @@ def _say(origin: Origin, what: str, expected: str, found: str) -> str:
     )
 
 
-class BaselineBook:
-    """Baselines in a file of JSON lines that several processes may add to; the first that was believed counts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, str] = {}
-        self._read_to = 0
-
-    def get(self, identity: str) -> str | None:
-        """The world key of the baseline; None where there is none yet."""
-        if identity not in self._known and self._path.exists():
-            with self._path.open("rb") as file:
-                self._read(file.fileno())
-        return self._known.get(identity)
-
-    def add(self, identity: str, world_key: str, names: dict[str, str]) -> str:
-        """The baseline as it is recorded now: another process may have been first."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            self._read(file.fileno())
-            if identity not in self._known:
-                line = json.dumps({"id": identity, "world_key": world_key, **names})
-                torn = self._read_to < os.fstat(file.fileno()).st_size
-                file.write(b"\n" * torn + line.encode() + b"\n")
-                file.flush()
-                self._read(file.fileno())
-        return self._known[identity]
-
-    def _read(self, fd: int) -> None:
-        """What has come since; a line without an end is left: another process may be writing it."""
-        data = os.pread(fd, max(0, os.fstat(fd).st_size - self._read_to), self._read_to)
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read_to += len(whole)
-        for record in _records(whole):
-            self._known.setdefault(record["id"], record["world_key"])
-
-
-def _records(lines: bytes) -> Iterator[dict[str, str]]:
-    for line in lines.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:  # torn by a crash
-            continue
-        if isinstance(record, dict) and isinstance(record.get("id"), str) and isinstance(record.get("world_key"), str):
-            yield record
-
-
-@functools.cache
-def _book(folder: Path) -> BaselineBook:
-    return BaselineBook(folder / "baselines.jsonl")
-
-
 def _identity(origin: Origin) -> str:
     env, task = origin.env, origin.task
     parts: list[Json] = [env.spec.name, env.spec.version, env.suite.name, env.suite.version, task.id]
     parts += [_content(task.initial_state), origin.sandbox.name, interpreter().version, digest_program()]
-    parts += [_server_parts(server) for server in servers_of(origin)]
+    parts += [server.parts() for server in servers_of(origin)]
     return digest(parts)
-
-
-def _server_parts(server: ServerSpec) -> Json:
-    """A native server's program is in a folder named after its content, so its path says what it is."""
-    mounts = [[str(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
-    parts = [server.name, server.argv, dict(server.env), mounts, server.network, repr(server.state)]
-    return [*parts, *([repr(server.http)] if server.http else [])]

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from gymcp.envs.arguments import check_call
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
+from gymcp.envs.hosting import hosted
 from gymcp.envs.layers import Scene, StopEpisode, refusal
 from gymcp.envs.order import ResetNeeded
 from gymcp.envs.passage import Passage
-from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, hosted, parted
+from gymcp.envs.snapshots import Snapshot, WorldImage, all_of, capture, parted
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.talking import Counterpart, handbook_of
 from gymcp.envs.toolbox import agents_toolbox, users_toolbox
@@ -86,9 +87,9 @@ class Episode:
 
     def _attach(self, world: World) -> None:
         self._world = world
-        tools = agents_toolbox(self._spec, world.sessions)
+        tools = agents_toolbox(self._spec, world.servers)
         self._passage = Passage(spec=self._spec, limits=self._limits, toolbox=tools)
-        self._user_toolbox = users_toolbox(self._spec, world.sessions)
+        self._user_toolbox = users_toolbox(self._spec, world.servers)
         self.states |= world.states
         world.states = self.states
 
@@ -220,6 +221,7 @@ class Episode:
                 for message in observation.messages
                 if message.role == "user"
             ),
+            servers=self._passage.toolbox.servers,
             confirm=self._user.confirm,
             ask=self._user.tell,
         )

@@ -35,10 +35,11 @@ def suite_digest(suite: Suite) -> str:
 def env_digest(env: LoadedEnv) -> str:
     """Of the servers, with the content of all that they are given to read, and of what the agent is offered of them."""
     spec = env.spec
-    parts = [spec.anchor, asdict(spec.limits), sorted(spec.tools) if spec.tools is not None else None]
+    parts: list[Json] = [spec.anchor, asdict(spec.limits), sorted(spec.tools) if spec.tools is not None else None]
     parts += [_server(server) for server in env.servers]
     parts += [layer.settings() for layer in spec.layers]
     parts += [sorted(spec.user_tools)] if spec.user_tools else []
+    parts += ["lazy"] if spec.lazy else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:_LENGTH]
 
 
@@ -59,9 +60,10 @@ def cassettes_of(env: LoadedEnv) -> dict[str, str]:
 
 
 def _beyond_streams(server: ServerSpec) -> list[Json]:
+    start = [server.initial_state] if server.initial_state is not None else []
     if server.url is not None:
-        return [server.url, dict(server.headers)]
-    return [repr(server.http)] if server.http else []
+        return [server.url, dict(server.headers), *start]
+    return [*([repr(server.http)] if server.http else []), *start]
 
 
 def _content(path: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult
@@ -35,6 +35,8 @@ class Scene:
     """Of the call in its step."""
     said: tuple[str, ...] = ()
     """What the user has said until now."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """By name of a tool as the servers offer it, the name of its server."""
     confirm: Callable[[str], Awaitable[bool]]
     """Asks the user, who may say no."""
     ask: Callable[[str], Awaitable[str]]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -36,7 +34,7 @@ async def capture(world: World, opens: int | None) -> WorldImage | None:
     images: dict[str, ServerImage] = {}
     whole = WorldImage(servers=images)
     try:
-        for session in world.sessions:
+        for session in world.sessions:  # one that was not started yet is started later, too
             image = await capture_server(session, opens)
             if image is None:  # a fork more or less is cheaper than to ask all servers twice
                 whole.discard()
@@ -62,39 +60,6 @@ async def all_of(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]
-
-
-@contextlib.asynccontextmanager
-async def hosted(context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """Enters and leaves `context` in a task of its own.
-
-    MCP sessions must end in the task in which they began, the last one first; forks end when they like.
-    """
-    opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    closing = asyncio.Event()
-
-    async def live() -> None:
-        try:
-            async with context as value:
-                opened.set_result(value)
-                await closing.wait()
-        except BaseException as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
-
-    task = asyncio.create_task(live())
-    try:
-        yield await asyncio.shield(opened)
-    finally:
-        closing.set()
-        if not opened.done():
-            task.cancel()
-        await asyncio.wait([task])
-        if opened.done() and not opened.cancelled():
-            opened.exception()  # looked at: the caller may have left before it came
-        if not task.cancelled():
-            task.result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

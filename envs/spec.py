@@ -57,6 +57,9 @@ class EnvSpec:
     """Price of one call of a tool, recorded with its result."""
     more_tasks: MoreTasks | None = None
     """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
+    lazy: bool = False
+    """True: a server is started by the first call that it gets (`gymcp.envs.late`), for episodes with many servers of
+    which few are called. What a server lists must then not depend on a task's initial state."""
     layers: tuple[Layer, ...] = ()
     """Between agent and servers, the innermost first."""
     surfaces: Callable[[], Iterable[Surface]] | None = None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gymcp.envs.late import LateServer
 from gymcp.envs.spec import EnvSpec
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.types import Json, Tool, ToolCall, ToolResult
@@ -15,7 +16,7 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 class _Entry:
     tool: Tool
     """As it is offered."""
-    session: ToolSession
+    server: ToolSession | LateServer
     own_name: str
 
 
@@ -23,16 +24,26 @@ class Toolbox:
     """Names that more than one server uses are qualified: ``server__tool``."""
 
     def __init__(
-        self, sessions: Sequence[ToolSession], allowed: frozenset[str] | None, but: frozenset[str] = frozenset()
+        self,
+        servers: Sequence[ToolSession | LateServer],
+        allowed: frozenset[str] | None,
+        but: frozenset[str] = frozenset(),
     ) -> None:
-        uses = Counter(tool.name for session in sessions for tool in session.tools)
+        uses = Counter(tool.name for server in servers for tool in server.tools)
         self._entries: dict[str, _Entry] = {}
+        self._servers: dict[str, str] = {}
         self._offers: dict[frozenset[str], tuple[Tool, ...]] = {}
-        for session in sessions:
-            for tool in session.tools:
-                name = tool.name if uses[tool.name] == 1 else f"{session.spec.name}__{tool.name}"
+        for server in servers:
+            for tool in server.tools:
+                name = tool.name if uses[tool.name] == 1 else f"{server.spec.name}__{tool.name}"
                 if (allowed is None or name in allowed) and name not in but:
-                    self._entries[name] = _Entry(replace(tool, name=name), session, tool.name)
+                    self._entries[name] = _Entry(replace(tool, name=name), server, tool.name)
+                    self._servers[name] = server.spec.name
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """By name of a tool on offer, the name of its server."""
+        return self._servers
 
     def offered(self, withheld: frozenset[str]) -> tuple[Tool, ...]:
         """All tools but the withheld ones; the same tuple for the same question."""
@@ -43,14 +54,14 @@ class Toolbox:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The result of the tool behind the name on offer. Raises KeyError for another name, EnvInfraError."""
         entry = self._entries[call.name]
-        return await entry.session.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
+        return await entry.server.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
 
 
-def agents_toolbox(spec: EnvSpec, sessions: Sequence[ToolSession]) -> Toolbox:
+def agents_toolbox(spec: EnvSpec, servers: Sequence[ToolSession | LateServer]) -> Toolbox:
     """What the agent may be offered, before any layer: never a tool of the user's."""
-    return Toolbox(sessions, spec.tools, but=spec.user_tools)
+    return Toolbox(servers, spec.tools, but=spec.user_tools)
 
 
-def users_toolbox(spec: EnvSpec, sessions: Sequence[ToolSession]) -> Toolbox:
+def users_toolbox(spec: EnvSpec, servers: Sequence[ToolSession | LateServer]) -> Toolbox:
     """What only the user has."""
-    return Toolbox(sessions, spec.user_tools)
+    return Toolbox(servers, spec.user_tools)

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gymcp.envs.late import LateServer, Start
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
+from gymcp.mcp_servers.listing import lists_of
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.session import ToolSession, open_session
 from gymcp.mcp_servers.spec import ServerSpec
@@ -38,16 +40,21 @@ def servers_of(origin: Origin) -> tuple[ServerSpec, ...]:
 class World:
     """The servers of an episode, and the state of all of them together. Made by `open_world`."""
 
-    def __init__(self, origin: Origin, sessions: Sequence[ToolSession]) -> None:
+    def __init__(self, origin: Origin, servers: Sequence[ToolSession | LateServer]) -> None:
         self.origin = origin
-        self.sessions = sessions
+        self.servers = servers
         self.key = ""
         """Digest of the whole; of one server alone, that server's."""
         self.state_ref: str | None = None
         """Content address of the recorded state; None where no server tells one."""
         self.states: dict[str, Json] = {}
         self._refs: dict[str, str] = {}
-        self._telling = [session for session in sessions if session.tells_state]
+
+    @property
+    def sessions(self) -> list[ToolSession]:
+        """Of the servers that were started."""
+        found = (server.session if isinstance(server, LateServer) else server for server in self.servers)
+        return [session for session in found if session is not None]
 
     @property
     def is_told(self) -> bool:
@@ -59,8 +66,8 @@ class World:
 
         Raises EnvInfraError where files have no digest.
         """
-        for session in self.sessions:
-            await session.update()
+        for server in self.servers:
+            await server.update()
         for _ in range(_ATTEMPTS):
             keys = self._keys()
             key = next(iter(keys.values())) if len(keys) == 1 else digest(keys)
@@ -77,20 +84,24 @@ class World:
 
         A server that sends the key of a state it has left is found out here; raises ProtocolError.
         """
-        for session in self._telling:
-            await session.confirm()
+        for server in self.servers:
+            if isinstance(server, LateServer) or server.tells_state:
+                await server.confirm()
 
     def _keys(self) -> dict[str, str]:
-        return {session.spec.name: session.world_key for session in self.sessions}
+        return {server.spec.name: server.world_key for server in self.servers}
 
     async def _record_state(self) -> None:
-        if not self._telling:
+        """Of an environment whose servers start late, the state of those that have changed: at first of none."""
+        lazy = self.origin.env.spec.lazy
+        telling = [server for server in self.servers if server.tells_state]
+        if not telling and not lazy:
             return
-        telling_key = digest({session.spec.name: session.world_key for session in self._telling})
+        telling_key = digest({server.spec.name: server.world_key for server in telling})
         if telling_key not in self._refs:
-            told = {session.spec.name: await session.state() for session in self._telling}
-            telling_key = digest({session.spec.name: session.world_key for session in self._telling})
-            if len(self.origin.env.servers) == 1:
+            told = {server.spec.name: await server.state() for server in telling}
+            telling_key = digest({server.spec.name: server.world_key for server in telling})
+            if len(self.origin.env.servers) == 1 and not lazy:
                 ((address, state),) = told.values()
             else:
                 address = digest({name: part for name, (part, _) in told.items()})
@@ -104,18 +115,46 @@ class World:
 async def open_world(origin: Origin, images: Mapping[str, ServerImage] | None = None) -> AsyncIterator[World]:
     """New server processes on a fresh state, or on the images of all servers; nothing remains on the way out.
 
-    Enter and leave it in the same task. Raises EnvInfraError where a server does not start.
+    Of an environment that is lazy, servers without an image are started when they are called. Enter and leave it in the
+    same task. Raises EnvInfraError where a server does not start.
     """
-    servers, task = servers_of(origin), origin.task
     async with contextlib.AsyncExitStack() as stack:
-        sessions = []
-        for server in servers:
-            state = task.initial_state
-            if len(origin.env.servers) > 1:
-                state = state.get(server.name) if isinstance(state, Mapping) else None
-            open_server = partial(open_session, server) if images is None else images[server.name].open
-            session = open_server(origin.sandbox, initial_state=state, seed=origin.seed, task=task.id)
-            sessions.append(await stack.enter_async_context(session))
-        world = World(origin, sessions)
+        servers = await (_late if origin.env.spec.lazy else _started)(origin, images, stack)
+        world = World(origin, servers)
         await world.update()
         yield world
+
+
+async def _started(
+    origin: Origin, images: Mapping[str, ServerImage] | None, stack: contextlib.AsyncExitStack
+) -> list[ToolSession | LateServer]:
+    sessions: list[ToolSession | LateServer] = []
+    for server in servers_of(origin):
+        open_server = partial(open_session, server) if images is None else images[server.name].open
+        state = initial_state_of(origin, server)
+        session = open_server(origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id)
+        sessions.append(await stack.enter_async_context(session))
+    return sessions
+
+
+async def _late(
+    origin: Origin, images: Mapping[str, ServerImage] | None, stack: contextlib.AsyncExitStack
+) -> list[ToolSession | LateServer]:
+    lists = await lists_of(servers_of(origin), origin.sandbox)
+    servers: list[ToolSession | LateServer] = []
+    for spec in servers_of(origin):
+        state = initial_state_of(origin, spec)
+        start = Start(server=spec, sandbox=origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id)
+        server = LateServer(start, lists[spec.name], stack)
+        if images is not None and spec.name in images:
+            await server.resume(images[spec.name])
+        servers.append(server)
+    return servers
+
+
+def initial_state_of(origin: Origin, server: ServerSpec) -> Json:
+    """What the task says of the server; where it says nothing, what the server's spec does."""
+    state = origin.task.initial_state
+    if len(origin.env.servers) > 1 or origin.env.spec.lazy:
+        state = state.get(server.name) if isinstance(state, Mapping) else None
+    return server.initial_state if state is None else state

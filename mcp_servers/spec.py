@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
+from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class ServerSpec:
     recording: bool = False
     """Calls go to `url`, and what is new is added to the cassette."""
     limits: Limits = field(default_factory=Limits)
+    initial_state: Json = None
+    """Where a task says nothing of this server."""
     state: StateSource = "opaque"
     """declared: the server tells its state (native runtime). `FileState`: it is read from files. opaque: keyed by the
     log of its calls. stateless: none."""
@@ -91,6 +94,15 @@ class ServerSpec:
     """From the start of the process to its answer with the tool list."""
     tools_sha256: str | None = None
     """What the tools must hash to (`tool_hashes.hash_of_tools`); None: whatever the server lists."""
+
+    def parts(self) -> list[Json]:
+        """What its fresh world and its tools depend on, as JSON.
+
+        A native server's program is in a folder named after its content, so its path says what it is.
+        """
+        mounts = [[str(mount.source), str(mount.target), mount.writable] for mount in self.mounts]
+        found = [self.name, self.argv, dict(self.env), mounts, self.network, repr(self.state)]
+        return [*found, *([repr(self.http)] if self.http else [])]
 
     def launch(self) -> Launch:
         """The server's process, in a sandbox that is yet to be chosen."""

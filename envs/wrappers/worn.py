@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.wrappers.injection import find_attack, injected
 from gymcp.envs.wrappers.privileges import Privileges, parse_privileges, privileged
+from gymcp.envs.wrappers.retrieval import Retrieval
 from gymcp.envs.wrappers.stress import stressed
 from gymcp.types import Json
 
@@ -18,6 +19,8 @@ class Worn:
     privileges: Privileges | None = None
     stress: tuple[str, ...] = ()
     """Stressors, the first next to the servers."""
+    retrieval: Retrieval | None = None
+    """Which tools an agent is shown, of all that the others leave it."""
 
     @staticmethod
     def of(config: Mapping[str, Json]) -> Worn:
@@ -27,6 +30,7 @@ class Worn:
             attack=config.get("attack"),
             privileges=None if rules is None else parse_privileges(rules, "run.json"),
             stress=tuple(config.get("stress", ())),
+            retrieval=Retrieval(**config["retrieval"]) if "retrieval" in config else None,
         )
 
     def config(self) -> dict[str, Json]:
@@ -38,6 +42,8 @@ class Worn:
             found["privileges"] = self.privileges.to_row()
         if self.stress:
             found["stress"] = list(self.stress)
+        if self.retrieval is not None:
+            found["retrieval"] = asdict(self.retrieval)
         return found
 
     def over(self, spec: EnvSpec) -> LoadedEnv:
@@ -46,4 +52,7 @@ class Worn:
             spec = injected(spec, find_attack(self.attack))
         if self.privileges is not None:
             spec = privileged(spec, self.privileges)
-        return load_env(stressed(spec, self.stress))
+        spec = stressed(spec, self.stress)
+        if self.retrieval is not None:
+            spec = replace(spec, layers=(*spec.layers, self.retrieval))
+        return load_env(spec)

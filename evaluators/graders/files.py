@@ -38,6 +38,11 @@ def final_files(trajectory: Trajectory, states: StateReader) -> dict[str, Json]:
     Raises GraderError where none were recorded.
     """
     state = states(trajectory.final_state) if trajectory.final_state is not None else None
+    return texts_of(state)
+
+
+def texts_of(state: Json) -> dict[str, Json]:
+    """The files of one server's recorded state, as `final_files` gives them. Raises GraderError where it has none."""
     if not isinstance(state, Mapping) or not isinstance(state.get("files"), Mapping):
         raise GraderError("no files were recorded: the server's state is not read from files")
     entries: Mapping[str, Mapping[str, Json]] = state["files"]

@@ -26,6 +26,9 @@ class GoldFigures:
     first_error: int | None
     """Number, from 1, of the first call that is not a gold call still to be made, or that should have been made and
     was not; None where the gold calls were made and nothing else."""
+    offered: float = 1.0
+    """Share of the tools of the gold calls that were on offer at some time: below 1 where tools are retrieved and some
+    were not found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +55,19 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
         errors=sum(result.is_error for _, _, result in calls),
         invalid=sum(_is_invalid(call, step) for step, call, _ in calls),
         redundant=_redundant(calls),
-        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold)) if task and wanted else None,
+        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _offered(trajectory))
+        if task and wanted
+        else None,
     )
 
 
-def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int) -> GoldFigures:
+def _offered(trajectory: Trajectory) -> set[str]:
+    """The names of all tools that the agent was ever shown."""
+    lists = {id(step.observation.tools): step.observation.tools for step in trajectory.steps}
+    return {tool.name for tools in lists.values() for tool in tools}
+
+
+def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
     pairs = nearest_pairs(made, wanted)
     shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
     return GoldFigures(
@@ -65,6 +76,7 @@ def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: in
         selection=2 * shared / (len(made) + len(wanted)),
         parameters=sum(share for _, share in pairs.values()) / len(pairs) if pairs else None,
         first_error=_first_error(made, wanted),
+        offered=len(offered & {call.name for call in wanted}) / len({call.name for call in wanted}),
     )
 
 

@@ -86,6 +86,8 @@ class Radar:
     """1 for no time, 1/2 for `REFERENCE_S` for each gold call and user turn; of successes only."""
     first_error: Mean
     """How far an episode came before its first wrong or missing call, as a share of the gold calls; beside the five."""
+    offered: Mean
+    """Share of the tools of the gold calls that were ever on offer: the recall of a retrieval; beside the five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,6 +227,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
         efficiency=_share((row.task, gold.wanted / max(made, gold.wanted)) for row, made, gold in passed),
         speed=_share((row.task, allowed_s(gold) / (allowed_s(gold) + seconds(row))) for row, _, gold in passed),
         first_error=_share((row.task, right(gold)) for row, _, gold in played),
+        offered=_share((row.task, gold.offered) for row, _, gold in played),
     )
 
 

@@ -189,6 +189,7 @@ def _radar(evidence: Evidence) -> Html:
         (name, percent(getattr(found, name).value), interval(getattr(found, name).ci95)) for name in RADAR
     ]
     told.append(("until the first error", percent(found.first_error.value), interval(found.first_error.ci95)))
+    told.append(("needed tools on offer", percent(found.offered.value), interval(found.offered.ci95)))
     return section(
         "Beside the gold calls",
         element("div", radar([(evidence.name, found)]), table(("", "#mean", "#95 % interval"), told), class_="drawn"),

@@ -22,6 +22,7 @@ from gymcp.cli import (
     servers,
     stress,
     suites,
+    tools,
     train,
     view,
 )
@@ -50,6 +51,7 @@ app.command("import")(export.import_command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.command("stress")(stress.command)
+app.command("tools")(tools.command)
 app.add_typer(sandbox.app, name="sandbox")
 app.command("serve")(serve.command)
 app.command("doctor")(doctor.command)

@@ -30,6 +30,7 @@ from gymcp.envs.offered import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
 from gymcp.envs.wrappers.privileges import check_tools, read_privileges
+from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
@@ -72,6 +73,13 @@ def command(
     ] = None,
     user_policy: Annotated[
         str | None, typer.Option(help="A model that plays the user, as each task's scenario says: like --policy.")
+    ] = None,
+    retrieve: Annotated[
+        int | None,
+        typer.Option(min=0, help="Show the agent this many tools, by the user's words, and one to search others with."),
+    ] = None,
+    tool_budget: Annotated[
+        int | None, typer.Option(help="With --retrieve: characters of all tools that are shown at a time.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
@@ -164,8 +172,12 @@ def command(
     played = plan_model(policy, sampling=drawn) if agent == REACT else None
     # the likeliest answers, as upstream's tau2 asks for: agents meet the same user
     user = plan_model(user_policy, sampling=Sampling(max_tokens=max_tokens, temperature=0.0)) if user_policy else None
-    rules = read_privileges(privileges) if privileges else None
-    worn = Worn(attack=attack, privileges=rules, stress=tuple(stress or ()))
+    worn = Worn(
+        attack=attack,
+        privileges=read_privileges(privileges) if privileges else None,
+        stress=tuple(stress or ()),
+        retrieval=plan_retrieval(retrieve, tool_budget),
+    )
     settings = {**(played.config() if played else {}), **(user.user_config() if user else {}), **worn.config()}
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
@@ -174,8 +186,12 @@ def command(
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
-    if worn.privileges is not None:
-        check_tools(worn.privileges, asyncio.run(list_tools(loaded, wall)))
+    if worn.privileges is not None or retrieval is not None:
+        tools = asyncio.run(list_tools(loaded, wall))
+        if worn.privileges is not None:
+            check_tools(worn.privileges, tools)
+        if retrieval is not None:
+            check_retrieval(retrieval, tuple(tools.values()))
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     reap_before_a_run()
     config = plan.config(loaded, source_of(env))

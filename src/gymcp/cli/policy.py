@@ -19,6 +19,7 @@ from gymcp.agents.policy_specs import ModelOptions, PolicySpec, open_model, pars
 from gymcp.agents.preflight import check_model, check_servers, check_user
 from gymcp.agents.prices import load_prices
 from gymcp.agents.react import Model, Overflow, ReactSettings, TokenModel, react
+from gymcp.envs.offered import first_offer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.simulation import check_scenarios, simulated
 from gymcp.errors import ConfigError
@@ -155,8 +156,8 @@ def with_user(
 async def _preflight(
     model: Model, settings: ReactSettings, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
 ) -> None:
-    tools = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, settings, tasks, tools)
+    offer = await check_servers(env, sandbox, tasks[0])
+    await check_model(model, settings, tasks, lambda task: first_offer(env, task, offer))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,196 @@
+"""Seventy servers in one episode: what it takes to open them, and to show an agent few of their tools.
+
+Prints a table; with --json one object. Eager is every server of the environment opened for the episode, as an
+environment that is not lazy does; lazy is the same servers, started by the first call. Warm: templates and spares are
+there. Processes and memory are those below this one; memory is the proportional share (PSS), so what forks share is
+counted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from report_table import Result, against, options, show
+
+from gymcp.agents.runs import Plan
+from gymcp.cli.gates import play
+from gymcp.envs import catalog
+from gymcp.envs.offered import Offer, list_offer
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.toolbox import Toolbox
+from gymcp.envs.world import Origin, World, open_world
+from gymcp.envs.wrappers.bm25 import rank_tools
+from gymcp.envs.wrappers.recall import recall_at
+from gymcp.envs.wrappers.retrieval import Retrieval, size_of
+from gymcp.envs.wrappers.worn import Worn
+from gymcp.mcp_servers.listing import forget_tools, lists_of
+from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.types import Task
+
+CALL_TIMEOUT_S = 30.0
+BUDGETS = (9_000, 12_000, 24_000)
+"""Characters of tools on offer."""
+
+
+def main() -> None:
+    args = options(__doc__, "a third of the repetitions, 9 tasks played").parse_args()
+    wall = get_sandbox("bwrap")
+    wall.check()
+    env = load_env(catalog.load_spec("toolshelf"))
+    results = asyncio.run(openings(env, wall, 2 if args.quick else 6))
+    results += retrieval(env, asyncio.run(list_offer(env, wall)))
+    results += played(wall, 9 if args.quick else 90)
+    show("tool_scale", results, as_json=args.json)
+
+
+async def openings(env: LoadedEnv, wall: Sandbox, count: int) -> list[Result]:
+    """Of an episode's world, in every way; and of the lists alone."""
+    task = next(task for task in env.suite.tasks if task.tags[0] == "several")
+    lazy, eager = env, replace(env, spec=replace(env.spec, lazy=False))
+    servers = len(env.servers)
+    results = [Result(metric="servers", value=servers, unit="")]
+    for server in env.servers:
+        forget_tools(server)
+    async with warmed(wall) as warm:
+        learnt = await _seconds(lambda: _lists(env, warm))
+    known = await _seconds(lambda: _lists(env, wall))
+    listed = Result(metric="lists: every server started to be listed", value=learnt * 1000, unit="ms")
+    results += [listed, against("lists: known by their hash", known * 1000, "ms", listed)]
+    cold_eager = await _opened(eager, wall, task, 1)
+    cold_lazy = await _opened(lazy, wall, task, count)
+    async with warmed(wall) as warm:
+        assert isinstance(warm, WarmSandbox)
+        await _opened(eager, warm, task, 2)  # templates and spares are there
+        await warm.filled()
+        warm_eager = await _opened(eager, warm, task, count, warm)
+        warm_lazy = await _opened(lazy, warm, task, count, warm)
+    for name, old, new in (("cold", cold_eager, cold_lazy), ("warm", warm_eager, warm_lazy)):
+        for what, unit in _FIGURES:
+            base = Result(metric=f"{name}, eager: {what}", value=old[what], unit=unit)
+            results += [base, against(f"{name}, lazy: {what}", new[what], unit, base) if old[what] else base]
+    return results
+
+
+_FIGURES = (
+    ("open", "ms"),
+    ("open and the task's calls", "ms"),
+    ("processes when open", ""),
+    ("processes after the calls", ""),
+    ("memory when open", "MB"),
+    ("memory after the calls", "MB"),
+)
+
+
+async def _opened(
+    env: LoadedEnv, sandbox: Sandbox, task: Task, count: int, warm: WarmSandbox | None = None
+) -> dict[str, float]:
+    """Medians over `count` worlds of the task, in which its gold calls are made."""
+    rows: list[list[float]] = []
+    for seed in range(count):
+        if warm is not None:
+            await warm.filled()
+        before = _below()
+        started = time.perf_counter()
+        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
+            opened, after_opening = time.perf_counter() - started, _below()
+            again = time.perf_counter()
+            await _call_all(world, task)
+            whole = opened + time.perf_counter() - again
+            after_calls = _below()
+        counts = [after_opening[n] - before[n] for n in (0, 1)], [after_calls[n] - before[n] for n in (0, 1)]
+        rows.append([opened * 1000, whole * 1000, counts[0][0], counts[1][0], counts[0][1], counts[1][1]])
+    return {name: statistics.median(row[n] for row in rows) for n, (name, _) in enumerate(_FIGURES)}
+
+
+async def _call_all(world: World, task: Task) -> None:
+    box = Toolbox(world.servers, None)
+    for call in task.gold[0].calls:
+        assert isinstance(call.arguments, dict)
+        result = await box.call(call, call.arguments, timeout_s=CALL_TIMEOUT_S)
+        assert not result.is_error, result.content
+    await world.update()
+
+
+async def _lists(env: LoadedEnv, sandbox: Sandbox) -> None:
+    await lists_of(env.servers, sandbox)
+
+
+async def _seconds(work: Callable[[], Awaitable[None]]) -> float:
+    started = time.perf_counter()
+    await work()
+    return time.perf_counter() - started
+
+
+def _below() -> tuple[int, float]:
+    """(processes below this one, their memory in MB)."""
+    parents: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rpartition(") ")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return len(found), sum(map(_memory_mb, found))
+
+
+def _memory_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def retrieval(env: LoadedEnv, offer: Offer) -> list[Result]:
+    """What all tools take in a prompt, what is shown instead, how long it takes to rank them, and how good it is."""
+    tools = tuple(offer.tools.values())
+    everything = Result(metric="characters of all tools", value=sum(map(size_of, tools)), unit="")
+    results = [Result(metric="tools", value=len(tools), unit=""), everything]
+    results += [against("characters within the default budget, at most", Retrieval().budget, "", everything)]
+    prompts = [task.prompts[0] for task in env.suite.tasks]
+    rank_tools(tools, prompts[0], offer.servers)
+    started = time.perf_counter()
+    for prompt in prompts:
+        rank_tools(tools, prompt, offer.servers)
+    results.append(
+        Result(metric="ranking for one request", value=(time.perf_counter() - started) / len(prompts) * 1000, unit="ms")
+    )
+    for row in recall_at(env.suite.tasks, tools, offer.servers):
+        bounds = "" if row.ci95 is None else f", {row.ci95.low:.3f} to {row.ci95.high:.3f}"
+        best = Result(metric=f"best possible recall@{row.k}", value=row.best, unit="share")
+        results += [against(f"recall@{row.k}{bounds}", row.recall, "share", best)]
+    return results
+
+
+def played(wall: Sandbox, limit: int) -> list[Result]:
+    """Gold under a budget: everything that a task needs can be found and called."""
+    results = []
+    for budget in BUDGETS:
+        env = Worn(retrieval=Retrieval(top_k=10, budget=budget)).over(catalog.load_spec("toolshelf"))
+        ended = play(env, wall, Plan(agent="adaptive", sandbox=wall.name, limit=limit), 4)
+        passed = sum(t.score == 1.0 for t in ended)
+        longest = max(sum(map(size_of, step.observation.tools)) for t in ended for step in t.steps)
+        results += [
+            Result(metric=f"adaptive, 10 tools by words, budget {budget}", value=passed, unit=f"of {len(ended)}"),
+            Result(metric=f"budget {budget}: most characters on offer", value=longest, unit=""),
+        ]
+        print(f"budget {budget}: {passed} of {len(ended)}", file=sys.stderr, flush=True)
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What the servers of the shelf must be like at the end: the wanted ones changed as wanted, no other one at all."""
+
+from __future__ import annotations
+
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders.difference import first_difference
+from gymcp.evaluators.graders.files import texts_of
+from gymcp.evaluators.graders.states import final_state
+from gymcp.mcp_servers.programs.shelf import services
+from gymcp.protocols import StateReader
+from gymcp.types import Score, Task, Trajectory
+
+
+def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """1 where the records that differ, and the files of the filesystem server, are the target's, and nothing else
+    has changed. A recorded state holds the servers that have changed."""
+    state = final_state(trajectory, states)
+    if not isinstance(state, dict) or not isinstance(task.target, dict):
+        raise GraderError(f"task '{task.id}': no state by server was recorded, or its target is none")
+    records = {name: part for name, part in state.items() if name in services() and part}
+    others = sorted(state.keys() - services().keys() - {"filesystem"})
+    difference = first_difference(records, task.target["records"])
+    if difference is None and "filesystem" in state:
+        wanted = task.target["files"]
+        difference = first_difference(texts_of(state["filesystem"]), wanted) if wanted is not None else "files changed"
+    elif difference is None and task.target["files"] is not None:
+        difference = "no file was written"
+    if difference is None and others:
+        difference = f"{others[0]} has changed, which nobody asked for"
+    return Score(value=float(difference is None), reason=difference or "all is as wanted")

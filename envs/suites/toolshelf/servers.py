@@ -1,0 +1,61 @@
+"""The servers of the shelf: small services of ours, forked from one template, and third-party ones from the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gymcp.envs import catalog
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.locked import is_installed, locked_server
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.programs.shelf import services
+from gymcp.mcp_servers.spec import FileState, ServerSpec, StateSource
+from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
+from gymcp.types import Json
+
+PROGRAM = "gymcp.mcp_servers.programs.shelf"
+_MODULES = tuple(
+    f"{PROGRAM}_{part}" for part in ("descriptions", "devops", "finance", "home", "office", "people", "public")
+)
+_REPOSITORY = {"files": {"README.md": "# Notes\n"}, "commands": [["git", "init", "-q", "-b", "main"]]}
+THIRD_PARTY: Mapping[str, tuple[StateSource, Json]] = {
+    "filesystem": (FileState(), None),
+    "git": (FileState(kind="git"), _REPOSITORY),
+    "memory": (FileState(), None),
+    "time": ("stateless", None),
+    "sequential_thinking": ("opaque", None),
+    "excel": (FileState(), None),
+    "word": (FileState(), None),
+}
+"""How the state of each is known, and what it starts from where a task says nothing of it."""
+LOCK = Path(catalog.__file__).with_name("servers.lock")
+
+
+def server_names() -> tuple[str, ...]:
+    """Of all servers: first those of third parties."""
+    return (*THIRD_PARTY, *services())
+
+
+def shelf_servers(names: Sequence[str] | None = None) -> tuple[ServerSpec, ...]:
+    """The servers of these names; None: all. Raises ConfigError for one that there is not."""
+    chosen = server_names() if names is None else tuple(names)
+    if unknown := [name for name in chosen if name not in server_names()]:
+        raise ConfigError(f"toolshelf: no server '{unknown[0]}'; have {', '.join(server_names())}")
+    program = native_server("shelf", PROGRAM, modules=_MODULES, start="fork")
+    return tuple(
+        _third_party(name) if name in THIRD_PARTY else replace(program, name=name, initial_state={"service": name})
+        for name in chosen
+    )
+
+
+def are_installed() -> bool:
+    """True where all third-party servers are."""
+    return all(is_installed(name, lock=LOCK) for name in THIRD_PARTY)
+
+
+def _third_party(name: str) -> ServerSpec:
+    state, start = THIRD_PARTY[name]
+    env = FIXED_ENVIRONMENT if name == "git" else {}
+    return replace(locked_server(name, lock=LOCK, state=state, env=env), initial_state=start)

@@ -1,0 +1,235 @@
+"""Requests over several of the shelf's servers, seeded; the same arguments always make the same ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.toolshelf.parts import (
+    CARRIED,
+    Desk,
+    Part,
+    Unfit,
+    carried,
+    conditional,
+    filled,
+    other_value,
+    plain,
+    reading,
+    wanting,
+)
+from gymcp.envs.suites.toolshelf.sheets import make_sheet
+from gymcp.errors import ConfigError
+from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
+
+VERSION = "1"
+COUNT = 20
+"""Tasks of each family in the suite."""
+WORLDS = 5
+"""Seeds of the records that tasks start from: a fresh world that was proved clean serves many tasks."""
+_FIRST = {"test": 0, "train": 10**9}
+"""Numbers of tasks, far enough apart that the splits share none."""
+_TRIES = 60
+_FILES = ("note", "memo", "letter", "hint", "message")
+_FOLDERS = ("inbox", "desk", "today", "from_anna")
+_NOUNS = {
+    "person": "the person named",
+    "city": "the city named",
+    "day": "the date",
+    "money": "the sum",
+    "int": "the number",
+}
+"""What a file holds, by the kind of the field that it is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A request before it is a task."""
+
+    text: str
+    calls: tuple[Call, ...]
+    states: Mapping[str, Json] = field(default_factory=dict)
+    """What third-party servers start from."""
+    files: Mapping[str, str] | None = None
+    """All files of the filesystem server as they must be at the end; None: as at the start."""
+
+
+Family = Callable[[Desk], Draft]
+
+
+def one(desk: Desk) -> Draft:
+    """One thing to be done."""
+    part = plain(desk)
+    return Draft(text=_sentences(part), calls=part.calls)
+
+
+def several(desk: Desk) -> Draft:
+    """Three things in three services, in any order."""
+    parts = [plain(desk) for _ in range(3)]
+    return Draft(text=_sentences(*parts), calls=tuple(call for part in parts for call in part.calls))
+
+
+def carry(desk: Desk) -> Draft:
+    """What one service says goes into another."""
+    part = carried(desk)
+    return Draft(text=_sentences(part), calls=part.calls)
+
+
+def choose(desk: Desk) -> Draft:
+    """One of two things, by what a third service says."""
+    part = conditional(desk)
+    return Draft(text=_sentences(part), calls=part.calls)
+
+
+def file(desk: Desk) -> Draft:
+    """The value is in a text file."""
+    goal = wanting(desk, (*CARRIED, "int"))
+    value, path = other_value(desk, goal), _path(desk.rng)
+    part = filled(desk, goal, value, f"{_NOUNS[goal[1].kind]} in the file /workspace/{path}")
+    read: Call = ("read_text_file", {"path": f"/workspace/{path}"})
+    state = {"filesystem": {"files": {path: f"{value}\n"}}}
+    return Draft(text=_sentences(part), calls=(read, *part.calls), states=state)
+
+
+def report(desk: Desk) -> Draft:
+    """What a service says is written into a file."""
+    found, name = reading(desk), _path(desk.rng).rpartition("/")[2]
+    text = f"Write {found.noun}, and nothing else, into the new text file /workspace/{name}."
+    write: Call = ("write_file", {"path": f"/workspace/{name}", "content": str(found.value)})
+    return Draft(text=text, calls=(*found.calls, write), files={name: str(found.value)})
+
+
+def sheet(desk: Desk) -> Draft:
+    """The value stands in a cell of a workbook."""
+    goal = wanting(desk, ("int", "money"))
+    names = desk.rng.sample(("Alpha", "Beta", "Gamma", "Delta", "Omega"), 4)
+    rows = [(name, other_value(desk, goal)) for name in names]
+    at = desk.rng.randrange(4)
+    said = f"the number beside {rows[at][0]} in the workbook /workspace/figures.xlsx"
+    part = filled(desk, goal, rows[at][1], said)
+    read: Call = ("read_range", {"path": "/workspace/figures.xlsx"})
+    return Draft(
+        text=_sentences(part), calls=(read, *part.calls), states={"excel": make_sheet(("name", "number"), rows)}
+    )
+
+
+def graph(desk: Desk) -> Draft:
+    """The person is found in a knowledge graph."""
+    goal = wanting(desk, ("person",))
+    value = str(other_value(desk, goal))
+    firm, other = desk.rng.sample(("Northwind", "Southbank", "Eastgate", "Westfield"), 2)
+    part = filled(desk, goal, value, f"the person who leads {firm} (see my notes on people and firms)")
+    entities = [(value, "person"), ("Zoe Zander", "person"), (firm, "firm"), (other, "firm")]
+    lines = [{"type": "entity", "name": n, "entityType": kind, "observations": []} for n, kind in entities]
+    relations = [(value, firm), ("Zoe Zander", other)]
+    lines += [{"type": "relation", "from": a, "to": b, "relationType": "leads"} for a, b in relations]
+    notes = {"files": {"memory.jsonl": "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)}}
+    search: Call = ("search_nodes", {"query": firm})
+    return Draft(text=_sentences(part), calls=(search, *part.calls), states={"memory": notes})
+
+
+def errand(desk: Desk) -> Draft:
+    """Several of these at once."""
+    first, second, third = carried(desk), conditional(desk), report(desk)
+    text = f"{_sentences(first, second)} {third.text}"
+    return Draft(text=text, calls=(*first.calls, *second.calls, *third.calls), files=third.files)
+
+
+FAMILIES: dict[str, tuple[Family, int, str]] = {
+    "one": (one, 1, "sequential"),
+    "several": (several, 2, "parallel"),
+    "carry": (carry, 2, "sequential"),
+    "file": (file, 2, "sequential"),
+    "report": (report, 2, "sequential"),
+    "sheet": (sheet, 2, "sequential"),
+    "graph": (graph, 3, "sequential"),
+    "choose": (choose, 3, "conditional"),
+    "errand": (errand, 4, "conditional"),
+}
+"""By name: how it is made, its level, and how its calls depend on each other."""
+
+
+def make_suite() -> Suite:
+    """The test tasks, the same ones always."""
+    tasks = tuple(make_tasks("test", count=COUNT))
+    return Suite(name="toolshelf", version=VERSION, tasks=tasks, source="generated")
+
+
+def make_tasks(
+    split: str,
+    *,
+    families: Sequence[str] | None = None,
+    levels: Sequence[int] | None = None,
+    count: int = COUNT,
+    first: int = 0,
+) -> Iterator[Task]:
+    """`count` tasks of each family, numbered from `first`, of splits ``test`` and ``train``; there is no end to them.
+
+    Raises ConfigError for an unknown split or family.
+    """
+    if split not in _FIRST:
+        raise ConfigError(f"toolshelf: no split '{split}'; have {', '.join(_FIRST)}")
+    if unknown := [name for name in families or () if name not in FAMILIES]:
+        raise ConfigError(f"toolshelf: no family '{unknown[0]}'; have {', '.join(FAMILIES)}")
+    for name in families or FAMILIES:
+        if levels is None or FAMILIES[name][1] in levels:
+            for number in range(first, first + count):
+                yield _task(split, name, number)
+
+
+def _task(split: str, family: str, number: int) -> Task:
+    make, level, structure = FAMILIES[family]
+    rng = random.Random(f"{_FIRST[split] + number}-{family}")
+    for _ in range(_TRIES):
+        desk = Desk(rng=rng, seed=number % WORLDS)
+        try:
+            draft = make(desk)
+        except Unfit:
+            continue
+        scope = "several" if len(_servers(desk, draft)) > 1 else "one"
+        tags = (family, f"level {level}", f"scope {scope}", f"structure {structure}", f"split {split}")
+        return _finished(f"{split}-{family}-{number}", split, tags, desk, draft)
+    raise RuntimeError(f"toolshelf: no records fit task {number} of {family}")
+
+
+def _finished(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft: Draft) -> Task:
+    desk.play(draft.calls)
+    records: dict[str, Any] = {name: shelf.changes for name, shelf in desk.shelves.items() if shelf.changes}
+    starts = {name: {"service": name, "seed": desk.seed} for name in desk.shelves}
+    calls = tuple(
+        ToolCall(id=f"call_{n}", name=name, arguments=given) for n, (name, given) in enumerate(draft.calls, 1)
+    )
+    return Task(
+        id=task_id,
+        prompts=(draft.text,),
+        initial_state={**starts, **draft.states},
+        target={"records": records, "files": None if draft.files is None else dict(draft.files)},
+        gold=(GoldTurn(calls=calls, final_text="Done."),),
+        last_necessary=(0, len(calls) - 1),  # every part ends with the call that changes something
+        split=split,
+        tags=tags,
+    )
+
+
+def _servers(desk: Desk, draft: Draft) -> set[str]:
+    """Those that the calls reach."""
+    owners = {tool: name for name, shelf in desk.shelves.items() for tool in shelf.service.operations}
+    return {owners.get(tool, tool) for tool, _ in draft.calls}
+
+
+def _path(rng: random.Random) -> str:
+    return f"{rng.choice(_FOLDERS)}/{rng.choice(_FILES)}_{rng.randint(1, 99)}.txt"
+
+
+def _sentences(*parts: Part) -> str:
+    return " ".join(_sentence(number, part.text) for number, part in enumerate(parts))
+
+
+def _sentence(number: int, text: str) -> str:
+    if number:
+        return f"Also, {text}."
+    return f"{text[0].upper()}{text[1:]}." if text.startswith("if ") else f"Please {text}."

@@ -1,0 +1,176 @@
+"""Tools by the words of a request: how they are ranked, what is shown within a budget, and what a search adds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from shop import ENV, TASK
+
+from gymcp.agents.rollout import Job, rollout
+from gymcp.agents.scripted import SCRIPTED
+from gymcp.envs.layers import Scene
+from gymcp.envs.spec import load_env
+from gymcp.envs.wrappers.bm25 import K1, B, Bm25, rank_tools, words_of
+from gymcp.envs.wrappers.recall import recall_at
+from gymcp.envs.wrappers.retrieval import (
+    SEARCH,
+    SEARCH_TOOL,
+    Retrieval,
+    check_retrieval,
+    plan_retrieval,
+    size_of,
+)
+from gymcp.envs.wrappers.worn import Worn
+from gymcp.errors import ConfigError
+from gymcp.evaluators.metrics.calls import examine
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.types import Action, GoldTurn, Json, Observation, Step, Task, Tool, ToolCall, ToolResult
+
+SCHEMA: dict[str, Json] = {"type": "object", "properties": {}}
+TOOLS = tuple(
+    Tool(name=name, description=text, input_schema=SCHEMA)
+    for name, text in (
+        ("water_plant", "Give a dry plant water."),
+        ("bookRoom", "Reserve a meeting room."),
+        ("close_ticket", "End a ticket of a customer."),
+        ("reopen_ticket", "Begin work on a ticket of a customer again."),
+        ("list_parcels", "Parcels on their way."),
+    )
+)
+
+
+def scene(said: str = "", *steps: Step) -> Scene:
+    async def no(question: str) -> bool:
+        return False
+
+    return Scene(task=Task(id="t", prompts=(said,)), seed=0, turn=0, steps=steps, said=(said,), confirm=no)
+
+
+def called(name: str, answer: str, **arguments: Json) -> Step:
+    call = ToolCall(id=name, name=name, arguments=arguments)
+    result = ToolResult(call_id=name, content=answer)
+    seen = Observation(messages=(), tools=TOOLS)
+    return Step(turn=0, observation=seen, action=Action(tool_calls=(call,)), state_key="", results=(result,))
+
+
+def offer(retrieval: Retrieval, *steps: Step, said: str = "") -> list[str]:
+    return [tool.name for tool in retrieval.offer(scene(said, *steps), TOOLS)]
+
+
+async def ask(query: Json, *, retrieval: Retrieval, said: str = "") -> ToolResult:
+    async def nowhere(call: ToolCall, arguments: object) -> ToolResult:
+        raise AssertionError("a search reaches no server")
+
+    call = ToolCall(id="s", name=SEARCH, arguments={"query": query})
+    return await retrieval.call(scene(said), call, {"query": query}, TOOLS, nowhere)
+
+
+def test_bm25_is_the_formula() -> None:
+    index = Bm25([["a", "b", "b"], ["a"], ["c", "c"]])
+    idf = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))  # b stands in one of three
+    norm = K1 * (1 - B + B * 3 / 2)  # three words, where two are the mean
+    assert index.scores(["b", "b", "z"]) == pytest.approx([idf * 2 * (K1 + 1) / (2 + norm), 0.0, 0.0])
+    assert index.rank(["a"]) == [1, 0]
+    assert index.rank(["z"]) == []
+
+
+def test_words_are_the_same_whatever_the_case_and_the_ending() -> None:
+    assert words_of("getUserTickets") == words_of("get_user_ticket") == words_of("Get user: ticketing")
+
+
+def test_a_request_for_several_things_finds_a_tool_for_each() -> None:
+    found = rank_tools(TOOLS, "Please water my plant. Reserve the big meeting room for the plant meeting, please.")
+    assert [tool.name for tool in found[:2]] == ["bookRoom", "water_plant"]
+    assert rank_tools(TOOLS, "hm?") == []
+
+
+def test_a_tool_is_found_by_what_its_server_is_about() -> None:
+    """The words are those of one tool; its neighbour shares none with them."""
+    tools = (*TOOLS, Tool(name="repot", description="Another place.", input_schema=SCHEMA))
+    servers = {"water_plant": "garden", "repot": "garden"}
+    assert [tool.name for tool in rank_tools(tools, "My plant!", servers)] == ["water_plant", "repot"]
+    assert [tool.name for tool in rank_tools(tools, "My plant!")] == ["water_plant"]
+
+
+def test_what_is_shown_is_the_search_and_the_likeliest() -> None:
+    assert offer(Retrieval(top_k=1), said="My plant is dry.") == [SEARCH, "water_plant"]
+    assert offer(Retrieval(top_k=0), said="My plant is dry.") == [SEARCH]
+
+
+def test_what_was_found_and_what_was_called_stays_on_offer() -> None:
+    found = called(SEARCH, asyncio.run(ask("parcel", retrieval=Retrieval())).content, query="parcel")
+    room = called("bookRoom", "done")
+    assert offer(Retrieval(top_k=1), found, said="My plant is dry.") == [SEARCH, "water_plant", "list_parcels"]
+    assert offer(Retrieval(top_k=0), found, room) == [SEARCH, "list_parcels", "bookRoom"]
+
+
+def test_the_budget_holds_and_what_was_called_goes_last() -> None:
+    found = called(SEARCH, "- list_parcels: Parcels.\n- close_ticket: End.", query="x")
+    room = called("bookRoom", "done")
+    for budget in range(size_of(SEARCH_TOOL), size_of(SEARCH_TOOL) + sum(map(size_of, TOOLS)) + 1, 7):
+        shown = Retrieval(top_k=1, budget=budget).offer(scene("My plant is dry.", found, room), TOOLS)
+        assert sum(map(size_of, shown)) <= budget
+    by_name = {tool.name: tool for tool in TOOLS}
+    one_more = Retrieval(top_k=1, budget=size_of(SEARCH_TOOL) + size_of(by_name["bookRoom"]))
+    assert offer(one_more, found, room, said="My plant is dry.") == [SEARCH, "bookRoom"]
+
+
+def test_a_search_tells_what_is_not_on_offer_yet_and_takes_words_only() -> None:
+    told = asyncio.run(ask("customer ticket", retrieval=Retrieval(top_k=1), said="End the ticket."))
+    assert told.content.splitlines() == [
+        "These can be called now:",
+        "- reopen_ticket: Begin work on a ticket of a customer again.",
+    ]
+    assert "try other words" in asyncio.run(ask("zebra", retrieval=Retrieval())).content
+    assert asyncio.run(ask(7, retrieval=Retrieval())).is_error
+
+
+def test_a_budget_in_which_a_tool_can_never_be_shown_is_refused() -> None:
+    largest = max(TOOLS, key=size_of)
+    least = size_of(SEARCH_TOOL) + size_of(largest)
+    check_retrieval(Retrieval(budget=least), TOOLS)
+    with pytest.raises(ConfigError, match=f"too small: 'search_tools' and the largest tool, '{largest.name}', need"):
+        check_retrieval(Retrieval(budget=least - 1), TOOLS)
+    with pytest.raises(ConfigError, match="a server has a tool named 'search_tools' itself"):
+        check_retrieval(Retrieval(), (*TOOLS, SEARCH_TOOL))
+    with pytest.raises(ConfigError, match="--tool-budget: of the tools that are retrieved"):
+        plan_retrieval(None, 500)
+
+
+def test_who_searches_can_do_what_who_does_not_cannot() -> None:
+    worn = Worn(retrieval=Retrieval(top_k=0))
+    assert Worn.of(worn.config()) == worn
+    spec = worn.over(ENV)
+    played = {}
+    for agent in ("oracle", "adaptive"):
+        job = Job(task=TASK, trial=0, seed=0)
+        played[agent] = asyncio.run(rollout(spec, get_sandbox("bwrap"), SCRIPTED[agent], job, timeout_s=60)).trajectory
+    assert (played["oracle"].score, played["adaptive"].score) == (0.0, 1.0)
+    shares = {agent: figures.offered for agent, t in played.items() if (figures := examine(t, TASK).gold) is not None}
+    assert shares == {"oracle": 0.0, "adaptive": 1.0}
+
+
+def test_recall_is_the_share_of_needed_tools_among_the_first() -> None:
+    def task(number: int, said: str, *needed: str) -> Task:
+        calls = tuple(ToolCall(id=f"c{n}", name=name) for n, name in enumerate(needed))
+        return Task(id=f"t{number}", prompts=(said,), gold=(GoldTurn(calls=calls, final_text=""),))
+
+    tasks = (task(1, "water the plant", "water_plant"), task(2, "a ticket", "reopen_ticket", "water_plant"))
+    rows = recall_at(tasks, TOOLS, {}, ks=(1, 2))
+    assert [(row.k, row.recall, row.best, row.complete, row.tasks) for row in rows] == [
+        (1, 0.5, 0.75, 0.5, 2),
+        (2, 0.75, 1.0, 0.5, 2),
+    ]
+    assert all(row.ci95 is not None and row.ci95.low <= row.recall <= row.ci95.high for row in rows)
+    assert recall_at((Task(id="talk", prompts=("Hi.",)),), TOOLS, {}) == []
+
+
+def test_every_tool_is_on_offer_where_nothing_is_retrieved() -> None:
+    env = load_env(ENV)
+    job = Job(task=TASK, trial=0, seed=0)
+    played = asyncio.run(rollout(env, get_sandbox("bwrap"), SCRIPTED["oracle"], job, timeout_s=60)).trajectory
+    figures = examine(played, TASK).gold
+    assert figures is not None
+    assert figures.offered == 1.0
