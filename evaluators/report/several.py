@@ -41,15 +41,9 @@ def compared(all_of_them: Sequence[Evidence]) -> Comparison | None:
         return None
 
 
-def render_several(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> str:
-    """The page of several runs; `unread` says what could not be read."""
-    found = compared(all_of_them)
+def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
+    """The page of several runs; `told` says what could not be read or compared."""
     first = all_of_them[0]
-    told = [
-        *unread,
-        *(problem for each in all_of_them for problem in each.problems),
-        *(found.problems if found else ()),
-    ]
     title = first.run.config.get("suite", first.name)
     return document(
         f"{len(all_of_them)} runs of {title}",
