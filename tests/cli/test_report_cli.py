@@ -11,6 +11,7 @@ from cli_runner import BANK, gymcp
 from recorded_runs import make_run, write_run
 
 from gymcp.cli.app import run
+from gymcp.cli.view import find_decoder
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
 
@@ -99,6 +100,13 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
     code, _, errors = typed(*words)
     assert (code, errors.count("\n")) == (2, 1)
     assert why in errors
+
+
+def test_tokens_of_the_policy_tiny_are_shown_as_text(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    read = find_decoder(None, [make_run(tmp_path)])
+    assert read is not None
+    assert any(text.isalpha() for text in read(range(300)))
 
 
 def test_a_dry_run_keeps_its_credit_where_it_is_asked_to(runs: tuple[Path, Path], typed: Typed) -> None:

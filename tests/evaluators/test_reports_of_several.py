@@ -79,7 +79,7 @@ def test_what_cannot_be_read_or_compared_is_told_and_the_rest_is_shown(tmp_path:
             "31.2 %",
         ):
             assert words in text
-    assert len(json.loads(report.text("json"))["problems"]) == 3
+    assert len(json.loads(report.text("json"))["problems"]) == 4
     with pytest.raises(StoreError, match=r"holds no run\.json"):
         read_report([tmp_path / "nothing"], no_tasks)
 
