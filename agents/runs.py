@@ -90,7 +90,16 @@ def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
         raise ConfigError(f"suite '{suite.name}': agent '{plan.agent}' applies to none of the {len(matching)} tasks")
     if not plan.limit or plan.limit >= len(playable):
         return tuple(playable)
-    return tuple(playable[i * len(playable) // plan.limit] for i in range(plan.limit))
+    # Evenly over what matches; what cannot be played gives way to the next that can. So the samples of agents that can
+    # play different tasks share as many as they can, and their runs can be compared.
+    can_play = {task.id for task in playable}
+    even = [i * len(matching) // plan.limit for i in range(plan.limit)]
+    chosen = {at for at in even if matching[at].id in can_play}
+    for at in even:
+        if matching[at].id not in can_play:
+            following = (n % len(matching) for n in range(at, at + len(matching)))
+            chosen.add(next(n for n in following if n not in chosen and matching[n].id in can_play))
+    return tuple(matching[at] for at in sorted(chosen))
 
 
 def jobs_of(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:

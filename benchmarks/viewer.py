@@ -6,10 +6,6 @@ First paint is from asking for the address to the first rows in sight; a search,
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import random
 import shutil
 import statistics
@@ -22,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from report_table import Result, against, options, show
 
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Action, Json, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
+from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
 
 EPISODES, FEW, STEPS = 10_000, 100, 10
 QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
-TARGET_PAINT_S, TARGET_SEARCH_S = 1.0, 0.2
 WORDS = (
     "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
     "closed", "wanted", "missing", "agent", "policy", "article", "payment", "credit", "amount", "priority", "tier",
@@ -145,10 +141,7 @@ def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 episodes, fewer rounds")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    args = parser.parse_args()
+    args = options(__doc__, "2,000 episodes, fewer rounds").parse_args()
     many, rounds = (2_000, 3) if args.quick else (EPISODES, 7)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
@@ -158,28 +151,16 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
         found, baseline = (measure(browser, folder, rounds) for folder in folders)
         browser.close()
-    searches = {name: found[name] for name in QUERIES}
-    results = [row(name, found[name], baseline[name]) for name in found]
-    slowest = max(searches, key=lambda name: searches[name])
-    results.append(row("slowest search", searches[slowest], baseline[slowest]))
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    if args.json:
-        print(json.dumps({"name": "viewer", "machine": machine, "episodes": many, "results": results}))
-        return
-    print(f"{many:,} episodes beside {FEW}; targets: first paint {TARGET_PAINT_S} s, search {TARGET_SEARCH_S} s")
-    for each in results:
-        print(f"{each['metric']:26} {each['value']:8.3f} s   {each['baseline_value']:8.3f} s   {each['ratio']:5.1f}")
+    slowest = max(QUERIES, key=lambda name: found[name])
+    results = [beside(name, found[name], baseline[name]) for name in found]
+    results.append(beside("slowest search", found[slowest], baseline[slowest]))
+    title = f"{many:,} episodes; targets: first paint 1,000 ms, search 200 ms"
+    show("viewer", results, as_json=args.json, title=title, also=f", {many:,} episodes")
 
 
-def row(metric: str, value: float, baseline: float) -> dict[str, Json]:
-    return {
-        "metric": metric,
-        "value": round(value, 4),
-        "unit": "s",
-        "baseline": f"{FEW} episodes",
-        "baseline_value": round(baseline, 4),
-        "ratio": round(value / baseline, 2),
-    }
+def beside(metric: str, seconds: float, few: float) -> Result:
+    """In milliseconds, with its ratio to the run of `FEW` episodes."""
+    return against(metric, seconds * 1e3, "ms", Result(metric=f"{FEW} episodes", value=few * 1e3, unit="ms"))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ RESOLUTION = 0.05
 SAME = ("env", "env_version", "suite", "suite_version", "suite_digest")
 """Keys of a run's config that must agree for its episodes to be compared with another's."""
 
+REFERENCES = ("oracle", "null", "mutated")
+"""Agents that try a suite, not themselves: beside two runs or more of others, the verdict is about those others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
@@ -112,6 +115,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
     problems = _problems(contenders, scores)
     fit = [name for name in names if name not in problems]
     pairs = _pairs(measured, {name: scores[name] for name in fit}, resolution)
+    tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCES]
     standings = tuple(
         Standing(
             name=each.name,
@@ -126,7 +130,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
         standings=standings,
         pairs=pairs,
         problems=tuple(problems.values()),
-        verdict=_verdict(measured, standings, pairs),
+        verdict=_verdict(measured, tried if len(tried) > 1 else fit, pairs),
     )
 
 
@@ -215,7 +219,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
                 noise_floor=floor,
                 better=better,
                 power=_power(shared[0], shared[1], resolution) if metric.unit == "%" else None,
-                words=_words(metric, a, b, each, p, floor, better),
+                words=_words(metric, a, b, each, p, floor, better, _where(scores[a], scores[b], each)),
             )
         )
     return tuple(pairs)
@@ -244,8 +248,15 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
+def _where(a: Scores, b: Scores, found: Paired) -> str:
+    """Of which tasks the words are, where it is not all of them."""
+    if found.tasks == max(len(a), len(b)):
+        return ""
+    return f" on the {found.tasks} tasks that both have" if found.tasks > 1 else " on the one task that both have"
+
+
 def _words(
-    metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None
+    metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None, where: str
 ) -> str:
     if found.difference is None or p is None:
         return f"{a} and {b} share no task with a score."
@@ -259,19 +270,22 @@ def _words(
     if better is not None:
         other = a if better == b else b
         is_better = "is better" if metric.higher_is_better else "takes less"
-        return f"{better} {is_better} than {other} by {size}{bounds}; chance alone: p = {p:.2g}."
+        return f"{better} {is_better} than {other} by {size}{where}{bounds}; chance alone: p = {p:.2g}."
     why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
     if floor is not None and abs(found.difference) <= floor:
         why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
     if found.difference == 0:
         why = "the difference is 0"
-    return f"{a} and {b} cannot be told apart: they differ by {size}{bounds}; {why}."
+    return f"{a} and {b} cannot be told apart: they differ by {size}{where}{bounds}; {why}."
 
 
-def _verdict(metric: Metric, standings: Sequence[Standing], pairs: Sequence[Pair]) -> str:
-    fit = [each.name for each in standings if each.comparable]
+def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
     if len(fit) < 2:
         return "There are no two runs that can be compared."
+    inside = [pair for pair in pairs if pair.a in fit and pair.b in fit]
+    if len(inside) == 1 < len(pairs):
+        return inside[0].words
+    pairs = inside
     best = [name for name in fit if all(pair.better == name for pair in pairs if name in (pair.a, pair.b))]
     if best:
         return f"{best[0]} {'is the best in' if metric.higher_is_better else 'takes the least'} {metric.name}."
@@ -279,7 +293,11 @@ def _verdict(metric: Metric, standings: Sequence[Standing], pairs: Sequence[Pair
     left = [name for name in fit if name not in beaten]
     if len(left) == len(fit):
         return f"No run can be put before another in {metric.name}: what they differ by is within the noise."
-    return f"In {metric.name}, {' and '.join(left)} cannot be told apart; they are not beaten by any other."
+    few = min(pair.paired.tasks for pair in pairs if pair.a in left and pair.b in left)
+    shared = ""
+    if few < max(pair.paired.tasks for pair in pairs):
+        shared = f" on the {few} tasks that they share" if len(left) == 2 else " on the tasks that they share"
+    return f"In {metric.name}, {' and '.join(left)} cannot be told apart{shared}; they are not beaten by any other."
 
 
 def shown(metric: Metric, value: float, *, difference: bool = False) -> str:

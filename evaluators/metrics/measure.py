@@ -49,7 +49,7 @@ def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, 
     """By trajectory id, what `measure` wants to know of the calls; `tasks` by id, {} where they are not at hand."""
     return {
         trajectory.id: examine(trajectory, tasks.get(trajectory.task))
-        for trajectory in store.iter_trajectories(latest=True)
+        for trajectory in store.iter_trajectories(latest=True, tokens=False)
     }
 
 

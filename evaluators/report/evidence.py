@@ -83,7 +83,8 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         with TrajectoryStore.open(folder, damaged=True) as store:
             attempts = store.readable()
         worst = worst_tasks(attempts)
-        problems.append(f"{error}: the figures are those of the first {len(attempts)} episodes, as first graded")
+        broken = str(error).partition(";")[0]
+        problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
     return Evidence(
         name=name or _name(run),
         run=run,

@@ -5,31 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.evidence import Evidence
 from gymcp.evaluators.report.figures import RADAR, TIMES
 from gymcp.evaluators.report.html import Html, visible
 from gymcp.evaluators.report.numbers import interval, percent, seconds
 from gymcp.evaluators.report.parts import effort_rows, judge_rows, provenance, score_line, shortened
-from gymcp.evaluators.report.several import compared
 
 MAX_LISTED = 10
 MAX_REASON = 200
 
 
-def render_markdown(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> str:
+def render_markdown(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
     """The report of one run, or of several."""
     lines: list[str] = []
     if len(all_of_them) > 1 or unread:
-        lines += _comparison(all_of_them, unread)
+        lines += _comparison(all_of_them, found, unread)
     for each in all_of_them:
         lines += _run(each, level="##" if len(all_of_them) > 1 else "#")
     return "\n".join(lines) + "\n"
 
 
-def _comparison(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> list[str]:
-    found = compared(all_of_them) if len(all_of_them) > 1 else None
-    lines = [f"# {len(all_of_them)} runs", ""]
-    lines += [f"> {plain(problem)}" for problem in [*unread, *(found.problems if found else ())]] + [""]
+def _comparison(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
+    lines = [f"# {len(all_of_them)} runs", "", *_told([*unread, *(found.problems if found else ())])]
     if found is not None:
         lines += [f"**{plain(found.verdict)}**", ""]
     rows = [(each.name, score_line(each.metrics)) for each in all_of_them]
@@ -41,8 +39,7 @@ def _comparison(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> list[
 
 def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
-    lines = [f"{level} {plain(evidence.name)}", ""]
-    lines += [f"> {plain(problem)}" for problem in evidence.problems]
+    lines = [f"{level} {plain(evidence.name)}", "", *_told(evidence.problems)]
     lines += [f"**{score_line(metrics)}**", ""]
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
@@ -78,6 +75,11 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
     origin = [(name, shortened(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _told(problems: Sequence[str]) -> list[str]:
+    """A quotation for each: the blank lines keep one from going on in the next, or in what follows."""
+    return [line for problem in problems for line in (f"> {plain(problem)}", "")]
 
 
 def _part(level: str, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.compare import Comparison, Contender, Pair, compare
+from gymcp.evaluators.compare import REFERENCES, Comparison, Contender, Pair, compare
 from gymcp.evaluators.metrics import Rate
 from gymcp.evaluators.report.evidence import Evidence
 from gymcp.evaluators.report.figures import RADAR, Dot, radar, scatter
@@ -41,15 +41,9 @@ def compared(all_of_them: Sequence[Evidence]) -> Comparison | None:
         return None
 
 
-def render_several(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> str:
-    """The page of several runs; `unread` says what could not be read."""
-    found = compared(all_of_them)
+def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
+    """The page of several runs; `told` says what could not be read or compared."""
     first = all_of_them[0]
-    told = [
-        *unread,
-        *(problem for each in all_of_them for problem in each.problems),
-        *(found.problems if found else ()),
-    ]
     title = first.run.config.get("suite", first.name)
     return document(
         f"{len(all_of_them)} runs of {title}",
@@ -57,8 +51,10 @@ def render_several(all_of_them: Sequence[Evidence], unread: Sequence[str]) -> st
         element("p", found.verdict if found else "There are no two runs to compare.", class_="verdict"),
         problems(told),
         _standings(all_of_them),
-        element("div", _pairs(found.pairs) if found else join(), _gates(all_of_them), class_="first"),
-        element("div", _matrix(all_of_them), _drawings(all_of_them), class_="pair"),
+        element(
+            "div", _matrix(all_of_them), element("div", _pairs(all_of_them, found), _gates(all_of_them)), class_="first"
+        ),
+        _drawings(all_of_them),
         _parted(all_of_them),
         *(
             element(
@@ -115,17 +111,25 @@ def _standings(all_of_them: Sequence[Evidence]) -> Html:
     return rows_section("Who is better", headings, rows)
 
 
-def _pairs(pairs: Sequence[Pair]) -> Html:
-    """What can be said of pairs of runs, and folded under it what that rests on."""
-    ranked = [element("li", pair.words) for pair in pairs if pair.better]
-    apart = [pair for pair in pairs if not pair.better]
+def _pairs(all_of_them: Sequence[Evidence], found: Comparison | None) -> Html:
+    """What can be said of pairs of runs, and folded under it what that rests on, and of the runs that are gates."""
+    pairs = found.pairs if found else ()
+    gates = {each.name for each in all_of_them if each.run.config.get("agent") in REFERENCES}
+    told = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
+    ranked = [element("li", pair.words) for pair in told if pair.better]
+    apart = [pair for pair in told if not pair.better]
     if len(apart) == 1:
         ranked.append(element("li", apart[0].words, class_="soft"))
     elif apart:
         names = "; ".join(f"{pair.a} and {pair.b}" for pair in apart)
         ranked.append(element("li", f"Cannot be told apart: {names}.", class_="soft"))
+    summary = "what this rests on" if len(pairs) == 1 else f"all {len(pairs)} pairs, and what this rests on"
     tests = [element("li", pair.words, element("small", f" {_tests(pair, len(pairs))}.")) for pair in pairs]
-    behind = element("details", element("summary", "what this rests on"), element("ul", *tests, class_="pairs"))
+    behind = element(
+        "details",
+        element("summary", summary),
+        element("ul", *tests, class_="pairs"),
+    )
     return (
         section("By how much, and how sure that is", element("ul", *ranked, class_="pairs"), behind)
         if pairs
@@ -192,7 +196,7 @@ def _drawings(all_of_them: Sequence[Evidence]) -> Html:
                 note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
             )
         )
-    return element("div", *parts, key) if parts else join()
+    return element("div", element("div", *parts, class_="pair"), key) if parts else join()
 
 
 def _gates(all_of_them: Sequence[Evidence]) -> Html:

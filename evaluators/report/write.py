@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
+from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.evidence import Evidence, FindTasks, read_evidence
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.numbers import comparison_object, report_object, summary_object
@@ -30,6 +31,8 @@ def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[s
     found = summary_object(evidence.run, evidence.rows, evidence.metrics)
     if evidence.judge is not None:
         found["judge"] = evidence.judge
+    if evidence.problems:
+        found["problems"] = list(evidence.problems)
     write_text(folder / SUMMARY_FILE, json.dumps(found, indent=2) + "\n")
     write_text(folder / REPORT_FILE, render(evidence))
     return found
@@ -40,43 +43,51 @@ class Report:
     """Of one run or of several."""
 
     evidence: tuple[Evidence, ...]
-    problems: tuple[str, ...]
-    """What could not be read or compared."""
+    unread: tuple[str, ...]
+    """Why runs are missing."""
+    comparison: Comparison | None
+    """None where there is nothing to compare."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read, as a whole or in part, or compared."""
+        partly = [problem for each in self.evidence for problem in each.problems]
+        return (*self.unread, *partly, *(self.comparison.problems if self.comparison else ()))
 
     def text(self, format: str) -> str:
         """As ``html``, ``md`` or ``json``."""
         if format == "md":
-            return render_markdown(self.evidence, self.problems)
+            return render_markdown(self.evidence, self.comparison, self.unread)
         if format == "json":
             return json.dumps(self.object(), indent=2) + "\n"
-        if len(self.evidence) == 1 and not self.problems:
+        if len(self.evidence) == 1 and not self.unread:
             return render(self.evidence[0])
-        return render_several(self.evidence, self.problems)
+        return render_several(self.evidence, self.comparison, self.problems)
 
     def object(self) -> dict[str, Json]:
         """For machines."""
-        found = compared(self.evidence) if len(self.evidence) > 1 else None
         return {
             "runs": [report_object(each) for each in self.evidence],
-            "comparison": None if found is None else comparison_object(found),
-            "problems": [*self.problems, *(found.problems if found else ())],
+            "comparison": None if self.comparison is None else comparison_object(self.comparison),
+            "problems": list(self.problems),
         }
 
 
 def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
     """What can be read of the runs. Raises StoreError where nothing can."""
     found: list[Evidence] = []
-    problems: list[str] = []
+    unread: list[str] = []
     names = [folder.resolve().name for folder in folders]
     for folder, name in zip(folders, names, strict=True):
         shown = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
             found.append(read_evidence(folder, find_tasks, name=shown))
         except StoreError as error:
-            problems.append(str(error))
+            unread.append(str(error))
     if not found:
-        raise StoreError("; ".join(problems) or "report: no run")
-    return Report(evidence=tuple(found), problems=tuple(problems))
+        raise StoreError("; ".join(unread) or "report: no run")
+    comparison = compared(found) if len(found) > 1 else None
+    return Report(evidence=tuple(found), unread=tuple(unread), comparison=comparison)
 
 
 def write_text(file: Path, text: str) -> None:

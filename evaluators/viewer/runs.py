@@ -138,7 +138,8 @@ def _open(number: int, folder: Path, index: EpisodeIndex, stack: ExitStack) -> O
         store = stack.enter_context(TrajectoryStore.open(folder, damaged=True))
         rows = store.readable()
         index.put(number, rows)
-        problems.append(f"{error}: the first {len(rows)} episodes can be read, later grades cannot")
+        broken = str(error).partition(";")[0]
+        problems.append(f"{broken}: the first {len(rows)} episodes can be read, later grades cannot")
         return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems, damaged=True)
     return OpenedRun(number=number, folder=folder, store=store, run=run, problems=problems)
 

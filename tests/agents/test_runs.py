@@ -118,6 +118,17 @@ def test_a_slow_episode_ends_as_a_timeout_without_a_score(tmp_path: Path) -> Non
     ]
 
 
+def test_under_a_limit_agents_share_the_tasks_that_both_can_play() -> None:
+    gold = BANK.suite.tasks[0].gold
+    tasks = tuple(Task(id=str(n), prompts=("p",), gold=gold if n % 4 else ()) for n in range(30))
+    oracle, null = (
+        [int(task.id) for task in select_tasks(replace(BANK.suite, tasks=tasks), Plan(agent=agent, limit=10))]
+        for agent in ("oracle", "null")
+    )
+    assert null == [0, 3, 6, 9, 12, 15, 18, 21, 24, 27]
+    assert oracle == [1, 3, 6, 9, 13, 15, 18, 21, 25, 27]
+
+
 def test_a_limit_spreads_over_the_suite() -> None:
     tasks = tuple(Task(id=f"t{i}", prompts=()) for i in range(10))
     chosen = select_tasks(replace(BANK.suite, tasks=tasks), Plan(agent="null", limit=3))

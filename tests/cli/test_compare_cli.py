@@ -101,7 +101,7 @@ def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
     for said in (
         "other: suite_version is 2, of weak it is 1",
         "lost: has no score",
-        f"run folder {cut}: trajectories.sqlite is damaged",
+        f"run folder {cut}: trajectories.sqlite is damaged; gymcp report and gymcp view show what can be read of it",
         f"run folder {tmp_path / 'nowhere'}: holds no run.json",
     ):
         assert sum(said in line for line in errors) == 1

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from recorded_runs import make_run, write_run
 
 from gymcp.cli.app import run
+from gymcp.cli.view import find_decoder
 from gymcp.store import TrajectoryStore
+from gymcp.store.database import FILE_NAME
 
 Typed = Callable[..., tuple[int, str, str]]
 
@@ -54,8 +57,29 @@ def test_a_run_that_is_none_is_told_and_the_others_are_reported(
 ) -> None:
     code, out, errors = typed("report", runs[0], tmp_path / "none", "--format", "json")
     assert code == 1
-    assert f"gymcp: not reported: run folder {tmp_path / 'none'}" in errors
+    assert f"gymcp: run folder {tmp_path / 'none'}" in errors
     assert len(json.loads(out)["runs"]) == 1
+
+
+def test_a_run_that_has_lost_its_end_is_told_and_the_rest_is_reported(tmp_path: Path, typed: Typed) -> None:
+    file = write_run(tmp_path, "steady", paying=1) / FILE_NAME
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    code, out, errors = typed("report", tmp_path, "--json")
+    read = json.loads(out)["episodes"]
+    assert (code, 0 < read < 241, errors.count("\n")) == (1, True, 1)
+    assert f"trajectories.sqlite is damaged: the figures are those of the first {read} episodes" in errors
+    assert typed("export", tmp_path, "--format", "csv")[2].endswith(
+        "is damaged; gymcp report and gymcp view show what can be read of it\n"
+    )
+
+
+def test_runs_of_other_tasks_are_told_and_shown(tmp_path: Path, typed: Typed) -> None:
+    runs = [write_run(tmp_path / "a", "steady", paying=1, tasks=2), make_run(tmp_path / "b")]
+    code, out, errors = typed("report", *runs, "--format", "md")
+    why = "b: suite_version is unknown, of a it is 1: the tasks are others, so the two are not compared"
+    assert (code, errors) == (1, f"gymcp: {why}\n")
+    assert "\n\n> b: suite" in out
+    assert "\n\n**There are no two runs that can be compared.**\n" in out
 
 
 @pytest.mark.parametrize(
@@ -76,6 +100,13 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(
     code, _, errors = typed(*words)
     assert (code, errors.count("\n")) == (2, 1)
     assert why in errors
+
+
+def test_tokens_of_the_policy_tiny_are_shown_as_text(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    read = find_decoder(None, [make_run(tmp_path)])
+    assert read is not None
+    assert any(text.isalpha() for text in read(range(300)))
 
 
 def test_a_dry_run_keeps_its_credit_where_it_is_asked_to(runs: tuple[Path, Path], typed: Typed) -> None:

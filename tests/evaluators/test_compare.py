@@ -54,6 +54,27 @@ def test_inside_the_noise_nobody_is_ranked_and_the_words_say_so() -> None:
     assert found.verdict == ("No run can be put before another in success: what they differ by is within the noise.")
 
 
+def test_where_few_tasks_are_shared_the_words_say_so() -> None:
+    few = run("few", [[]] * 36 + [[0.0]] * 8)
+    found = compare([run("all", [[1.0]] * 40), few])
+    assert found.pairs[0].words.startswith(
+        "all and few cannot be told apart: they differ by 100.0 points on the 4 tasks that both have, 95 % interval"
+    )
+
+
+def test_beside_runs_that_try_the_suite_the_verdict_is_about_the_others() -> None:
+    gates = [
+        run("oracle", [[1.0]] * 40, {**SUITE, "agent": "oracle"}),
+        run("mutated", [[]] * 36 + [[0.0]] * 4, {**SUITE, "agent": "mutated"}),
+    ]
+    assert compare([*gates, WEAK, STRONG]).verdict.startswith("strong is better than weak by 50.0 points, 95 %")
+    assert compare([*gates, WEAK, STRONG, NEARLY]).verdict.startswith("In success, strong and nearly cannot be told")
+    assert compare([*gates, WEAK]).verdict == (
+        "In success, oracle and mutated cannot be told apart on the 4 tasks that they share; they are not beaten by any"
+        " other."
+    )
+
+
 def test_of_three_runs_two_may_share_the_first_place() -> None:
     found = compare([WEAK, STRONG, NEARLY])
     assert [pair.better for pair in found.pairs] == ["strong", "nearly", None]

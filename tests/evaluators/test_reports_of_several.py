@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from recorded_runs import write_hostile, write_run
+from records import HOSTILE_TEXT
 from test_report import Page
-from viewer_runs import HOSTILE, write_hostile, write_run
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.report import read_report, write_report
@@ -78,7 +79,7 @@ def test_what_cannot_be_read_or_compared_is_told_and_the_rest_is_shown(tmp_path:
             "31.2 %",
         ):
             assert words in text
-    assert len(json.loads(report.text("json"))["problems"]) == 3
+    assert len(json.loads(report.text("json"))["problems"]) == 4
     with pytest.raises(StoreError, match=r"holds no run\.json"):
         read_report([tmp_path / "nothing"], no_tasks)
 
@@ -136,7 +137,7 @@ def test_hostile_texts_stay_texts_in_every_format(tmp_path: Path) -> None:
     markdown = report.text("md")
     assert "<script>" not in markdown
     assert not set(markdown) & {"\x1b", "\u202e"}
-    assert json.loads(report.text("json"))["runs"][0]["agent"] == HOSTILE
+    assert json.loads(report.text("json"))["runs"][0]["agent"] == HOSTILE_TEXT
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from viewer_runs import episode, viewed, write_run
+from recorded_runs import write_run
+from records import order_episode
+from viewing import viewed
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.changes import changes
@@ -101,9 +103,9 @@ def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
     write_run(tmp_path, "steady", paying=1, tasks=1, trials=1)
     with open_runs([tmp_path]) as runs:
         with TrajectoryStore.open(tmp_path, write=True) as store:
-            store.append(episode("new", 0, pays=True, run="steady"), {})
-            store.append(episode("lost", 0, pays=True, run="again"), {})
-            store.add_grade(episode("new", 0, pays=False, run="steady"), grader="v2")
+            store.append(order_episode("new", 0, pays=True, run="steady"), {})
+            store.append(order_episode("lost", 0, pays=True, run="again"), {})
+            store.add_grade(order_episode("new", 0, pays=False, run="steady"), grader="v2")
         runs.refresh()
         assert runs.index.page(0, "", "recorded", 0)["total"] == 3
         assert [row["score"] for row in runs.index.page(0, "task:new", "recorded", 0)["rows"]] == [0.0]
@@ -111,7 +113,7 @@ def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
 
 
 def test_where_two_episodes_part() -> None:
-    pays, refunds = (episode("t", 0, pays=pays, run="r") for pays in (True, False))
+    pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
     assert parting(pays, pays) is None
     assert parting(pays, refunds) == (1, "they call different tools")
 

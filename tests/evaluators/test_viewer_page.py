@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
-from viewer_runs import HOSTILE, viewed, write_hostile, write_run
+from recorded_runs import write_hostile, write_run
+from records import HOSTILE_TEXT
+from viewing import viewed
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
@@ -174,7 +176,7 @@ def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
             expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
             marks = set(page.locator("h1 .unseen").all_text_contents())
             assert marks == {"001B", "202E", "202C", "200B", "E0041", "D800"}
-            page.locator("#search").fill(HOSTILE.replace("\ud800", "")[:60])
+            page.locator("#search").fill(HOSTILE_TEXT.replace("\ud800", "")[:60])
             expect(page.locator("#found")).to_contain_text(re.compile("1 episode|no such key"))
             page.locator("#search").fill("is:failed")
             expect(page.locator("#found")).to_contain_text("1 episode")

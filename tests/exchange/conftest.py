@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from recorded_runs import Verdicts
+from verdicts import Verdicts
 
 from gymcp.atomic import make_once
 from gymcp.paths import gymcp_home

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from recorded_runs import HOSTILE, LOST, PAID, SPOKEN, make_run
+from recorded_runs import make_run
+from records import HOSTILE, LOST, PAID, SPOKEN
 from test_round_trips import exported
 
 from gymcp.exchange.parquet import SCHEMA

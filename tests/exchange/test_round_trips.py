@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded_runs import FIRST, HOSTILE, LOST, PAID, SPOKEN, Verdicts, make_run, read_run
+from recorded_runs import make_run, read_run
+from records import FIRST, HOSTILE, LOST, PAID, SPOKEN
 from typer.testing import CliRunner, Result
+from verdicts import Verdicts
 
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError

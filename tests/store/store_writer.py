@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from store_records import episode
+from records import episode
 
 from gymcp.errors import StoreError
 from gymcp.store import TrajectoryStore

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from store_records import episode
+from records import episode
 
 from gymcp.errors import StoreError
 from gymcp.store import StepCredit, TrajectoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store_records import episode
+from records import episode
 
 from gymcp.errors import StoreError
 from gymcp.store import TrajectoryStore

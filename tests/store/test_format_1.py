@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from store_records import episode, step
+from records import episode, step
 
 from gymcp.store import TrajectoryStore
 from gymcp.store.codec import unpack

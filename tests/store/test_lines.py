@@ -6,7 +6,7 @@ import json
 import re
 
 from hypothesis import assume, given, settings
-from store_records import trajectories
+from random_records import trajectories
 
 from gymcp.exchange.lines import from_line, to_line
 from gymcp.exchange.source import Episode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_records import episode
+from records import episode
 
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
@@ -21,7 +22,9 @@ WRITER = Path(__file__).with_name("store_writer.py")
 
 
 def writer(folder: Path, name: str, *count: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, str(WRITER), str(folder), name, *count], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, str(WRITER), str(folder), name, *count]
+    env = {**os.environ, "PYTHONPATH": str(WRITER.parents[1])}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def ids(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from store_records import episode
+from records import episode
 
 from gymcp.errors import StoreError
 from gymcp.store import TrajectoryStore

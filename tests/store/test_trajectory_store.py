@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_records import SEARCH, episode, json_values, step, texts, trajectories
+from random_records import json_values, texts, trajectories
+from records import SEARCH, episode, step
 
 from gymcp.errors import StoreError
 from gymcp.store import EpisodeRow, TrajectoryStore, with_grade

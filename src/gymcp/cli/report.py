@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Report on a run: its table, its summary.json and report.html. Of several: who is better, and how sure that is.
 
-    Exit code 1 where a run could not be read; the others are reported.
+    Exit code 1 where a run could not be read or compared; the others are reported.
     """
     if format not in FORMATS:
         raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
@@ -43,6 +43,7 @@ def command(
     if len(runs) == 1 and format == "html" and out is None:
         summary = write_report(runs[0], find_tasks)
         print_json(summary) if as_json else print_summary(summary)
+        _tell(summary.get("problems", ()))
         return
     report = read_report(runs, find_tasks)
     if format == "html" or out is not None:
@@ -56,9 +57,13 @@ def command(
         print_json(report.object())
     else:
         typer.echo(report.text(format), nl=False)
-    for problem in report.problems:
-        typer.echo(f"gymcp: not reported: {in_one_line(problem)}", err=True)
-    if report.problems:
+    _tell(report.problems)
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems:
+        typer.echo(f"gymcp: {in_one_line(problem)}", err=True)
+    if problems:
         raise typer.Exit(NOT_ALL_READ)
 
 

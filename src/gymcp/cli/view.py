@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gymcp.agents.policy_specs import TRAINED
 from gymcp.cli.output import console, in_one_line
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.viewer.serve import serve_viewer
@@ -29,7 +30,7 @@ def command(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="Its folder, to show tokens as text; default: that of the training run, or of --policy local:."
+            help="Its folder, to show tokens as text; default: that of the training run, of --policy tiny or local:."
         ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address; open no browser.")] = False,
@@ -47,12 +48,12 @@ def command(
             webbrowser.open(address)
 
     try:
-        serve_viewer(folders, port=port, decode=_decoder(tokenizer, folders), find=find, ready=ready)
+        serve_viewer(folders, port=port, decode=find_decoder(tokenizer, folders), find=find, ready=ready)
     except KeyboardInterrupt:  # how viewing is meant to end
         console.print("stopped", highlight=False)
 
 
-def _decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[int]], list[str]] | None:
+def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[int]], list[str]] | None:
     """Token ids to text, where a tokenizer is at hand. Raises ConfigError for one that was named and is not there."""
     if named is not None:
         file = named / TOKENIZER_FILE if named.is_dir() else named
@@ -77,10 +78,11 @@ def _decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[
 
 
 def _tokenizers(folder: Path) -> list[Path]:
-    """Where the tokenizer of a run may be: in a training run's folder, or in that of the local model that played."""
+    """Where the tokenizer of a run may be: in a training run's folder, or in that of the model that played."""
     found = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
     try:
         kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")
     except StoreError:
         return found
-    return [*found, Path(model) / TOKENIZER_FILE] if kind == "local" else found
+    played = {"local": Path(model), "tiny": TRAINED}.get(kind)
+    return found if played is None else [*found, played / TOKENIZER_FILE]

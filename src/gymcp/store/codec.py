@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from itertools import chain, islice
+from itertools import islice
+from operator import attrgetter, is_
 
 import numpy as np
 
@@ -78,8 +80,17 @@ def untext(value: str | bytes) -> str:
 
 def pack_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes]:
     """The name and the bytes under which a list of tools is kept once. The order of schema keys is part of it."""
+    for known, ref, data in tuple(_PACKED_TOOLS):
+        if len(known) == len(tools) and all(map(is_, known, tools)):
+            return ref, data
     data = pack(tools)
-    return "tools:" + hashlib.sha256(data).hexdigest(), data
+    ref = "tools:" + hashlib.sha256(data).hexdigest()
+    _PACKED_TOOLS.appendleft((tools, ref, data))
+    return ref, data
+
+
+_PACKED_TOOLS: deque[tuple[tuple[Tool, ...], str, bytes]] = deque(maxlen=16)
+"""The last ones: most episodes of a run are offered the very same records."""
 
 
 def unpack_tools(data: bytes) -> tuple[Tool, ...]:
@@ -126,9 +137,9 @@ def _row(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled])
     if not drawn:
         return StepRow(payload=pack({"steps": payloads}))
     columns = {
-        "prompt_ids": pack_int_column(tuple(chain.from_iterable(new))),
-        "ids": pack_int_column(tuple(chain.from_iterable(sampled.ids for sampled in drawn))),
-        "logprobs": pack_float_column(tuple(chain.from_iterable(sampled.logprobs for sampled in drawn))),
+        "prompt_ids": pack_int_column(new),
+        "ids": pack_int_column([sampled.ids for sampled in drawn]),
+        "logprobs": pack_float_column([sampled.logprobs for sampled in drawn]),
     }
     kinds = {name: kind for name, (kind, _) in columns.items()}
     return StepRow(
@@ -215,16 +226,17 @@ def _results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:
 def _plain(value: object) -> Json:
     kind = type(value)
     if kind not in _FIELDS:
-        _FIELDS[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
-    if (names := _FIELDS[kind]) is not None:
-        return {name: getattr(value, name) for name in names}
+        names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+        _FIELDS[kind] = (names, attrgetter(*names)) if len(names) > 1 else None
+    if (found := _FIELDS[kind]) is not None:
+        return dict(zip(found[0], found[1](value), strict=True))
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{kind.__name__} is not JSON")
 
 
-_FIELDS: dict[type, tuple[str, ...] | None] = {}
-"""Of each record's class; None for a class that is no record. Looking them up every time takes longer than the rest."""
+_FIELDS: dict[type, tuple[tuple[str, ...], Callable[[object], tuple[Json, ...]]] | None] = {}
+"""Names and values of each record's class; None for a class that is no record. Every record has two fields or more."""
 # without a look for circles, which would end in a RecursionError as well
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
 _ASCII_ENCODER = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"), default=_plain)

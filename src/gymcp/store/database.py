@@ -96,7 +96,7 @@ _WHY = {
     "SQLITE_BUSY": "locked by another process for longer than the timeout",
     "SQLITE_LOCKED": "locked by another process for longer than the timeout",
     "SQLITE_NOTADB": f"{FILE_NAME} is not a database",
-    "SQLITE_CORRUPT": f"{FILE_NAME} is damaged",
+    "SQLITE_CORRUPT": f"{FILE_NAME} is damaged; gymcp report and gymcp view show what can be read of it",
     "SQLITE_READONLY": "cannot be written",
     "SQLITE_CANTOPEN": f"{FILE_NAME} cannot be opened",
     "SQLITE_FULL": "the disk is full",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from gymcp.store.codec import untext
 from gymcp.types import Json, Outcome, Trajectory, Usage
+
+EPISODE_COLUMNS = (
+    'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
+    " tags, grader, seq"
+)
+"""Of the view ``episodes``, as `episode_row` takes them."""
+RECORDED_COLUMNS = EPISODE_COLUMNS.replace("latest", "0").replace("grader", "NULL")
+"""The same of the table ``trajectories``, which knows nothing of later attempts and grades."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,4 +94,28 @@ def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:
         score=grade.score,
         components=grade.components,
         reason=grade.reason,
+    )
+
+
+def episode_row(columns: Sequence[Any]) -> EpisodeRow:
+    """From the `EPISODE_COLUMNS` of an episode."""
+    return EpisodeRow(
+        id=untext(columns[0]),
+        env=untext(columns[1]),
+        task=untext(columns[2]),
+        trial=columns[3],
+        attempt=columns[4],
+        latest=bool(columns[5]),
+        seed=int(columns[6]),
+        group=untext(columns[7]),
+        parent=None if columns[8] is None else untext(columns[8]),
+        outcome=Outcome(columns[9]),
+        score=columns[10],
+        components=json.loads(untext(columns[11])),
+        reason=untext(columns[12]),
+        steps=columns[13],
+        usage=Usage(**json.loads(columns[14])),
+        tags=tuple(json.loads(untext(columns[15]))),
+        grader=None if columns[16] is None else untext(columns[16]),
+        seq=columns[17],
     )

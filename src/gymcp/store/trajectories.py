@@ -23,23 +23,18 @@ from gymcp.store.codec import (
     dumps,
     encode_steps,
     pack,
-    pack_floats,
     text,
     unpack,
-    unpack_floats,
     unpack_tools,
     untext,
 )
+from gymcp.store.credits import read_credits, replace_credits
 from gymcp.store.database import connect, one_line, require, transaction
-from gymcp.store.rows import EpisodeRow, Grade, StepCredit
+from gymcp.store.grades import insert_grade, read_grades
+from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
 from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
 
 _PAGE = 100
-_ROW = (
-    'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
-    " tags, grader, seq"
-)
-_RECORDED = _ROW.replace("latest", "0").replace("grader", "NULL")
 _TRUTHS = "truths:"
 """Before the id of a trajectory: where the blobs hold what it was compared with when it was graded again."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
@@ -170,8 +165,11 @@ class TrajectoryStore:
                 **unpack(row[13]),
             )
 
-    def iter_trajectories(self, *, latest: bool = False) -> Iterator[Trajectory]:
-        """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count."""
+    def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
+        """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
+
+        Without `tokens` `Step.sampled` is None, and the columns of tokens are not read.
+        """
         query = f"SELECT seq, id FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE}"
         after = 0
         while True:
@@ -180,7 +178,7 @@ class TrajectoryStore:
             if not page:
                 return
             for _, id in page:
-                yield self.load(untext(id))
+                yield self.load(untext(id), tokens=tokens)
             after = page[-1][0]
 
     def summaries(self, *, latest: bool = True, after: int = 0) -> list[EpisodeRow]:
@@ -189,17 +187,17 @@ class TrajectoryStore:
         `after`: only those whose `EpisodeRow.seq` is greater.
         """
         with self._reading() as db:
-            query = f"SELECT {_ROW} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
+            query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
             rows = db.execute(query, (after,)).fetchall()
-        return [_episode_row(row) for row in rows]
+        return [episode_row(row) for row in rows]
 
     def readable(self) -> list[EpisodeRow]:
         """Of a damaged file: the episodes up to the first that cannot be read, as they were recorded, grades aside."""
-        query = f"SELECT {_RECORDED} FROM trajectories ORDER BY seq"
+        query = f"SELECT {RECORDED_COLUMNS} FROM trajectories ORDER BY seq"
         rows: list[EpisodeRow] = []
         # a page that is missing raises, or reads as NULL
         with self._lock, contextlib.suppress(sqlite3.DatabaseError, AttributeError, TypeError, ValueError):
-            rows.extend(_episode_row(row) for row in self._connection.execute(query))
+            rows.extend(episode_row(row) for row in self._connection.execute(query))
         last = {(row.task, row.trial): row.attempt for row in rows}
         return [replace(row, latest=last[row.task, row.trial] == row.attempt) for row in rows]
 
@@ -238,29 +236,12 @@ class TrajectoryStore:
             score=graded.score,
             components=graded.components,
             reason=graded.reason,
-            graded_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            graded_at=_now(),
             grader=grader,
         )
         self._check_score(graded)
         with self._transaction() as db:
-            row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (text(graded.id),)).fetchone()
-            if row is None:
-                raise StoreError(f"{self._where}: no trajectory {graded.id!r} to grade")
-            if Outcome(row[1]).runs_again:
-                raise StoreError(f"{self._where}: {graded.id!r} ended in {row[1]}: nothing to grade, run it again")
-            db.execute(
-                "INSERT INTO grades (trajectory, outcome, score, components, reason, graded_at, grader)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    row[0],
-                    str(grade.outcome),
-                    grade.score,
-                    text(dumps(grade.components)),
-                    text(grade.reason),
-                    grade.graded_at,
-                    text(grade.grader),
-                ),
-            )
+            insert_grade(db, self._where, grade)
             if truths:
                 db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (text(_TRUTHS + graded.id), pack(truths)))
         return grade
@@ -273,67 +254,20 @@ class TrajectoryStore:
     def grades(self, id: str) -> tuple[Grade, ...]:
         """The later verdicts on a trajectory, newest last; empty where it was never graded again."""
         with self._reading() as db:
-            rows = db.execute(
-                "SELECT g.outcome, g.score, g.components, g.reason, g.graded_at, g.grader FROM grades g"
-                " JOIN trajectories t ON t.seq = g.trajectory WHERE t.id = ? ORDER BY g.seq",
-                (text(id),),
-            ).fetchall()
-        return tuple(
-            Grade(
-                trajectory=id,
-                outcome=Outcome(row[0]),
-                score=row[1],
-                components=json.loads(untext(row[2])),
-                reason=untext(row[3]),
-                graded_at=row[4],
-                grader=untext(row[5]),
-            )
-            for row in rows
-        )
+            return read_grades(db, id)
 
     def add_credits(self, credits: Iterable[StepCredit]) -> None:
         """Records what a preset gave to the steps of trajectories, in place of what the same preset gave before.
 
         All or nothing. Raises StoreError where a trajectory is missing or has another number of steps.
         """
-        now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._transaction() as db:
-            for credit in credits:
-                row = db.execute(
-                    "SELECT seq, steps FROM trajectories WHERE id = ?", (text(credit.trajectory),)
-                ).fetchone()
-                lengths = {len(credit.rewards), len(credit.returns), len(credit.advantages)}
-                if row is None or lengths != {row[1]}:
-                    why = "is not there" if row is None else f"has {row[1]} steps, not {sorted(lengths)}"
-                    raise StoreError(f"{self._where}: credit for trajectory {credit.trajectory!r}, which {why}")
-                columns = (pack_floats(each) for each in (credit.rewards, credit.returns, credit.advantages))
-                db.execute(
-                    "INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (row[0], text(credit.preset), text(dumps(credit.options)), now, *columns),
-                )
+            replace_credits(db, self._where, credits, now=_now())
 
     def credits(self, id: str) -> tuple[StepCredit, ...]:
         """What presets gave to the steps of a trajectory, newest first; empty where none was recorded."""
         with self._reading() as db:
-            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'credits'").fetchone():
-                return ()  # written before there were credits
-            rows = db.execute(
-                "SELECT c.preset, c.options, c.assigned_at, c.rewards, c.returns, c.advantages FROM credits c"
-                " JOIN trajectories t ON t.seq = c.trajectory WHERE t.id = ? ORDER BY c.assigned_at DESC, c.preset",
-                (text(id),),
-            ).fetchall()
-        return tuple(
-            StepCredit(
-                trajectory=id,
-                preset=untext(row[0]),
-                options=json.loads(untext(row[1])),
-                assigned_at=row[2],
-                rewards=unpack_floats(row[3]),
-                returns=unpack_floats(row[4]),
-                advantages=unpack_floats(row[5]),
-            )
-            for row in rows
-        )
+            return read_credits(db, id)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -404,28 +338,9 @@ class TrajectoryStore:
         return None if row is None else row[0]
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def _only(latest: bool) -> str:
     return "AND latest" if latest else ""
-
-
-def _episode_row(row: tuple[Any, ...]) -> EpisodeRow:
-    return EpisodeRow(
-        id=untext(row[0]),
-        env=untext(row[1]),
-        task=untext(row[2]),
-        trial=row[3],
-        attempt=row[4],
-        latest=bool(row[5]),
-        seed=int(row[6]),
-        group=untext(row[7]),
-        parent=None if row[8] is None else untext(row[8]),
-        outcome=Outcome(row[9]),
-        score=row[10],
-        components=json.loads(untext(row[11])),
-        reason=untext(row[12]),
-        steps=row[13],
-        usage=Usage(**json.loads(row[14])),
-        tags=tuple(json.loads(untext(row[15]))),
-        grader=None if row[16] is None else untext(row[16]),
-        seq=row[17],
-    )

@@ -1,4 +1,4 @@
-"""Records for the tests of the store: small ones by hand, random ones by hypothesis."""
+"""Records at random, by hypothesis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from gymcp.types import (
     Action,
-    Json,
     Message,
     Observation,
     Outcome,
@@ -19,35 +18,6 @@ from gymcp.types import (
     Usage,
     UserAct,
 )
-
-SEARCH = Tool(name="search", description="finds", input_schema={"type": "object", "properties": {"q": {}}})
-
-
-def episode(task: str, *, trial: int = 0, attempt: int = 0, steps: int = 2, **fields: Json) -> Trajectory:
-    """A short episode; its id names the attempt that the store should give it."""
-    return Trajectory(
-        **{
-            "id": f"{task}-{trial}-{attempt}",
-            "env": "shop",
-            "task": task,
-            "trial": trial,
-            "steps": tuple(step(n) for n in range(steps)),
-            "score": 1.0,
-            **fields,
-        }
-    )
-
-
-def step(n: int) -> Step:
-    return Step(
-        turn=0,
-        observation=Observation(messages=(Message(role="tool", content=f"found {n}"),), tools=(SEARCH,)),
-        action=Action(tool_calls=(ToolCall(id=f"c{n}", name="search", arguments={"q": f"shoes {n}"}),)),
-        results=(ToolResult(call_id=f"c{n}", content=f"found {n}"),),
-        state_key=f"s{n}",
-        state_ref=f"state-{n % 3}",
-    )
-
 
 # every code point, lone surrogates and NUL among them
 texts = st.text(st.characters(exclude_categories=()), max_size=12)

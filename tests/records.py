@@ -1,12 +1,9 @@
-"""Runs to export: made by hand, with everything that a record can hold, hostile texts too."""
+"""Episodes made by hand, for the tests of all folders: short ones, and some with all that a record can hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import (
     Action,
     Json,
@@ -23,8 +20,106 @@ from gymcp.types import (
     UserAct,
 )
 
-Verdicts = Callable[[Iterable[Json]], list[Json]]
-"""From documents to Harbor's objections to each, and what it keeps where it has none."""
+HOSTILE_TEXT = (
+    "<script>alert(1)</script><img src=https://evil.invalid/x onerror=alert(2)><b>bold</b> \x1b[31mred\x1b[2J"
+    " \u202eesrever\u202c \u200bzero \U000e0041tag \ud800 </textarea></title> javascript:alert(3)"
+)
+
+SEARCH = Tool(name="search", description="finds", input_schema={"type": "object", "properties": {"q": {}}})
+
+
+def episode(task: str, *, trial: int = 0, attempt: int = 0, steps: int = 2, **fields: Json) -> Trajectory:
+    """A short episode; its id names the attempt that the store should give it."""
+    return Trajectory(
+        **{
+            "id": f"{task}-{trial}-{attempt}",
+            "env": "shop",
+            "task": task,
+            "trial": trial,
+            "steps": tuple(step(n) for n in range(steps)),
+            "score": 1.0,
+            **fields,
+        }
+    )
+
+
+def step(n: int) -> Step:
+    return Step(
+        turn=0,
+        observation=Observation(messages=(Message(role="tool", content=f"found {n}"),), tools=(SEARCH,)),
+        action=Action(tool_calls=(ToolCall(id=f"c{n}", name="search", arguments={"q": f"shoes {n}"}),)),
+        results=(ToolResult(call_id=f"c{n}", content=f"found {n}"),),
+        state_key=f"s{n}",
+        state_ref=f"state-{n % 3}",
+    )
+
+
+def order_episode(task: str, trial: int, *, pays: bool, run: str, words: str = "", **fields: Json) -> Trajectory:
+    """Two steps: looks (the same in all episodes of a task), then pays or refunds."""
+    look = ToolCall(id="1", name="get_order", arguments={"order": "7"})
+    act = ToolCall(id="2", name="pay_order" if pays else "refund_order", arguments={"order": "7", "note": words})
+    key = f"{task}-start"
+    steps = (
+        Step(
+            turn=0,
+            observation=Observation(messages=(Message(role="user", content=f"Pay order 7. {words}"),), tools=()),
+            action=Action(text="I look first.", tool_calls=(look,)),
+            results=(ToolResult(call_id="1", content='{"status": "open"}', seconds=0.02, bytes=18),),
+            state_key=key,
+            world_key="w0",
+            state_ref="state-0",
+            agent_s=0.1,
+            sampled=drawn("0"),
+        ),
+        Step(
+            turn=0,
+            observation=Observation(messages=(Message(role="tool", content='{"status": "open"}'),), tools=()),
+            action=Action(tool_calls=(act,)),
+            results=(ToolResult(call_id="2", content="done" if pays else "no such refund", is_error=not pays),),
+            reward=float(pays),
+            state_key=f"{task}-seen",
+            world_key="w1" if pays else "w0",
+            state_ref="state-1" if pays else "state-0",
+            agent_s=0.3,
+            sampled=drawn("1"),
+        ),
+    )
+    return Trajectory(
+        **{
+            "id": f"{run}-{task}-{trial}",
+            "env": "shop",
+            "task": task,
+            "trial": trial,
+            "group": f"shop/{task}",
+            "steps": steps,
+            "initial_key": "w0",
+            "final_key": "w1" if pays else "w0",
+            "score": float(pays),
+            "reason": "order 7 is paid" if pays else "order 7 is open, wanted paid",
+            "usage": Usage(
+                tool_calls=2,
+                tool_errors=int(not pays),
+                prompt_tokens=14,
+                completion_tokens=8,
+                wall_s=0.6,
+                agent_s=0.4,
+                tool_s=0.05,
+                reset_s=0.1,
+                tools={"get_order": {"calls": 1}, act.name: {"calls": 1}},
+            ),
+            **fields,
+        }
+    )
+
+
+def drawn(version: str) -> Sampled:
+    return Sampled(
+        prompt_ids=(1, 2, 3, 4, 5, 6, 7),
+        ids=(11, 12, 13, 14),
+        logprobs=(-0.01, -0.5, -4.0, float("-inf")),
+        versions=((version, 0, 2), ("9", 2, 4)),
+    )
+
 
 PAY = Tool(
     name="pay",
@@ -143,19 +238,3 @@ HOSTILE = replace(
         ),
     ),
 )
-TAGS = ("refunds", "long")
-
-
-def make_run(folder: Path, episodes: Sequence[Trajectory] = (PAID, SPOKEN, LOST)) -> Path:
-    """A run folder that holds them, all under the same tags."""
-    config = {"env": "shop", "suite": "shop", "agent": "react", "policy": "tiny"}
-    with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
-        for episode in episodes:
-            store.append(episode, {}, tags=TAGS)
-    return folder
-
-
-def read_run(folder: Path) -> list[Trajectory]:
-    with TrajectoryStore.open(folder) as store:
-        assert {row.tags for row in store.summaries()} == {TAGS}
-        return list(store.iter_trajectories())

@@ -1,0 +1,28 @@
+"""A viewer in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def viewed(*runs: Path, options: tuple[str, ...] = ()) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a viewer of these runs, and its process, which is ended as Ctrl-C would."""
+    command = [str(Path(sys.executable).with_name("gymcp")), "view", "--no-open", *options, *map(str, runs)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("http://127.0.0.1:"):
+                yield line.strip(), process
+                break
+        else:
+            raise AssertionError(process.communicate(timeout=30))
+    finally:
+        if process.poll() is None:
+            process.send_signal(2)
+        process.communicate(timeout=60)
