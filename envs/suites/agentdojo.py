@@ -66,7 +66,7 @@ def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = Non
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox_for("agentdojo", files, "upstream's code runs once, for the tasks", sandbox)
+    wall = sandbox_for("agentdojo", "upstream's code runs once, for the tasks", sandbox, files)
     locked_packages("agentdojo", LOCK, home)
 
     def make(folder: Path) -> None:

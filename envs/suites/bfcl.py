@@ -72,7 +72,7 @@ def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox_for("bfcl", files, "upstream's classes run once, for the targets", sandbox)
+    wall = sandbox_for("bfcl", "upstream's classes run once, for the targets", sandbox, files)
 
     def make(folder: Path) -> None:
         bfcl = fetch_wheel(BFCL, home / "wheels")

@@ -56,13 +56,13 @@ def fingerprint(content: bytes, *modules: str) -> str:
     return found.hexdigest()[:16]
 
 
-def sandbox_for(suite: str, files: SuiteFiles, what: str, sandbox: Sandbox | None) -> Sandbox:
+def sandbox_for(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
     """`sandbox`, else bubblewrap, for what is run once of upstream's code.
 
-    Raises SandboxUnavailable where something is left to install and it is not there.
+    Raises SandboxUnavailable where it is not there, unless the `files` are complete and it will not be needed.
     """
     wall = sandbox or get_sandbox("bwrap")
-    if files.are_complete:
+    if files is not None and files.are_complete:
         return wall
     try:
         wall.check()

@@ -75,7 +75,7 @@ def install_tau2(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox_for("tau2", files, "upstream's code runs once, for the tasks", sandbox)
+    wall = sandbox_for("tau2", "upstream's code runs once, for the tasks", sandbox, files)
     locked_packages("tau2", LOCK, home)
 
     def make(folder: Path) -> None:

@@ -186,12 +186,12 @@ def command(
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
-    if worn.privileges is not None or retrieval is not None:
+    if worn.privileges is not None or worn.retrieval is not None:
         tools = asyncio.run(list_tools(loaded, wall))
         if worn.privileges is not None:
             check_tools(worn.privileges, tools)
-        if retrieval is not None:
-            check_retrieval(retrieval, tuple(tools.values()))
+        if worn.retrieval is not None:
+            check_retrieval(worn.retrieval, tuple(tools.values()))
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made
     reap_before_a_run()
     config = plan.config(loaded, source_of(env))
