@@ -37,8 +37,13 @@ async def _call_once(session: ToolSession) -> None:
     await session.call(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
 
 
-async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...]) -> None:
-    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer."""
+async def check_model(
+    model: Model, settings: ReactSettings, tasks: Sequence[Task], tools: tuple[Tool, ...], *, counted: bool = False
+) -> None:
+    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer.
+
+    `counted`: budgets need to know how many tokens an answer took, so an endpoint that does not say is refused.
+    """
     first = [Message(role="user", content=prompt) for prompt in tasks[0].prompts[:1]]
     system = [Message(role="system", content=settings.system)] if settings.system else []
     try:
@@ -48,7 +53,12 @@ async def check_model(model: Model, settings: ReactSettings, tasks: Sequence[Tas
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
             # at full length: an endpoint refuses answers that could not fit, too
-            await model.policy.chat([*system, *first], tools, replace(settings.sampling, seed=0))
+            decided = await model.policy.chat([*system, *first], tools, replace(settings.sampling, seed=0))
+            if counted and not (decided.spent and decided.spent.prompt_tokens):
+                raise ConfigError(
+                    f"model '{model.name}': the endpoint does not say how many tokens an answer took (usage), so a"
+                    " budget of tokens or money cannot be kept"
+                )
     except PromptTooLong as error:
         longest = settings.sampling.max_tokens
         raise ConfigError(

@@ -160,6 +160,7 @@ def command(
             slots=slots,
             concurrency=concurrency,
             device=device,
+            max_cost=max_cost,
         )
     elif policy is not None:
         raise ConfigError(f"--policy: agent '{agent}' has no model; --agent react has")

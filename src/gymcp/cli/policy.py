@@ -34,6 +34,8 @@ class PolicyPlan:
     spec: PolicySpec
     options: ModelOptions
     settings: ReactSettings
+    counted: bool = False
+    """Whether a budget depends on how many tokens an endpoint says an answer took."""
 
     def config(self) -> dict[str, Json]:
         """What `run.json` records: what scores depend on, and no key."""
@@ -65,6 +67,7 @@ def plan_policy(
     slots: int,
     concurrency: int,
     device: str | None,
+    max_cost: float | None,
 ) -> PolicyPlan:
     """The options of the command line, in records. Raises ConfigError for the first that is wrong."""
     if policy is None:
@@ -80,6 +83,11 @@ def plan_policy(
     for name, value in (("--request-timeout", timeout_s), ("--requests-per-minute", requests_per_minute)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{name}: must be more than 0, not {value}")
+    known = load_prices(prices) if prices else {}
+    # what runs in this process costs nothing, unless a price is named
+    limit = "--max-episode-cost" if budget.cost is not None else "--max-cost" if max_cost and spec.url else ""
+    if limit and spec.name not in known:
+        raise ConfigError(f"{limit}: model '{spec.name}' has no price, so it would never be spent; see --prices")
     rule: Overflow = "drop" if overflow == "drop" else "stop"
     return PolicyPlan(
         spec=spec,
@@ -90,13 +98,22 @@ def plan_policy(
             tool_format=tool_format,
             tokenizer=tokenizer,
             calls_as_text=tool_calls == "text",
-            key=os.environ.get(key_env),
+            key=read_key(key_env),
             requests_per_minute=requests_per_minute,
             timeout_s=timeout_s,
-            prices=load_prices(prices) if prices else {},
+            prices=known,
         ),
         settings=ReactSettings(sampling=sampling, budget=budget, overflow=rule, system=_read(system)),
+        counted=any(limit is not None for limit in (max_cost, budget.cost, budget.tokens)),
     )
+
+
+def read_key(variable: str) -> str | None:
+    """The key in that variable of the environment; None where there is none. Raises ConfigError, without the key."""
+    key = os.environ.get(variable, "").strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ConfigError(f"--key-env: ${variable} holds no key: it has spaces or letters that no header can carry")
+    return key or None
 
 
 def check_sampling(sampling: Sampling) -> None:
@@ -124,15 +141,13 @@ def opened(
     with held_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
-        runner.run(_preflight(model, plan.settings, env, sandbox, tasks))
+        runner.run(_preflight(model, plan, env, sandbox, tasks))
         yield react(model, plan.settings)
 
 
-async def _preflight(
-    model: Model, settings: ReactSettings, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
-) -> None:
+async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
     tools = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, settings, tasks, tools)
+    await check_model(model, plan.settings, tasks, tools, counted=plan.counted)
 
 
 @contextlib.contextmanager
