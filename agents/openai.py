@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gymcp.agents.chat_wire import decision_of, is_too_long, request_body, words_of
-from gymcp.agents.connections import BROKEN, Connections, Response, Unreadable, open_connections
+from gymcp.agents.connections import Broken, Connections, Response, Unreadable, open_connections
 from gymcp.agents.prices import Price
 from gymcp.agents.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
@@ -101,7 +101,7 @@ class OpenAIPolicy:
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
                         response = await self._connections.post(content, most_bytes=MAX_ANSWER_BYTES)
-                except (TimeoutError, *BROKEN) as error:
+                except (TimeoutError, Broken) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
                 except Unreadable as error:
