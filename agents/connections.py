@@ -145,28 +145,27 @@ class Line(asyncio.Protocol):
 class Connections:
     """Made by `open_connections`."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        self._url = httpx.URL(url)
-        self._proxy = proxy_of(self._url)
+    def __init__(self, root: str, headers: Mapping[str, str], proxy: httpx.URL | None) -> None:
+        self._url = httpx.URL(root)
+        self._proxy = proxy
         self._tls = self._url.scheme == "https"
         self._context: ssl.SSLContext | None = None
-        if self._tls or (self._proxy and self._proxy.scheme == "https"):
+        if self._tls or (proxy and proxy.scheme == "https"):
             self._context = httpx.create_ssl_context()  # takes tens of milliseconds: once for all
         # a proxy is asked for the whole address, unless it passes on bytes that it cannot read
-        target = str(self._url) if self._proxy and not self._tls else self._url.raw_path.decode("ascii")
+        spoken = proxy is not None and not self._tls
+        self._root = (root if spoken else self._url.raw_path.decode("ascii")).rstrip("/")
         named = {"host": self._url.netloc.decode("ascii"), "accept-encoding": "identity", **headers}
-        if self._proxy and not self._tls:
-            named |= _authorization(self._proxy)
-        self._head = _head("POST", target, named)
+        self._headers = named | (_authorization(proxy) if proxy and spoken else {})
         self._lines: set[Line] = set()
         self._idle: list[Line] = []
 
-    async def post(self, content: bytes, *, most_bytes: int) -> Response:
+    async def ask(self, method: str, path: str, content: bytes = b"", *, most_bytes: int) -> Response:
         """The whole answer. Raises Broken, Unreadable; bounded in time by who calls."""
+        head = _head(method, self._root + path, {**self._headers, "content-length": str(len(content))})
         line = self._kept() or await self._connect()
         try:
-            request = b"%scontent-length: %d\r\n\r\n%s" % (self._head, len(content), content)
-            answer = await line.ask(request, most_bytes)
+            answer = await line.ask(head + content, most_bytes)
         except BaseException:
             line.abort()
             raise
@@ -215,8 +214,7 @@ class Connections:
 
     async def _tunnel(self, line: Line, proxy: httpx.URL) -> None:
         there = f"{self._url.host}:{self._url.port or 443}"
-        request = _head("CONNECT", there, {"host": there, **_authorization(proxy)}) + b"\r\n"
-        answer = await line.ask(request, 0, tunnel=True)
+        answer = await line.ask(_head("CONNECT", there, {"host": there, **_authorization(proxy)}), 0, tunnel=True)
         if answer.status >= 300:
             line.abort()
             raise Broken(f"the proxy {proxy.host} refuses a connection: status {answer.status}")
@@ -232,7 +230,7 @@ class Connections:
 
 def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
 def _authorization(proxy: httpx.URL) -> dict[str, str]:
@@ -272,9 +270,11 @@ def proxy_of(url: httpx.URL) -> httpx.URL | None:
 
 
 @contextlib.asynccontextmanager
-async def open_connections(url: str, headers: Mapping[str, str]) -> AsyncIterator[Connections]:
-    """To the one address that is asked; all are closed on the way out."""
-    connections = Connections(url, headers)
+async def open_connections(
+    root: str, headers: Mapping[str, str], *, proxied: bool = True
+) -> AsyncIterator[Connections]:
+    """To the server at this address; all are closed on the way out. `proxied`: through the environment's proxy."""
+    connections = Connections(root, headers, proxy_of(httpx.URL(root)) if proxied else None)
     try:
         yield connections
     finally:

@@ -26,6 +26,7 @@ from gymcp.agents.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
+PATH = "/chat/completions"
 MAX_ANSWER_BYTES = 32_000_000
 TELL_EVERY_S = 30.0
 """How often the log says at most that an endpoint is asked again."""
@@ -100,7 +101,7 @@ class OpenAIPolicy:
                 await self._turn()
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._connections.post(content, most_bytes=MAX_ANSWER_BYTES)
+                        response = await self._connections.ask("POST", PATH, content, most_bytes=MAX_ANSWER_BYTES)
                 except (TimeoutError, Broken) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
@@ -165,7 +166,7 @@ class OpenAIPolicy:
         if response.status in (400, 413, 422) and is_too_long(response.body.decode(errors="replace")):
             raise PromptTooLong(said)
         if response.status == 404:
-            said += f" (asked was {self._endpoint.url}/chat/completions)"
+            said += f" (asked was {self._endpoint.url}{PATH})"
         raise PolicyRefused(f"{self._who}: {what}: {said}")
 
     def _learns(self, body: Mapping[str, Json], why: str) -> bool:
@@ -192,8 +193,7 @@ async def open_endpoint(endpoint: Endpoint) -> AsyncIterator[OpenAIPolicy]:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
-    url = endpoint.url.rstrip("/") + "/chat/completions"
-    async with open_connections(url, headers) as connections:
+    async with open_connections(endpoint.url, headers) as connections:
         yield OpenAIPolicy(endpoint, connections)
 
 

@@ -26,7 +26,7 @@ from gymcp.agents.connections import Broken, Response, Unreadable, open_connecti
 def ask(reply: Reply, most_bytes: int = 1000) -> Response:
     async def run(url: str) -> Response:
         async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return await connections.post(b"{}", most_bytes=most_bytes)
+            return await connections.ask("POST", "", b"{}", most_bytes=most_bytes)
 
     with chat_server(lambda number, body: reply) as server:
         return asyncio.run(run(server.url))
@@ -57,7 +57,7 @@ def test_a_loopback_is_asked_without_a_proxy_again_and_again(monkeypatch: pytest
 
     async def run(url: str) -> list[int]:
         async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return [(await connections.post(b"{}", most_bytes=100)).status for _ in range(3)]
+            return [(await connections.ask("POST", "", b"{}", most_bytes=100)).status for _ in range(3)]
 
     with chat_server(lambda number, body: Reply(status=200 + number)) as server:
         assert asyncio.run(run(server.url)) == [200, 201, 202]
@@ -100,7 +100,7 @@ def ask_raw(answers: Sequence[bytes], times: int = 1) -> list[Response]:
             raw_server(*answers, asked=[]) as port,
             open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections,
         ):
-            return [await connections.post(b"", most_bytes=100) for _ in range(times)]
+            return [await connections.ask("POST", "", most_bytes=100) for _ in range(times)]
 
     return asyncio.run(run())
 
@@ -161,7 +161,7 @@ def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) 
                 monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:pw@127.0.0.1:{port}")
             async with open_connections(address, {}) as connections:
                 try:
-                    return asked, (await connections.post(b"", most_bytes=100)).body.decode()
+                    return asked, (await connections.ask("POST", "", most_bytes=100)).body.decode()
                 except Broken as error:
                     return asked, str(error)
 
@@ -219,7 +219,7 @@ def test_https_is_spoken_to_whom_the_certificate_names(
             port = server.sockets[0].getsockname()[1]
             monkeypatch.setenv("https_proxy", f"http://localhost:{port}")
             async with open_connections(f"https://{host}:{port}/v1", {}) as connections:
-                return [(await connections.post(b"", most_bytes=100)).body for _ in range(2)]
+                return [(await connections.ask("POST", "", most_bytes=100)).body for _ in range(2)]
 
     assert asyncio.run(run()) == [b"hello", b"hello"]
     assert len(tunnels) == (host != "localhost")
@@ -233,7 +233,7 @@ def test_an_address_where_nobody_is_says_so() -> None:
         async with raw_server(asked=[]) as port:
             pass
         async with open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections:
-            await connections.post(b"", most_bytes=100)
+            await connections.ask("POST", "", most_bytes=100)
 
     with pytest.raises(Broken, match="Connect call failed"):
         asyncio.run(run())
