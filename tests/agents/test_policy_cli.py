@@ -17,7 +17,7 @@ from gymcp.agents.policy_specs import PolicySpec, parse_policy
 from gymcp.agents.prices import Price, load_prices
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 
@@ -228,6 +228,10 @@ def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(
     assert found["completion_tokens"] > 0
     with TrajectoryStore.open(tmp_path / "run") as store:
         assert all(step.sampled for trajectory in store.iter_trajectories() for step in trajectory.steps)
+    make_tiny_model(folder, "compact", size=size, seed=1)
+    other = evaluate("--policy", f"local:{folder}", *options, "--resume")
+    assert isinstance(other.exception, StoreError), "the same folder with other weights is another policy"
+    assert_matches("another config: weights", str(other.exception))
     small = make_tiny_model(tmp_path / "small", "compact", size=TinySize(hidden=32, layers=1, heads=2, context=40))
     error = why(evaluate("--policy", f"local:{small}", "--out", tmp_path / "none"))
     assert_matches(r"the first prompt of task 'pay_back_5' has \d+ tokens with its 2 tools; the context is 40", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import math
 import os
 import sys
@@ -25,6 +26,7 @@ from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task
 
 T = TypeVar("T")
+_PARTS_OF_A_MODEL = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class PolicyPlan:
             "system": self.settings.system,
             "tool_format": self.options.tool_format,
             "calls_as_text": self.options.calls_as_text,
+            **({"weights": _digest(Path(self.spec.model))} if self.spec.kind == "local" else {}),
         }
 
 
@@ -181,6 +184,16 @@ def held_open(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -
         yield value
     finally:
         runner.run(go())
+
+
+def _digest(folder: Path) -> str:
+    """Of a model's weights, tokenizer and templates: a folder's name says nothing of what was trained in between."""
+    whole = hashlib.sha256()
+    for file in sorted(folder.glob("*")):
+        if file.suffix in _PARTS_OF_A_MODEL and file.is_file():
+            with file.open("rb") as opened:
+                whole.update(file.name.encode() + b"\0" + hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
