@@ -14,6 +14,8 @@ from gymcp.types import Action, Decision, Json, Message, Sampling, Spent, Tool, 
 
 MAX_COUNT = 2**53
 """Tokens; a larger number is none that was counted."""
+MAX_KEPT = 4096
+"""Tools whose JSON is kept."""
 _TOO_LONG = (
     "context_length_exceeded",
     "context length",
@@ -29,8 +31,8 @@ _TOO_LONG = (
 """How endpoints say that a prompt does not fit, in small letters."""
 
 
-def request_body(model: str, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> dict[str, Json]:
-    """What is sent for one answer."""
+def request_body(model: str, messages: Sequence[Message], sampling: Sampling) -> dict[str, Json]:
+    """What is sent for one answer, but for the tools."""
     body: dict[str, Json] = {
         "model": model,
         "messages": [_message(message) for message in messages],
@@ -45,9 +47,31 @@ def request_body(model: str, messages: Sequence[Message], tools: Sequence[Tool],
         body["stop"] = list(sampling.stop)
     if sampling.seed is not None:
         body["seed"] = sampling.seed
-    if tools:
-        body["tools"] = [function(tool) for tool in tools]
     return body
+
+
+class Writer:
+    """Writes requests; what a tool looks like in them is written once, for as long as it is the same object."""
+
+    def __init__(self) -> None:
+        # ASCII, because a lone surrogate that a model wrote has no UTF-8
+        self._encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False).encode
+        self._tools: dict[int, tuple[Tool, str]] = {}
+        """By identity; the tool is kept, so that no other can take its place."""
+
+    def request(self, body: Mapping[str, Json], tools: Sequence[Tool]) -> bytes:
+        """The body's JSON with the tools on offer."""
+        text = self._encode(body)
+        if tools:
+            text = f'{text[:-1]}, "tools": [{", ".join(map(self._tool, tools))}]}}'
+        return text.encode()
+
+    def _tool(self, tool: Tool) -> str:
+        if id(tool) not in self._tools:
+            if len(self._tools) >= MAX_KEPT:
+                self._tools.clear()
+            self._tools[id(tool)] = (tool, self._encode(function(tool)))
+        return self._tools[id(tool)][1]
 
 
 def _message(message: Message) -> dict[str, Json]:

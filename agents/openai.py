@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
-import json
 import logging
 import math
 import random
@@ -19,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymcp.agents.chat_wire import decision_of, is_too_long, request_body, words_of
+from gymcp.agents.chat_wire import Writer, decision_of, is_too_long, request_body, words_of
 from gymcp.agents.connections import Broken, Connections, Response, Unreadable, open_connections
 from gymcp.agents.prices import Price
 from gymcp.agents.strict_json import Malformed, load_object
@@ -68,6 +67,7 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
         """On the monotonic clock: nobody asks before, because of our own pace or because the endpoint asked for it."""
+        self._writer = Writer()
         self._jitter = random.Random()
         self._length = "max_tokens"
         """How the endpoint calls the bound on an answer."""
@@ -77,9 +77,9 @@ class OpenAIPolicy:
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         endpoint = self._endpoint
         while True:
-            body = self._as_it_wants(request_body(endpoint.model, messages, tools, sampling))
+            body = self._as_it_wants(request_body(endpoint.model, messages, sampling))
             try:
-                answer = await self._ask(body)
+                answer = await self._ask(self._writer.request(body, tools))
                 break
             except PolicyRefused as error:
                 if not self._learns(body, str(error)):
@@ -89,9 +89,7 @@ class OpenAIPolicy:
         except ValueError as error:
             raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
 
-    async def _ask(self, body: Mapping[str, Json]) -> Mapping[str, Any]:
-        # ASCII, because a lone surrogate that a model wrote has no UTF-8
-        content = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
+    async def _ask(self, content: bytes) -> Mapping[str, Any]:
         last = ""
         for attempt in range(self._endpoint.retries.attempts):
             if attempt:

@@ -29,7 +29,9 @@ class Toolbox:
             for tool in session.tools:
                 name = tool.name if uses[tool.name] == 1 else f"{session.spec.name}__{tool.name}"
                 if allowed is None or name in allowed:
-                    self._entries[name] = _Entry(replace(tool, name=name), session, tool.name)
+                    # the same object in every episode, where it can be: what is made of it is kept by identity
+                    offered = tool if name == tool.name else replace(tool, name=name)
+                    self._entries[name] = _Entry(offered, session, tool.name)
 
     def offered(self, withheld: frozenset[str]) -> tuple[Tool, ...]:
         """All tools but the withheld ones; the same tuple for the same question."""
