@@ -205,19 +205,27 @@ class Connections:
         )
         self._lines.add(line)
         if self._proxy and self._tls:
-            assert self._context is not None
-            await self._tunnel(line, self._proxy)
-            secured = await loop.start_tls(line.transport, line, self._context, server_hostname=self._url.host)
-            assert secured is not None
-            line.transport = secured
+            try:
+                await self._tunnel(line, self._proxy)
+            except BaseException:
+                line.abort()
+                self._lines.discard(line)
+                raise
         return line
 
     async def _tunnel(self, line: Line, proxy: httpx.URL) -> None:
-        there = f"{self._url.host}:{self._url.port or 443}"
-        answer = await line.ask(_head("CONNECT", there, {"host": there, **_authorization(proxy)}), 0, tunnel=True)
+        assert self._context is not None
+        host = self._url.raw_host.decode("ascii")
+        there = f"{f'[{host}]' if ':' in host else host}:{self._url.port or 443}"
+        head = _head("CONNECT", there, {"host": there, **_authorization(proxy)})
+        answer = await line.ask(head, 0, tunnel=True)
         if answer.status >= 300:
-            line.abort()
             raise Broken(f"the proxy {proxy.host} refuses a connection: status {answer.status}")
+        loop = asyncio.get_running_loop()
+        secured = await loop.start_tls(line.transport, line, self._context, server_hostname=host)
+        if secured is None:
+            raise Broken("the connection was closed")
+        line.transport = secured
 
     async def close(self) -> None:
         """Ends every connection, those in use as well."""
