@@ -9,22 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
-import json
+import logging
+import math
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymcp.agents.connections import BROKEN, Connections, Response, Unreadable, open_connections
+from gymcp.agents.chat_wire import Writer, decision_of, is_too_long, request_body, words_of
+from gymcp.agents.connections import Broken, Connections, Response, Unreadable, open_connections
 from gymcp.agents.prices import Price
-from gymcp.agents.rendering import function
 from gymcp.agents.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
-from gymcp.types import Action, Decision, Json, Message, Sampling, Spent, Tool, ToolCall
+from gymcp.types import Decision, Json, Message, Sampling, Tool
 
+PATH = "/chat/completions"
 MAX_ANSWER_BYTES = 32_000_000
-_TOO_LONG = ("context_length_exceeded", "maximum context length", "context window", "too many tokens", "max_model_len")
+TELL_EVERY_S = 30.0
+"""How often the log says at most that an endpoint is asked again."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +67,49 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
         """On the monotonic clock: nobody asks before, because of our own pace or because the endpoint asked for it."""
+        self._writer = Writer()
         self._jitter = random.Random()
+        self._length = "max_tokens"
+        """How the endpoint calls the bound on an answer."""
+        self._takes_seeds = True
+        self._told = -math.inf
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
-        answer = await self._ask(request_body(self._endpoint.model, messages, tools, sampling))
-        return self._decision(answer)
+        endpoint = self._endpoint
+        while True:
+            body = self._as_it_wants(request_body(endpoint.model, messages, sampling))
+            try:
+                answer = await self._ask(self._writer.request(body, tools))
+                break
+            except PolicyRefused as error:
+                if not self._learns(body, str(error)):
+                    raise
+        try:
+            return decision_of(answer, endpoint.model, endpoint.price)
+        except ValueError as error:
+            raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
 
-    async def _ask(self, body: Mapping[str, Json]) -> Mapping[str, Any]:
-        # ASCII, because a lone surrogate that a model wrote has no UTF-8
-        content = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
+    async def _ask(self, content: bytes) -> Mapping[str, Any]:
         last = ""
         for attempt in range(self._endpoint.retries.attempts):
             if attempt:
+                self._tell(f"{last}; asked again, attempt {attempt + 1} of {self._endpoint.retries.attempts}")
                 await asyncio.sleep(self._pause(attempt))
             async with self._slots:
                 await self._turn()
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._connections.post(content, most_bytes=MAX_ANSWER_BYTES)
-                except (TimeoutError, *BROKEN) as error:
+                        response = await self._connections.ask("POST", PATH, content, most_bytes=MAX_ANSWER_BYTES)
+                except (TimeoutError, Broken) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
                 except Unreadable as error:
                     raise PolicyInfraError(f"{self._who}: {error}") from error
             if response.status != 429 and response.status < 500:
                 return self._checked(response)
-            last = f"status {response.status}: {_first_line(response.body)}"
+            last = f"status {response.status}: {words_of(response.body)}"
+            if b"insufficient_quota" in response.body:  # OpenAI's word for an account without money
+                raise PolicyRefused(f"{self._who}: {last}")
             self._make_wait(_retry_after(response.headers.get("retry-after")), last)
         raise PolicyInfraError(
             f"{self._who}: no answer in {self._endpoint.retries.attempts} attempts; the last: {last}"
@@ -109,6 +132,13 @@ class OpenAIPolicy:
             raise PolicyInfraError(f"{self._who}: asks for a pause of {seconds:g} s, more than {longest:g}: {why}")
         self._next_start = max(self._next_start, time.monotonic() + seconds)
 
+    def _tell(self, what: str) -> None:
+        """That the endpoint keeps everybody waiting is said, but not by each who waits."""
+        now = time.monotonic()
+        if now - self._told >= TELL_EVERY_S:
+            self._told = now
+            log.warning("%s: %s", self._who, what)
+
     def _pause(self, attempt: int) -> float:
         retries = self._endpoint.retries
         whole = min(retries.longest_pause_s, retries.first_pause_s * 2.0 ** (attempt - 1))
@@ -116,39 +146,43 @@ class OpenAIPolicy:
 
     def _checked(self, response: Response) -> Mapping[str, Any]:
         """The object that the endpoint answered with. Raises PolicyRefused, PromptTooLong, PolicyInfraError."""
-        text = response.body.decode(errors="replace")
+        if response.status == 200:
+            try:
+                answer = load_object(response.body.decode(errors="replace"))
+            except Malformed as error:
+                raise PolicyInfraError(f"{self._who}: the answer is {error}: {words_of(response.body)}") from error
+            if answer.get("error") and not answer.get("choices"):
+                raise PolicyInfraError(f"{self._who}: answers with an error: {words_of(response.body)}")
+            return answer
+        what = f"status {response.status}"
+        said = words_of(response.body)
         if response.status in (401, 403):
-            raise PolicyRefused(
-                f"{self._who}: refuses the key (status {response.status}): {_first_line(response.body)}"
-            )
-        if response.status != 200:
-            if response.status in (400, 413, 422) and any(sign in text for sign in _TOO_LONG):
-                raise PromptTooLong(_first_line(response.body))
-            raise PolicyRefused(f"{self._who}: status {response.status}: {_first_line(response.body)}")
-        try:
-            return load_object(text)
-        except Malformed as error:
-            raise PolicyInfraError(f"{self._who}: the answer is {error}: {_first_line(response.body)}") from error
+            raise PolicyRefused(f"{self._who}: refuses the key ({what}): {said}")
+        if 300 <= response.status < 400:
+            there = words_of(response.headers.get("location", "another address").encode())
+            raise PolicyRefused(f"{self._who}: {what}: it has moved to {there}; name that address")
+        if response.status in (400, 413, 422) and is_too_long(response.body.decode(errors="replace")):
+            raise PromptTooLong(said)
+        if response.status == 404:
+            said += f" (asked was {self._endpoint.url}{PATH})"
+        raise PolicyRefused(f"{self._who}: {what}: {said}")
 
-    def _decision(self, answer: Mapping[str, Any]) -> Decision:
-        try:
-            message = answer["choices"][0]["message"]
-            text = message.get("content") or ""
-            calls = tuple(_call(call) for call in message.get("tool_calls") or ())
-            usage = answer.get("usage") or {}
-            prompt, completion = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-            cached = int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-            if not isinstance(text, str):
-                raise TypeError("content is not text")
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error!r}") from error
-        spent = Spent(
-            model=self._endpoint.model,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            cost=self._endpoint.price.of(prompt, completion, cached),
-        )
-        return Decision(action=Action(text=text.strip(), tool_calls=calls), spent=spent)
+    def _learns(self, body: Mapping[str, Json], why: str) -> bool:
+        """Whether the endpoint wants the request in another way, which all further ones are sent in."""
+        if "max_tokens" in body and "max_completion_tokens" in why:
+            self._length = "max_completion_tokens"  # OpenAI's newer models
+            return True
+        if "seed" in body and re.search(r"\bseed\b", why):
+            self._takes_seeds = False
+            log.warning("%s: takes no seed, so the same answers cannot be drawn again", self._who)
+            return True
+        return False
+
+    def _as_it_wants(self, body: dict[str, Json]) -> dict[str, Json]:
+        body[self._length] = body.pop("max_tokens")
+        if not self._takes_seeds:
+            body.pop("seed", None)
+        return body
 
 
 @contextlib.asynccontextmanager
@@ -157,58 +191,8 @@ async def open_endpoint(endpoint: Endpoint) -> AsyncIterator[OpenAIPolicy]:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
-    url = endpoint.url.rstrip("/") + "/chat/completions"
-    async with open_connections(url, headers) as connections:
+    async with open_connections(endpoint.url, headers) as connections:
         yield OpenAIPolicy(endpoint, connections)
-
-
-def request_body(model: str, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> dict[str, Json]:
-    """What is sent for one answer."""
-    body: dict[str, Json] = {
-        "model": model,
-        "messages": [_message(message) for message in messages],
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-    }
-    if sampling.top_p < 1:
-        body["top_p"] = sampling.top_p
-    if sampling.top_k:
-        body["top_k"] = sampling.top_k  # not OpenAI's own, but of most that are compatible
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
-    if tools:
-        body["tools"] = [function(tool) for tool in tools]
-    return body
-
-
-def _message(message: Message) -> dict[str, Json]:
-    content = f"error: {message.content}" if message.is_error else message.content
-    found: dict[str, Json] = {"role": message.role, "content": content}
-    if message.tool_calls:
-        found["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
-    if message.tool_call_id is not None:
-        found["tool_call_id"] = message.tool_call_id
-    return found
-
-
-def _tool_call(call: ToolCall) -> dict[str, Json]:
-    """What is no call goes back without arguments: endpoints refuse a conversation with arguments that are not JSON."""
-    arguments = "{}" if call.problem or isinstance(call.arguments, str) else json.dumps(dict(call.arguments))
-    return {"id": call.id, "type": "function", "function": {"name": call.name or "invalid", "arguments": arguments}}
-
-
-def _call(found: Mapping[str, Any]) -> ToolCall:
-    """The endpoint's call; what the model wrote as arguments may be anything."""
-    described = found["function"]
-    name, arguments = described["name"], described.get("arguments") or "{}"
-    if not isinstance(name, str) or not isinstance(arguments, str):
-        raise TypeError("a tool call's name or arguments are not text")
-    try:
-        return ToolCall(id=str(found.get("id")), name=name, arguments=load_object(arguments))
-    except Malformed as error:
-        return ToolCall(id=str(found.get("id")), name=name, arguments=arguments, problem=f"the arguments are {error}")
 
 
 def _retry_after(value: str | None) -> float | None:
@@ -220,10 +204,3 @@ def _retry_after(value: str | None) -> float | None:
     with contextlib.suppress(ValueError, TypeError):
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     return None
-
-
-def _first_line(body: bytes) -> str:
-    """What an endpoint said, short and on one line, as text that acts on no terminal."""
-    text = " ".join(body[:2000].decode(errors="replace").split())
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return shown if len(shown) <= 300 else f"{shown[:300]} [...]"

@@ -112,12 +112,18 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
         yield replace(model, policy=await stack.enter_async_context(engine))
 
 
+def _price(spec: PolicySpec, options: ModelOptions) -> Price:
+    if options.prices and spec.name not in options.prices:
+        raise ConfigError(f"--prices: none for model '{spec.name}'; the file has {', '.join(options.prices)}")
+    return options.prices.get(spec.name, Price())
+
+
 def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
     return Endpoint(
         url=spec.url,
         model=spec.model,
         key=options.key,
-        price=options.prices.get(spec.name, Price()),
+        price=_price(spec, options),
         timeout_s=options.timeout_s,
         requests_per_minute=options.requests_per_minute,
         concurrency=options.concurrency,
@@ -152,7 +158,7 @@ def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: P
         renderer=Renderer(tokenizer, spec.who, end_ids),
         read=choose_format(options.tool_format, tokenizer, spec.who),
         context=context,
-        price=options.prices.get(spec.name, Price()),
+        price=_price(spec, options),
     )
 
 

@@ -43,11 +43,17 @@ async def _call_once(session: ToolSession | LateServer) -> None:
 
 
 async def check_model(
-    model: Model, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+    model: Model,
+    settings: ReactSettings,
+    tasks: Sequence[Task],
+    offered: Callable[[Task], tuple[Tool, ...]],
+    *,
+    counted: bool = False,
 ) -> None:
     """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer.
 
-    `offered`: the tools that a task begins with.
+    `offered`: the tools that a task begins with. `counted`: budgets need to know how many tokens an answer took, so an
+    endpoint that does not say is refused.
     """
     first, tools = _first(tasks[0]), offered(tasks[0])
     try:
@@ -57,7 +63,13 @@ async def check_model(
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
             # at full length: an endpoint refuses answers that could not fit, too
-            await model.policy.chat(under_one_system(settings.system, first), tools, replace(settings.sampling, seed=0))
+            messages = under_one_system(settings.system, first)
+            decided = await model.policy.chat(messages, tools, replace(settings.sampling, seed=0))
+            if counted and not (decided.spent and decided.spent.prompt_tokens):
+                raise ConfigError(
+                    f"model '{model.name}': the endpoint does not say how many tokens an answer took (usage), so a"
+                    " budget of tokens or money cannot be kept"
+                )
     except PromptTooLong as error:
         longest = settings.sampling.max_tokens
         raise ConfigError(

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import httpx
-
+from gymcp.agents.chat_wire import words_of
+from gymcp.agents.connections import Broken, Connections, Response, Unreadable, open_connections
 from gymcp.agents.vllm_folder import CAN_BE_UNTIED, has_tied_embeddings, untied
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Json, Sampled, Sampling
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
-_CONTROL = 4
-"""Connections beside those of samples: new weights are told while samples wait for them."""
+MAX_ANSWER_BYTES = 64_000_000
+ASK_TIMEOUT_S = 30.0
+"""For the list of models."""
 _BUSY = (408, 409, 425, 429)
 """Answers that another attempt may mend, beside those from 500 on."""
 
@@ -63,7 +66,7 @@ class _Part:
 class VllmPolicy:
     """A `Policy`. Made by `open_vllm`."""
 
-    def __init__(self, client: httpx.AsyncClient, served: ServedModel, settings: VllmSettings) -> None:
+    def __init__(self, url: str, connections: Connections, served: ServedModel, settings: VllmSettings) -> None:
         self.served = served
         self._base = served.name
         self.max_context = served.context
@@ -71,7 +74,8 @@ class VllmPolicy:
         """Of the weights, as far as this policy has set it; what the server says of a token goes before it."""
         self.spans = True
         """Whether the server tells the weight version of each token; False: it only speaks `/v1/completions`."""
-        self._client = client
+        self._url = url
+        self._connections = connections
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.concurrency)
 
@@ -120,7 +124,7 @@ class VllmPolicy:
         with ExitStack() as stack:
             source = await asyncio.to_thread(stack.enter_context, untied(folder))
             self._check_reloads(source)
-            await self._post("/pause", params={"mode": "abort"})
+            await self._post("/pause?mode=abort")
             try:
                 arguments = {"weights_path": _absolute(source)}
                 await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
@@ -196,9 +200,7 @@ class VllmPolicy:
             raise ValueError("no tokens")
         return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish)
 
-    async def _post(
-        self, path: str, body: Json = None, params: Mapping[str, str] | None = None, *, json_answer: bool = True
-    ) -> Json:
+    async def _post(self, path: str, body: Json = None, *, json_answer: bool = True) -> Json:
         """The answer's JSON, or None where it is a sentence. Raises PolicyInfraError.
 
         Tried again where the server is busy, broken or away.
@@ -209,20 +211,33 @@ class VllmPolicy:
                 pause = min(8.0, self._settings.backoff_s * 2 ** (attempt - 1))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             try:
-                answer = await self._client.post(path, json=body, params=params)
-            except httpx.TransportError as error:
-                why = f"{type(error).__name__}: {error}"
+                answer = await _ask(self._connections, "POST", path, body, self._settings.timeout_s)
+            except Broken as error:
+                why = str(error)
                 continue
-            if answer.status_code < 400:
-                try:
-                    return answer.json() if json_answer and answer.content else None
-                except ValueError:
-                    why = f"it answered {answer.status_code} with what is not JSON"
-                    continue
-            why = f"it answered {answer.status_code}: {answer.text[:300]}"
-            if answer.status_code < 500 and answer.status_code not in _BUSY:
+            except Unreadable as error:
+                why = str(error)
                 break
-        raise PolicyInfraError(f"vllm: {str(self._client.base_url).rstrip('/')}{path}: {why}")
+            if answer.status < 400:
+                try:
+                    return json.loads(answer.body) if json_answer and answer.body else None
+                except (ValueError, RecursionError):
+                    why = f"it answered {answer.status} with what is not JSON"
+                    continue
+            why = f"it answered {answer.status}: {words_of(answer.body)}"
+            if answer.status < 500 and answer.status not in _BUSY:
+                break
+        raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
+
+
+async def _ask(connections: Connections, method: str, path: str, body: Json, timeout_s: float) -> Response:
+    """One answer. Raises Broken, also where none comes in time, and Unreadable."""
+    content = b"" if body is None else json.dumps(body).encode()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await connections.ask(method, path, content, most_bytes=MAX_ANSWER_BYTES)
+    except TimeoutError as error:
+        raise Broken(f"no answer within {timeout_s:g} s") from error
 
 
 @asynccontextmanager
@@ -234,41 +249,38 @@ async def open_vllm(
     Raises ConfigError where nobody answers there or no such model is served.
     """
     settings = settings or VllmSettings()
-    most = settings.concurrency + _CONTROL
-    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-    timeout = httpx.Timeout(settings.timeout_s, connect=10.0, pool=None)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     root = url.rstrip("/").removesuffix("/v1")
-    async with httpx.AsyncClient(
-        base_url=root, headers=headers, timeout=timeout, limits=limits, trust_env=False
-    ) as client:
-        policy = VllmPolicy(client, await _ask_for(client, url, model), settings)
+    async with open_connections(root, headers, proxied=False) as connections:
+        served = await _ask_for(connections, url, model, has_key=bool(key))
+        policy = VllmPolicy(root, connections, served, settings)
         try:
-            probe = await client.post(GENERATE, json={"token_ids": []})
-            policy.spans = probe.status_code != httpx.codes.NOT_FOUND
+            probe = await _ask(connections, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
+            policy.spans = probe.status != 404
             await policy.sample([1], Sampling(max_tokens=1))
-        except (httpx.HTTPError, PolicyInfraError) as error:
-            raise ConfigError(f"vllm: {url}: the first request failed: {error or type(error).__name__}") from error
+        except (Broken, Unreadable, PolicyInfraError) as error:
+            raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
         yield policy
 
 
-async def _ask_for(client: httpx.AsyncClient, url: str, model: str) -> ServedModel:
+async def _ask_for(connections: Connections, url: str, model: str, *, has_key: bool) -> ServedModel:
     try:
-        answer = await client.get("/v1/models", timeout=30.0)
-        if answer.status_code in (401, 403):
-            what = "refuses the key" if "authorization" in client.headers else "asks for a key"
+        answer = await _ask(connections, "GET", "/v1/models", None, ASK_TIMEOUT_S)
+        if answer.status in (401, 403):
+            what = "refuses the key" if has_key else "asks for a key"
             raise ConfigError(
-                f"vllm: {url} {what} (status {answer.status_code}); name the variable that holds it with --key-env"
+                f"vllm: {url} {what} (status {answer.status}); name the variable that holds it with --key-env"
             )
-        if answer.status_code != httpx.codes.OK:
-            raise ValueError(f"status {answer.status_code}")
-        served = {str(entry["id"]): entry for entry in answer.json()["data"]}
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status}")
+        told: Any = json.loads(answer.body)
+        served = {str(entry["id"]): entry for entry in told["data"]}
         if model not in served:
             raise ConfigError(f"vllm: {url} has no model {model!r}; it has {', '.join(served)}")
         base = served.get(served[model].get("parent"), served[model])
         where = str(base.get("root") or "")
         context = int(served[model].get("max_model_len") or base["max_model_len"])
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (Broken, Unreadable, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         why = f"does not answer as vLLM does ({type(error).__name__}: {error})"
         raise ConfigError(f"vllm: {url} {why}; start one with: gymcp serve MODEL") from error
     folder = Path(where)

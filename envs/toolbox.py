@@ -37,7 +37,9 @@ class Toolbox:
             for tool in server.tools:
                 name = tool.name if uses[tool.name] == 1 else f"{server.spec.name}__{tool.name}"
                 if (allowed is None or name in allowed) and name not in but:
-                    self._entries[name] = _Entry(replace(tool, name=name), server, tool.name)
+                    # the same object in every episode, where it can be: what is made of it is kept by identity
+                    offered = tool if name == tool.name else replace(tool, name=name)
+                    self._entries[name] = _Entry(offered, server, tool.name)
                     self._servers[name] = server.spec.name
 
     @property

@@ -105,6 +105,10 @@ STATE_KEY = "gymcp/stateKey"
 TIMEOUT_KEY = "gymcp/callTimeout"
 """In the `_meta` of a call: seconds after which it is interrupted, which is an error result. One long call into C, such
 as of ``sum``, cannot be interrupted before it returns."""
+STATE_WITHIN_KEY = "gymcp/stateWithin"
+"""In the `_meta` of a call: up to how many characters of canonical JSON the state comes along with the result."""
+RESULT_STATE_KEY = "gymcp/state"
+"""In the `_meta` of a result, where it was asked for."""
 _ALARM_AGAIN_S = 1.0
 
 PARSE_ERROR = -32700
@@ -774,13 +778,18 @@ class Server:
         if not isinstance(name, str) or not (arguments is None or isinstance(arguments, dict)):
             raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
         meta = params.get("_meta")
-        limit = meta.get(TIMEOUT_KEY) if isinstance(meta, dict) else None
+        asked = meta if isinstance(meta, dict) else {}
+        limit = asked.get(TIMEOUT_KEY)
         if isinstance(limit, (int, float)) and 0 < limit < math.inf:
             result = self._answer_within(limit, name, arguments or {})
         else:
             result = self._answer(name, arguments or {})
         if self._state is not None:
-            result["_meta"] = {STATE_KEY: self._read_state({})["stateKey"]}
+            key, state, characters = self._told_state()
+            result["_meta"] = {STATE_KEY: key}
+            within = asked.get(STATE_WITHIN_KEY)
+            if isinstance(within, int) and characters <= within:
+                result["_meta"][RESULT_STATE_KEY] = state
         return result
 
     def _answer_within(self, limit: float, name: str, arguments: dict[str, Json]) -> dict[str, Json]:
@@ -839,11 +848,17 @@ class Server:
         }
 
     def _read_state(self, params: dict[str, Json]) -> dict[str, Json]:
+        key, state, _ = self._told_state()
+        return {"stateKey": key, "state": state}
+
+    def _told_state(self) -> tuple[str, Json, int]:
+        """Key, state, characters of its canonical JSON."""
         if self._state is None:
             raise ProtocolError(METHOD_NOT_FOUND, "this server declares no state", "gymcp/state")
         try:
             state = self._state()
-            return {"stateKey": state_key(state), "state": state}
+            canonical = canonical_json(state)
+            return sha256(canonical.encode()).hexdigest(), state, len(canonical)
         except (Exception, SystemExit) as error:
             _print_traceback(error)
             raise ProtocolError(INTERNAL_ERROR, f"state failed: {_describe(error)}") from error

@@ -30,7 +30,7 @@ from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
-from gymcp.mcp_servers.runtime import TIMEOUT_KEY, canonical_json
+from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
@@ -44,8 +44,8 @@ from gymcp.types import Json, Tool, ToolCall, ToolResult
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # only a type
 
-STATE_KEY = "gymcp/stateKey"
-"""In the `_meta` of a call's result: the digest of the declared state after the call."""
+BROUGHT_CHARACTERS = 2000
+"""Of a state that comes along with a call's result; a longer one is fetched, where it is new."""
 PING_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 5.0
 """For a server that hung up: what ended it is known with its end, which on a busy machine takes its time."""
@@ -94,6 +94,8 @@ class ToolSession:
         self._known_key = ""
         self._told: tuple[str, Json] | None = None
         """The declared state with its address, once it was fetched; None again from a call on."""
+        self._brought: tuple[str, Json] | None = None
+        """The same, as it came with a call's result."""
         self._log = hashlib.sha256()
 
     @property
@@ -179,7 +181,7 @@ class ToolSession:
         call did that to a server that declares its state, by taking too long or more than its sandbox gives.
         """
         started = time.perf_counter()
-        self._told = None
+        self._told = self._brought = None
         try:
             async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
                 content, is_error = await self._call(call.name, arguments, timeout_s)
@@ -225,13 +227,16 @@ class ToolSession:
             if not isinstance(key, str):
                 raise ProtocolError(self._say(f"tool '{name}'", f"its result has no {STATE_KEY}"))
             self._known_key = key
+            if result.meta and RESULT_STATE_KEY in result.meta:
+                self._brought = self._proven(f"tool '{name}'", result.meta[RESULT_STATE_KEY], key)
         return _text(result.content), bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
             return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
         # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
-        params = {"name": name, "arguments": arguments, "_meta": {TIMEOUT_KEY: OWN_SHARE * timeout_s}}
+        meta = {TIMEOUT_KEY: OWN_SHARE * timeout_s, STATE_WITHIN_KEY: BROUGHT_CHARACTERS}
+        params = {"name": name, "arguments": arguments, "_meta": meta}
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams.model_validate(params))
         return await self._client.session.send_request(
             request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
@@ -248,7 +253,7 @@ class ToolSession:
         A key says that nothing has changed; only the state itself shows it.
         """
         if self.spec.state == "declared" and self._told is None:
-            await self.state()
+            await self._fetch()
 
     async def state(self) -> tuple[str, Json]:
         """(content address, the state as it is recorded). Raises EnvInfraError; only for servers that tell theirs.
@@ -258,16 +263,21 @@ class ToolSession:
         if self._digester is not None:
             self._known_key, state = await self._digester.state(self._known_key)
             return self._known_key, state
-        if self._told is not None:
-            return self._told
+        return self._told or self._brought or await self._fetch()
+
+    async def _fetch(self) -> tuple[str, Json]:
         async with self._boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
-        found = digest(answer.state)
-        for claimed in (self._known_key, answer.stateKey):
-            if claimed != found:
-                raise ProtocolError(self._say("gymcp/state", f"it claims the key {claimed} for a state with {found}"))
-        self._told = found, answer.state
+        self._told = self._proven("gymcp/state", answer.state, self._known_key, answer.stateKey)
         return self._told
+
+    def _proven(self, doing: str, state: Json, *claims: str) -> tuple[str, Json]:
+        """The state with its address. Raises ProtocolError where it is not what the keys claim."""
+        found = digest(state)
+        for claimed in claims:
+            if claimed != found:
+                raise ProtocolError(self._say(doing, f"it claims the key {claimed} for a state with {found}"))
+        return found, state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
         request = mcp_types.Request[dict[str, Any], str](method=method, params=params)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import ssl
 import zlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 from chat_server import Reply, chat_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
-from gymcp.agents.connections import Response, Unreadable, open_connections, proxy_of
+from gymcp.agents.connections import Broken, Response, Unreadable, open_connections, proxy_of
 
 
 def ask(reply: Reply, most_bytes: int = 1000) -> Response:
     async def run(url: str) -> Response:
         async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return await connections.post(b"{}", most_bytes=most_bytes)
+            return await connections.ask("POST", "", b"{}", most_bytes=most_bytes)
 
     with chat_server(lambda number, body: reply) as server:
         return asyncio.run(run(server.url))
@@ -47,7 +57,7 @@ def test_a_loopback_is_asked_without_a_proxy_again_and_again(monkeypatch: pytest
 
     async def run(url: str) -> list[int]:
         async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return [(await connections.post(b"{}", most_bytes=100)).status for _ in range(3)]
+            return [(await connections.ask("POST", "", b"{}", most_bytes=100)).status for _ in range(3)]
 
     with chat_server(lambda number, body: Reply(status=200 + number)) as server:
         assert asyncio.run(run(server.url)) == [200, 201, 202]
@@ -59,3 +69,171 @@ def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
     assert proxy_of(httpx.URL("https://api.invalid/v1")) == httpx.URL("http://proxy.invalid:3128")
     assert proxy_of(httpx.URL("https://inside.invalid/v1")) is None
     assert proxy_of(httpx.URL("https://127.0.0.1/v1")) is None
+
+
+@contextlib.asynccontextmanager
+async def raw_server(*answers: bytes, asked: list[bytes]) -> AsyncIterator[int]:
+    """Its port: gives these bytes, one after another, each on a request's head, and hangs up after the last."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while len(asked) < len(answers):
+                asked.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(answers[len(asked) - 1])
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def ask_raw(answers: Sequence[bytes], times: int = 1) -> list[Response]:
+    """What is understood of these bytes."""
+
+    async def run() -> list[Response]:
+        async with (
+            asyncio.timeout(30),
+            raw_server(*answers, asked=[]) as port,
+            open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections,
+        ):
+            return [await connections.ask("POST", "", most_bytes=100) for _ in range(times)]
+
+    return asyncio.run(run())
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + b"content-length: 5\r\n\r\nhello",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+        HEAD + b"\r\nhello",
+        b"HTTP/1.0 200 OK\r\n\r\nhello",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"content-length: 5\r\n\r\nhello",
+    ],
+    ids=["length", "chunks", "until the end", "1.0", "after a 100"],
+)
+def test_a_body_ends_as_its_head_says(answer: bytes) -> None:
+    assert [found.body for found in ask_raw([answer])] == [b"hello"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 2",
+        HEAD + b"content-length: 9\r\n\r\nhello",
+        HEAD + b"transfer-encoding: chunked\r\n\r\n9\r\nhello",
+        b"SSH-2.0-x\r\n",
+        HEAD + b"upgrade: x\r\nconnection: upgrade\r\ncontent-length: nine\r\n\r\n",
+    ],
+    ids=["nothing", "half a line", "half a body", "half a chunk", "no HTTP", "no length"],
+)
+def test_half_an_answer_is_none(answer: bytes) -> None:
+    with pytest.raises(Broken):
+        ask_raw([answer])
+
+
+def test_a_head_without_end_is_not_read() -> None:
+    with pytest.raises(Unreadable, match="longer than 100 bytes"):
+        ask_raw([HEAD + b"x: " + b"y" * 1_000_000])
+
+
+def test_a_connection_is_used_again_unless_the_server_ends_it_or_says_too_much() -> None:
+    hello = HEAD + b"content-length: 5\r\n\r\nhello"
+    for answer in (hello, hello.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n"), hello + HEAD, hello + hello):
+        assert [found.body for found in ask_raw([answer, hello, hello], times=3)] == [b"hello"] * 3
+
+
+def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) -> tuple[list[bytes], str]:
+    """What a proxy is asked for, and what came of it."""
+
+    async def run() -> tuple[list[bytes], str]:
+        asked: list[bytes] = []
+        async with asyncio.timeout(30), raw_server(answer, asked=asked) as port:
+            for scheme in ("http", "https"):
+                monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:pw@127.0.0.1:{port}")
+            async with open_connections(address, {}) as connections:
+                try:
+                    return asked, (await connections.ask("POST", "", most_bytes=100)).body.decode()
+                except Broken as error:
+                    return asked, str(error)
+
+    return asyncio.run(run())
+
+
+def test_a_proxy_is_asked_for_the_whole_address_or_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = HEAD + b"content-length: 5\r\n\r\nhello"
+    (asked,), said = through_proxy(monkeypatch, "http://api.invalid/v1", hello)
+    assert asked.startswith(b"POST http://api.invalid/v1 HTTP/1.1\r\nhost: api.invalid\r\n")
+    assert b"proxy-authorization: Basic YW5uOnB3" in asked
+    assert said == "hello"
+    (asked,), said = through_proxy(monkeypatch, "https://api.invalid/v1", b"HTTP/1.1 407 Who\r\n\r\n")
+    assert asked.startswith(b"CONNECT api.invalid:443 HTTP/1.1\r\nhost: api.invalid:443\r\nproxy-authorization: B")
+    assert said == "the proxy 127.0.0.1 refuses a connection: status 407"
+
+
+def certificate(host: str, folder: Path) -> Path:
+    """A file with a key and the certificate that it has signed for itself."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "pem").write_bytes(private + signed.public_bytes(Encoding.PEM))
+    return folder / "pem"
+
+
+@pytest.mark.parametrize("host", ["localhost", "api.invalid"], ids=["direct", "through a tunnel"])
+def test_https_is_spoken_to_whom_the_certificate_names(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = certificate(host, tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(trusted)
+    tunnels: list[bytes] = []
+
+    async def secret(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if host != "localhost":
+            tunnels.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 200 Yes\r\n\r\n")
+            await writer.start_tls(context)
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD + b"content-length: 5\r\n\r\nhello")
+        writer.close()
+
+    async def run() -> list[bytes]:
+        direct = context if host == "localhost" else None
+        async with asyncio.timeout(30), await asyncio.start_server(secret, "localhost", 0, ssl=direct) as server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("https_proxy", f"http://localhost:{port}")
+            async with open_connections(f"https://{host}:{port}/v1", {}) as connections:
+                return [(await connections.ask("POST", "", most_bytes=100)).body for _ in range(2)]
+
+    assert asyncio.run(run()) == [b"hello", b"hello"]
+    assert len(tunnels) == (host != "localhost")
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(Broken, match="certificate verify failed"):
+        asyncio.run(run())
+
+
+def test_an_address_where_nobody_is_says_so() -> None:
+    async def run() -> None:
+        async with raw_server(asked=[]) as port:
+            pass
+        async with open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections:
+            await connections.ask("POST", "", most_bytes=100)
+
+    with pytest.raises(Broken, match="Connect call failed"):
+        asyncio.run(run())

@@ -16,7 +16,7 @@ from gymcp.agents.prices import Price
 from gymcp.agents.templated import Templated
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.protocols import ChatPolicy
-from gymcp.types import Action, Decision, Message, Sampling, Tool, ToolCall
+from gymcp.types import Action, Decision, Json, Message, Sampling, Tool, ToolCall
 
 HELLO = (Message(role="user", content="Hello."),)
 TOOL = Tool(name="pay", description="Pay.", input_schema={"type": "object", "properties": {"to": {"type": "string"}}})
@@ -111,12 +111,62 @@ def test_what_does_not_pass_is_given_up(bad: Reply) -> None:
         (Reply(body=b'{"choices": [{"message": {"content": 5}}]}'), PolicyInfraError, "no chat completion"),
         (Reply(body=b'{"choices": [{"message": {"tool_calls": [7]}}]}'), PolicyInfraError, "no chat completion"),
         (Reply(body=b"zz", headers={"content-encoding": "gzip"}), PolicyInfraError, "cannot be read"),
+        (Reply(body=b'{"choices": []}'), PolicyInfraError, "no chat completion"),
+        (says(prompt=-5), PolicyInfraError, "-5 is no number of tokens"),
+        (says(completion=10**300), PolicyInfraError, "is no number of tokens"),
+        (Reply(body=b'{"error": {"message": "overloaded"}}'), PolicyInfraError, "with an error: overloaded$"),
+        (Reply(status=307, headers={"location": "https://b/v1"}), PolicyRefused, "moved to https://b/v1; name that"),
+        (
+            Reply(status=404, body=b'{"detail": "Not Found"}'),
+            PolicyRefused,
+            r"Not Found \(asked was http.*/v1/chat/com",
+        ),
+        (Reply(status=429, body=b'{"error": {"code": "insufficient_quota"}}'), PolicyRefused, "insufficient_quota"),
+        (Reply(status=400, body=b'{"error": {"message": "Prompt is too long: 9 > 8"}}'), PromptTooLong, "^Prompt is"),
     ],
 )
 def test_an_answer_that_is_final_is_not_asked_for_again(bad: Reply, kind: type[PolicyInfraError], why: str) -> None:
     with chat_server(in_turn(bad)) as server, pytest.raises(kind, match=why):
         ask(endpoint(server))
     assert len(server.requests) == 1
+
+
+def test_what_some_endpoints_write_otherwise_is_understood() -> None:
+    message = {
+        "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I pay."}],
+        "tool_calls": [{"id": "x", "function": {"name": "pay", "arguments": {"to": "bob"}}}],
+    }
+    with chat_server(in_turn(Reply(body=json.dumps({"choices": [{"message": message}]}).encode()))) as server:
+        action = ask(endpoint(server)).action
+    assert action == Action(text="I pay.", tool_calls=(ToolCall(id="x", name="pay", arguments={"to": "bob"}),))
+
+
+def test_an_endpoint_is_asked_as_it_wants_to_be() -> None:
+    def picky(number: int, body: dict[str, Json]) -> Reply:
+        if "max_tokens" in body:
+            said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            return Reply(status=400, body=json.dumps({"error": {"message": said}}).encode())
+        if "seed" in body:
+            said = {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}
+            return Reply(status=422, body=json.dumps({"message": said}).encode())
+        return GOOD
+
+    async def twice(to: Endpoint) -> None:
+        async with open_endpoint(to) as policy:
+            for _ in range(2):
+                assert (await policy.chat(HELLO, (), Sampling(max_tokens=7, seed=3))).action.text == "Hi."
+
+    with chat_server(picky) as server:
+        asyncio.run(twice(endpoint(server)))
+    assert [body.get("max_completion_tokens") for body in server.requests] == [None, 7, 7, 7]
+    assert ["seed" in body for body in server.requests] == [True, True, False, False]
+
+
+def test_asking_again_is_said_once_and_not_by_everybody(caplog: pytest.LogCaptureFixture) -> None:
+    with chat_server(in_turn(Reply(status=503, body=b"busy"), Reply(silent=True), GOOD)) as server:
+        ask(endpoint(server))
+    (said,) = caplog.messages
+    assert said.endswith("status 503: busy; asked again, attempt 2 of 4")
 
 
 def test_an_endpoint_that_is_down_says_where() -> None:

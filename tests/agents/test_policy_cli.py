@@ -17,7 +17,7 @@ from gymcp.agents.policy_specs import PolicySpec, parse_policy
 from gymcp.agents.prices import Price, load_prices
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 
@@ -133,6 +133,36 @@ def test_an_endpoint_that_will_not_serve_is_one_error(reply: Reply, error: str, 
     assert not (tmp_path / "run").exists(), "a run that never began leaves nothing to resume"
 
 
+def test_a_key_that_no_header_can_carry_is_one_error_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("sk-\nsecret", "sk-sécret"):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        found = why(evaluate("--policy", "openai:http://127.0.0.1:9/v1#m"))
+        assert_matches(r"\$OPENAI_API_KEY holds no key", found)
+        assert "cret" not in found
+
+
+def test_a_key_with_the_end_of_a_line_is_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret\n")
+    with chat_server(pays) as server:
+        done = evaluate("--policy", f"openai:{server.url}#m", "--limit", 1, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert set(server.keys) == {"Bearer secret"}
+
+
+def test_a_price_of_another_model_is_none(prices: Path) -> None:
+    found = why(evaluate("--policy", "openai:http://127.0.0.1:9/v1#n", "--prices", prices))
+    assert_matches("--prices: none for model 'n'; the file has m", found)
+
+
+def test_a_budget_that_nobody_counts_is_refused(tmp_path: Path) -> None:
+    silent = Reply(body=json.dumps({"choices": [{"message": {"content": "Paid."}}]}).encode())
+    with chat_server(lambda number, body: silent) as server:
+        options = ("--policy", f"openai:{server.url}#m", "--out", tmp_path / "run")
+        found = why(evaluate(*options, "--max-episode-tokens", 100))
+        assert evaluate(*options).exit_code == 0, "without a budget there is nothing to keep"
+    assert_matches("does not say how many tokens an answer took", found)
+
+
 def assert_matches(pattern: str, text: str) -> None:
     with pytest.raises(ConfigError, match=pattern):
         raise ConfigError(text)
@@ -141,6 +171,8 @@ def assert_matches(pattern: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
+        (("--policy", "openai:http://x#m", "--max-cost", "1"), "--max-cost: model 'm' has no price"),
+        (("--policy", "tiny", "--max-episode-cost", "1"), "--max-episode-cost: model 'tiny' has no price"),
         ((), "agent 'react' needs a model: --policy tiny"),
         (("--policy", "gpt"), r"no policy 'gpt'; write tiny \| local:PATH"),
         (("--policy", "openai:http://x"), "needs an address and a model: openai:http://HOST:PORT/v1#MODEL"),
@@ -196,6 +228,10 @@ def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(
     assert found["completion_tokens"] > 0
     with TrajectoryStore.open(tmp_path / "run") as store:
         assert all(step.sampled for trajectory in store.iter_trajectories() for step in trajectory.steps)
+    make_tiny_model(folder, "compact", size=size, seed=1)
+    other = evaluate("--policy", f"local:{folder}", *options, "--resume")
+    assert isinstance(other.exception, StoreError), "the same folder with other weights is another policy"
+    assert_matches("another config: weights", str(other.exception))
     small = make_tiny_model(tmp_path / "small", "compact", size=TinySize(hidden=32, layers=1, heads=2, context=40))
     error = why(evaluate("--policy", f"local:{small}", "--out", tmp_path / "none"))
     assert_matches(r"the first prompt of task 'pay_back_5' has \d+ tokens with its 2 tools; the context is 40", error)

@@ -41,6 +41,7 @@ for line in sys.stdin:
         count += 1
         claimed = key({"n": count}) if mode == "honest" else first
         meta = {} if mode == "no key later" else {"gymcp/stateKey": claimed}
+        if mode == "brings another": meta["gymcp/state"] = {"n": count}
         answer = {"content": [{"type": "text", "text": str(count)}], "_meta": meta}
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
 """
@@ -77,6 +78,12 @@ def test_a_server_that_sends_one_key_for_all_its_states_has_no_score(mode: str, 
     for ended in (played(mode), played(mode, steps=1)):
         assert (ended.outcome, ended.score) == (Outcome.ENV_INFRA, None)
         assert ended.reason == f"server 's': gymcp/state: it claims the key {FIRST} for a state with {SECOND}"
+
+
+def test_a_state_that_comes_with_a_result_must_have_its_key(own_home: None) -> None:
+    ended = played("brings another")
+    assert (ended.outcome, ended.score) == (Outcome.ENV_INFRA, None)
+    assert ended.reason == f"server 's': tool 'add': it claims the key {FIRST} for a state with {SECOND}"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,9 @@ import gymcp.mcp_servers.runtime
 from gymcp.mcp_servers.runtime import (
     MAX_DEPTH,
     MAX_LINE,
+    RESULT_STATE_KEY,
     STATE_KEY,
+    STATE_WITHIN_KEY,
     Server,
     canonical_json,
     check_schema,
@@ -323,6 +325,16 @@ def test_setup_happens_once_and_the_state_follows_every_call(wire: Wire) -> None
     assert again == {"code": -32603, "message": "setup was called before; a process serves one episode"}
     modern = wire.ask("gymcp/state", _meta=ENVELOPE)
     assert (modern["state"], modern["resultType"]) == (failed, "complete")
+
+
+def test_a_small_state_comes_with_the_result_where_it_is_asked_for(wire: Wire) -> None:
+    wire.ask("gymcp/setup", initialState={"a": "x"}, seed=7)
+    state = {"a": "x", "seed": 7}
+    size = len(canonical_json(state))
+    for within, brought in ((size, {RESULT_STATE_KEY: state}), (size - 1, {}), ("all", {}), (True, {})):
+        meta = {STATE_WITHIN_KEY: within}
+        answer = wire.ask("tools/call", name="get", arguments={"key": "a"}, _meta=meta)
+        assert answer["_meta"] == {STATE_KEY: state_key(state), **brought}
 
 
 def test_a_failed_setup_says_why_and_cannot_be_repeated(wire: Wire) -> None:

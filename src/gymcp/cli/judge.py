@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from gymcp.agents.policy_specs import FORMS, ModelOptions, PolicySpec, open_mode
 from gymcp.agents.prices import load_prices
 from gymcp.cli.judge_agreement import print_agreement
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
-from gymcp.cli.policy import check_sampling, held_open
+from gymcp.cli.policy import check_sampling, held_open, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, Answers, Rubric, judged, load_rubric, question
@@ -102,7 +101,7 @@ def command(
     options = ModelOptions(
         device=device,
         tokenizer=tokenizer,
-        key=os.environ.get(key_env),
+        key=read_key(key_env),
         timeout_s=request_timeout,
         concurrency=concurrency,
         slots=concurrency,

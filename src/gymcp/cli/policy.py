@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import math
 import os
 import sys
@@ -28,6 +29,7 @@ from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task
 
 T = TypeVar("T")
+_PARTS_OF_A_MODEL = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class PolicyPlan:
     spec: PolicySpec
     options: ModelOptions
     settings: ReactSettings
+    counted: bool = False
+    """Whether a budget depends on how many tokens an endpoint says an answer took."""
 
     def user_config(self) -> dict[str, Json]:
         """What `run.json` records where the policy plays the user."""
@@ -52,6 +56,7 @@ class PolicyPlan:
             "system": self.settings.system,
             "tool_format": self.options.tool_format,
             "calls_as_text": self.options.calls_as_text,
+            **({"weights": _digest(Path(self.spec.model))} if self.spec.kind == "local" else {}),
         }
 
 
@@ -72,6 +77,7 @@ def plan_policy(
     slots: int,
     concurrency: int,
     device: str | None,
+    max_cost: float | None,
 ) -> PolicyPlan:
     """The options of the command line, in records. Raises ConfigError for the first that is wrong."""
     if policy is None:
@@ -87,6 +93,11 @@ def plan_policy(
     for name, value in (("--request-timeout", timeout_s), ("--requests-per-minute", requests_per_minute)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{name}: must be more than 0, not {value}")
+    known = load_prices(prices) if prices else {}
+    # what runs in this process costs nothing, unless a price is named
+    limit = "--max-episode-cost" if budget.cost is not None else "--max-cost" if max_cost and spec.url else ""
+    if limit and spec.name not in known:
+        raise ConfigError(f"{limit}: model '{spec.name}' has no price, so it would never be spent; see --prices")
     rule: Overflow = "drop" if overflow == "drop" else "stop"
     return PolicyPlan(
         spec=spec,
@@ -97,13 +108,22 @@ def plan_policy(
             tool_format=tool_format,
             tokenizer=tokenizer,
             calls_as_text=tool_calls == "text",
-            key=os.environ.get(key_env),
+            key=read_key(key_env),
             requests_per_minute=requests_per_minute,
             timeout_s=timeout_s,
-            prices=load_prices(prices) if prices else {},
+            prices=known,
         ),
         settings=ReactSettings(sampling=sampling, budget=budget, overflow=rule, system=_read(system)),
+        counted=any(limit is not None for limit in (max_cost, budget.cost, budget.tokens)),
     )
+
+
+def read_key(variable: str) -> str | None:
+    """The key in that variable of the environment; None where there is none. Raises ConfigError, without the key."""
+    key = os.environ.get(variable, "").strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ConfigError(f"--key-env: ${variable} holds no key: it has spaces or letters that no header can carry")
+    return key or None
 
 
 def check_sampling(sampling: Sampling) -> None:
@@ -131,7 +151,7 @@ def opened(
     with held_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
-        runner.run(_preflight(model, plan.settings, env, sandbox, tasks))
+        runner.run(_preflight(model, plan, env, sandbox, tasks))
         yield react(model, plan.settings)
 
 
@@ -153,11 +173,9 @@ def with_user(
         yield played
 
 
-async def _preflight(
-    model: Model, settings: ReactSettings, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
-) -> None:
+async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
     offer = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, settings, tasks, lambda task: first_offer(env, task, offer))
+    await check_model(model, plan.settings, tasks, lambda task: first_offer(env, task, offer), counted=plan.counted)
 
 
 @contextlib.contextmanager
@@ -191,6 +209,16 @@ def held_open(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -
         yield value
     finally:
         runner.run(go())
+
+
+def _digest(folder: Path) -> str:
+    """Of a model's weights, tokenizer and templates: a folder's name says nothing of what was trained in between."""
+    whole = hashlib.sha256()
+    for file in sorted(folder.glob("*")):
+        if file.suffix in _PARTS_OF_A_MODEL and file.is_file():
+            with file.open("rb") as opened:
+                whole.update(file.name.encode() + b"\0" + hashlib.file_digest(opened, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
