@@ -171,8 +171,7 @@ def command(
     drawn = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, stop=tuple(stop or ()))
     played = plan_model(policy, sampling=drawn, max_cost=max_cost) if agent == REACT else None
     # the likeliest answers, as upstream's tau2 asks for: agents meet the same user
-    likeliest = Sampling(max_tokens=max_tokens, temperature=0.0)
-    user = plan_model(user_policy, sampling=likeliest, max_cost=None) if user_policy else None
+    user = plan_model(user_policy, sampling=replace(drawn, temperature=0.0), max_cost=None) if user_policy else None
     worn = Worn(
         attack=attack,
         privileges=read_privileges(privileges) if privileges else None,
