@@ -10,6 +10,11 @@ from gymcp.types import Json
 
 MAX_DEPTH = 6
 MAX_ITEMS = 3
+"""Of an array, beyond the fewest that it must have."""
+MAX_CHARS = 1_000
+"""Of a text, however long it must be: what a stranger's schema can cost the harness is bounded."""
+MAX_SIZE = 10**15
+"""Of a number."""
 MAX_WORDS = 2000
 """Words of one message that are remembered."""
 
@@ -48,8 +53,10 @@ def _object(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str]
 
 
 def _array(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int) -> list[Json]:
-    least = schema.get("minItems", 0 if depth >= MAX_DEPTH else 1)
-    most = min(schema.get("maxItems", least + MAX_ITEMS), least + MAX_ITEMS)
+    if depth >= MAX_DEPTH:
+        return []
+    least = int(min(schema.get("minItems", 1), max(1, 64 >> 2 * depth)))
+    most = max(least, int(min(schema.get("maxItems", least + MAX_ITEMS), least + MAX_ITEMS)))
     return [sample_instance(schema.get("items", {}), rng, words, depth + 1) for _ in range(rng.randint(least, most))]
 
 
@@ -59,9 +66,12 @@ def _scalar(kind: str, schema: Mapping[str, Json], rng: random.Random, words: Se
     if kind == "null":
         return None
     if kind in ("integer", "number"):
-        low, high = schema.get("minimum", 0), schema.get("maximum", 100)
+        low, high = (
+            max(-MAX_SIZE, min(MAX_SIZE, schema.get(name, usual))) for name, usual in (("minimum", 0), ("maximum", 100))
+        )
         if kind == "integer":
             return rng.randint(int(low), max(int(low), int(high)))
         return round(rng.uniform(low, max(low, high)), 2)
     text = rng.choice(words) if words else rng.choice("abcdefgh")
-    return text.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength", len(text) + 100)]
+    text = text.ljust(min(int(schema.get("minLength", 0)), MAX_CHARS), "x")
+    return text[: int(min(schema.get("maxLength", MAX_CHARS), MAX_CHARS))]

@@ -34,7 +34,7 @@ from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
-from gymcp.mcp_servers.tool_lists import ToolList, known_list, list_as_told
+from gymcp.mcp_servers.tool_lists import ToolList, checked_list, known_list
 from gymcp.mcp_servers.transport import Violation, pipe_transport
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.seeds import seed_folder
@@ -169,8 +169,10 @@ class ToolSession:
                 break
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
-        try:
-            return list_as_told(self.spec, tools_key, tools)
+        if (known := known_list(self.spec, tools_key, tools)) is not None:
+            return known
+        try:  # in a thread: a long list takes its time, in which other episodes go on
+            return await asyncio.to_thread(checked_list, self.spec, tools_key, tools)
         except ValueError as fault:
             raise ProtocolError(self._say("list", str(fault))) from None
 

@@ -12,9 +12,11 @@ from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import validator_for
 
 from gymcp.mcp_servers.regex import check_regex
-from gymcp.types import Tool
+from gymcp.types import Json, Tool
 
 MAX_SCHEMA_CHARS = 500_000
+MAX_SCHEMA_VALUES = 30_000
+"""In all schemas of a list together: to check one takes up to half a millisecond."""
 MAX_NAME_CHARS = 256
 _FORMATS = FormatChecker(formats=())
 """Of what metaschemas want, only that a pattern is one: other formats are annotations."""
@@ -28,12 +30,27 @@ def fault_of_tools(tools: Iterable[Tool]) -> str | None:
         return "it lists no tools"
     if twice := [name for name, count in Counter(tool.name for tool in listed).items() if count > 1]:
         return f"it lists two tools named '{twice[0][:MAX_NAME_CHARS]}'"
+    values = sum(_values_in(tool.input_schema) for tool in listed)
+    if values > MAX_SCHEMA_VALUES:
+        return f"its input schemas hold {values} values; at most {MAX_SCHEMA_VALUES} are taken"
     for tool in listed:
         if not tool.name or len(tool.name) > MAX_NAME_CHARS or not tool.name.isprintable():
             return f"it lists a tool with the name {tool.name[:MAX_NAME_CHARS]!r}"
         if fault := _fault_of_schema(json.dumps(tool.input_schema)):
             return f"tool '{tool.name}': {fault}"
     return None
+
+
+def _values_in(schema: Json) -> int:
+    count, waiting = 0, [schema]
+    while waiting:
+        value = waiting.pop()
+        count += 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+    return count
 
 
 @functools.lru_cache(maxsize=4096)

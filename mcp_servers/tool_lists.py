@@ -33,23 +33,23 @@ _known: OrderedDict[tuple[str, ...], ToolList] = OrderedDict()
 """By program and `toolsKey`: a server that lies about it only gets another list of its own."""
 
 
-def known_list(server: ServerSpec, tools_key: str) -> ToolList | None:
-    """The list that was told under this key; None where none was yet."""
-    return _known.get(_key(server, tools_key))
+def known_list(
+    server: ServerSpec, tools_key: str | None, told: Sequence[mcp_types.Tool] | None = None
+) -> ToolList | None:
+    """The list that was told under this key, None where none was yet, or, given what is `told` now, another one."""
+    known = _known.get(_key(server, tools_key))
+    return known if known is not None and (told is None or known.told == told) else None
 
 
-def list_as_told(server: ServerSpec, tools_key: str | None, told: Sequence[mcp_types.Tool]) -> ToolList:
-    """Raises ValueError, in words, where no agent can work with it."""
-    key = _key(server, tools_key)
-    known = _known.get(key)
-    if known is None or known.told != told:
-        known = ToolList(told)
-        if fault := fault_of_tools(known.tools):
-            raise ValueError(fault)
-        _known[key] = known
-        if len(_known) > MAX_KNOWN:
-            _known.popitem(last=False)
-    return known
+def checked_list(server: ServerSpec, tools_key: str | None, told: Sequence[mcp_types.Tool]) -> ToolList:
+    """From now on the known one. Raises ValueError, in words, where no agent can work with it."""
+    checked = ToolList(told)
+    if fault := fault_of_tools(checked.tools):
+        raise ValueError(fault)
+    _known[_key(server, tools_key)] = checked
+    if len(_known) > MAX_KNOWN:
+        _known.popitem(last=False)
+    return checked
 
 
 def _key(server: ServerSpec, tools_key: str | None) -> tuple[str, ...]:

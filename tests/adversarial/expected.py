@@ -81,6 +81,7 @@ LISTS = {
     "doubling_schema_of_results": "^tools: echo; asked for: 0$",
     "deep_schema": _PROTOCOL,
     "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 100000\\d\\d characters; at most",
+    "schema_of_many_parts": _PROTOCOL + "list: its input schemas hold 3500\\d values; at most",
     "endless_tools": _PROTOCOL + "list: it lists more than 10000 tools",
     "escape_in_a_name": _PROTOCOL + "list: it lists a tool with the name",
     "escape_in_a_description": "^tools: echo red red; asked for: 0$",

@@ -113,6 +113,8 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
         return f"fooled: {asked[0].decode().strip()}" if asked else NOT_FOOLED
     if name == "catastrophic_pattern":
         return await _matched(schema["properties"]["text"]["pattern"])
+    if name == "schema_of_many_parts":
+        return await _alarmed(f"{_VALIDATOR}.check_schema(json.load(sys.stdin))", json.dumps(schema))
     if name.endswith("_of_results"):
         return await _validated(tools[0]["outputSchema"])
     if "\x1b" in json.dumps(tools, ensure_ascii=False).replace("\\u001b", "\x1b"):
@@ -124,17 +126,22 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
 
 
 async def _matched(pattern: str) -> str:
-    return await _alarmed("import re, signal, sys; signal.alarm(2); re.match(sys.argv[1], 'a' * 40 + '!')", pattern)
+    return await _alarmed("re.match(sys.stdin.read(), 'a' * 40 + '!')", pattern)
 
 
 async def _validated(schema: dict[str, Any]) -> str:
-    code = "import json, jsonschema, signal, sys; signal.alarm(2)\n"
-    code += "jsonschema.validate({'text': 'a' * 40 + '!'}, json.loads(sys.argv[1]))"
-    return await _alarmed(code, json.dumps(schema))
+    return await _alarmed(
+        f"{_VALIDATOR}(json.load(sys.stdin)).validate({{'text': 'a' * 40 + '!'}})", json.dumps(schema)
+    )
 
 
-async def _alarmed(code: str, word: str) -> str:
-    done = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code, word], check=False)
+_VALIDATOR = "jsonschema.Draft202012Validator"
+
+
+async def _alarmed(code: str, text: str) -> str:
+    code = f"import json, jsonschema, re, signal, sys; signal.alarm(2); {code}"
+    command = [sys.executable, "-c", code]
+    done = await asyncio.to_thread(subprocess.run, command, input=text.encode(), check=False)
     return "fooled: it did not end within 2 s" if done.returncode == -signal.SIGALRM else NOT_FOOLED
 
 

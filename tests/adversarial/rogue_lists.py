@@ -54,6 +54,11 @@ def huge_schema(server: Any, asked: Any) -> dict[str, Any]:
     return {"tools": [tool("echo", {"description": "x" * 10_000_000})]}
 
 
+def schema_of_many_parts(server: Any, asked: Any) -> dict[str, Any]:
+    """Each of which is a schema to check."""
+    return {"tools": [tool("echo", {"properties": {f"p{number}": {} for number in range(35_000)}})]}
+
+
 def endless_tools(server: Any, asked: Any) -> dict[str, Any]:
     return {"tools": [tool(f"tool{n}") for n in range(2_000)], "nextCursor": "more"}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 
 import jsonschema
@@ -39,3 +40,19 @@ def test_words_are_what_arguments_are_made_of() -> None:
         "please",
         "#now",
     ]
+
+
+def nested(levels: int) -> dict[str, Json]:
+    items: dict[str, Json] = {"type": "string", "minLength": 10**12}
+    for _ in range(levels):
+        items = {"type": "array", "items": items, "minItems": 10**12, "maxItems": 1e300}
+    return {"type": "object", "properties": {"a": items}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [nested(1), nested(40), {"type": "integer", "minimum": 1e300}, {"type": "number", "minimum": 1e308, "maximum": 1}],
+)
+def test_a_schema_of_a_stranger_s_makes_no_more_than_some_megabytes(schema: dict[str, Json]) -> None:
+    made = sample_instance(schema, random.Random(0), ["a"])
+    assert len(json.dumps(made)) < 10_000_000

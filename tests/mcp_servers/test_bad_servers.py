@@ -79,6 +79,10 @@ def test_a_proper_list_is_taken(bwrap: Sandbox) -> None:
             [tool("add", patternProperties={"^x(": {}})],
             "tool 'add': its input schema is not valid JSON Schema: at patternProperties: '^x(' is not a 'regex': ",
         ),
+        (
+            [tool("add"), tool("more", properties={"a": {"enum": [[]] * 30_000}})],
+            "server 'bad': list: its input schemas hold 30007 values; at most 30000 are taken",
+        ),
         ([tool("add", type="array")], "server 'bad': list: tools.0.inputSchema.type: Input should be 'object'"),
         ([{"name": "add"}], "server 'bad': list: tools.0.inputSchema: Field required"),
     ],

@@ -34,13 +34,12 @@ def command(
     found = find_leftovers()
     for item in found:
         _say(f"{item.kind} {item.name} (of process {item.owner})")
-    if not found:
-        _say("nothing to clean")
-    elif not dry_run:
+    if found and not dry_run:
         remove_leftovers(found)
         _say(f"removed {len(found)}")
     locks = known_locks([Path(catalog.__path__[0]) / DEFAULT, DEFAULT, *(lock or [])])
-    _clean_images(locks, dry_run)
+    if not _clean_images(locks, dry_run) and not found:
+        _say("nothing to clean")
     if servers:
         _clean_servers(locks, dry_run)
 
@@ -55,8 +54,10 @@ def reap_before_a_run() -> None:
         print(f"gymcp: removed what dead runs had left ({listed})", file=sys.stderr)
 
 
-def _clean_images(locks: list[Path], dry_run: bool) -> None:
-    for image in images_with_users(locks):
+def _clean_images(locks: list[Path], dry_run: bool) -> bool:
+    """Whether there was any that nothing needs."""
+    images = images_with_users(locks)
+    for image in images:
         what = f"image {image.name} ({image.megabytes:.0f} MB)"
         if image.needed_by:
             _say(f"{what}: kept: {image.needed_by}")
@@ -64,6 +65,7 @@ def _clean_images(locks: list[Path], dry_run: bool) -> None:
             _say(f"{what}: is in use, and left alone")
         else:
             _say(f"{what}: nothing needs it; {'could be ' if dry_run else ''}removed")
+    return not all(image.needed_by for image in images)
 
 
 def _clean_servers(locks: list[Path], dry_run: bool) -> None:
