@@ -112,6 +112,8 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         "git",
         "memory",
         "sequential_thinking",
+        "tau2",
+        "tau2_dual",
         "textworld",
         "time",
     ]
@@ -284,7 +286,8 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
+    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking"]
+    fetched += ["tau2", "tau2_dual", "textworld", "time"]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, **dict.fromkeys(fetched, False)}
 
