@@ -208,12 +208,24 @@ def _model(execute: Callable[..., Any]) -> Any:
 
 
 def _schema(execute: Callable[..., Any]) -> Json:
-    schema = _model(execute).model_json_schema()
+    schema = _flat(whole := _model(execute).model_json_schema(), whole.get("$defs", {}))
     told = re.findall(r"^\s*(\w+)(?: \([^)]*\))?: (.*)$", (execute.__doc__ or "").partition("Args:")[2], re.MULTILINE)
     for name, words in told:
         if name in schema.get("properties", {}):
             schema["properties"][name]["description"] = words
     return schema
+
+
+def _flat(schema: Json, definitions: Mapping[str, Json]) -> Json:
+    """Without references and without titles, which say the names again."""
+    found = {key: value for key, value in schema.items() if key not in ("$defs", "$ref", "title")}
+    if "$ref" in schema:
+        found = {**_flat(definitions[schema["$ref"].rpartition("/")[2]], definitions), **found}
+    if "properties" in schema:
+        found["properties"] = {name: _flat(each, definitions) for name, each in schema["properties"].items()}
+    if "anyOf" in schema:
+        found["anyOf"] = [_flat(each, definitions) for each in schema["anyOf"]]
+    return found
 
 
 def _description(execute: Callable[..., Any]) -> str:

@@ -64,6 +64,10 @@ class Verdict:
     def __init__(self, value: str, explanation: str | None = None) -> None:
         self.value, self.explanation = value, explanation
 
+    @property
+    def in_short(self) -> str:
+        return (self.explanation or "no reason given").splitlines()[0]
+
 
 # Judging
 
@@ -99,7 +103,7 @@ def _reward(
     parts = {name: float(verdict.value == "CORRECT") for name, verdict in verdicts.items()}
     basis = _tasks()[task]["evaluation_criteria"]["reward_basis"]
     reward = float(all(parts[name] for name in basis))
-    why = "; ".join(f"{name}: {verdicts[name].explanation}" for name in basis if not parts[name])
+    why = "; ".join(f"{name}: {verdicts[name].in_short}" for name in basis if not parts[name])
     return {"reward": reward, "parts": parts, "why": why}
 
 

@@ -66,6 +66,47 @@ def test_an_endpoint_is_evaluated_and_paid_for(tmp_path: Path, prices: Path) -> 
     assert len(server.requests) == 7, "six in episodes, one before them"
 
 
+SHARED_BANK = """
+from dataclasses import replace
+from gymcp.envs import load_spec
+BANK = load_spec({bank!r})
+TASKS = tuple(replace(task, scenario=task.prompts[0]) for task in BANK.suite.tasks)
+ENV = replace(BANK, suite=replace(BANK.suite, tasks=TASKS), user_tools=frozenset(["transfer"]))
+"""
+
+
+def is_served(number: int, body: dict[str, Any]) -> Reply:
+    """Plays the user: says hello, and whatever the agent says, pays and leaves."""
+    if "tools" not in body:
+        return says("Hello.")
+    if any(message["role"] == "tool" for message in body["messages"]):
+        return says("###STOP###")
+    return pays(number, body)
+
+
+def test_a_model_plays_the_user(tmp_path: Path, prices: Path) -> None:
+    file = tmp_path / "shared_bank.py"
+    file.write_text(SHARED_BANK.format(bank=str(BANK)))
+    with chat_server(is_served) as server:
+        policy = f"openai:{server.url}#m"
+        options = ["--user-policy", policy, "--prices", str(prices), "--out", str(tmp_path / "run"), "--json"]
+        done = CliRunner().invoke(app, ["eval", str(file), "--agent", "null", *options])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["success"], found["outcomes"], found["tool_calls"]) == (1.0, {"scored": 3}, 0)
+    assert found["cost"] > 0
+    assert {body["temperature"] for body in server.requests} == {0.0}
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["user_policy"], config["user_sampling"]["temperature"]) == (policy, 0.0)
+
+
+def test_a_user_without_a_scenario_cannot_be_played(tmp_path: Path) -> None:
+    options = ["--user-policy", "openai:http://127.0.0.1:1/v1#m", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "null", *options])
+    assert "task 'pay_back_5' has no scenario, so no model can play its user" in why(done)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> None:
     out = tmp_path / "run"
     with chat_server(pays) as server:

@@ -113,8 +113,11 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         "git",
         "memory",
         "sequential_thinking",
+        "tau2",
+        "tau2_dual",
         "textworld",
         "time",
+        "toolshelf",
         "workbench",
         "workbench_asking",
     ]
@@ -288,8 +291,8 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
-    fetched += ["workbench", "workbench_asking"]
+    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking"]
+    fetched += ["tau2", "tau2_dual", "textworld", "time", "toolshelf", "workbench", "workbench_asking"]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, "backoffice_asking": True, **dict.fromkeys(fetched, False)}
 

@@ -99,7 +99,7 @@ def called(*names: str) -> list[Action]:
 
 
 def test_the_reward_is_the_product_over_the_basis_and_other_checks_are_components(solo: LoadedEnv) -> None:
-    """Without the transfer the phone is as it must be; with another way to it the databases differ."""
+    """The phone is as it must be without the transfer, too; beside it, what else is done makes other databases."""
     (task,) = chosen(solo, TRANSFER)
     summary = ToolCall(id="call_9", name="transfer_to_human_agents", arguments={"summary": "anything"})
 
@@ -113,7 +113,7 @@ def test_the_reward_is_the_product_over_the_basis_and_other_checks_are_component
     ended = play(solo, [task], without, longer)
     short, long = (ended[task.id, place] for place in (0, 1))
     assert (short.score, short.components["env_assertion"], short.components["action"]) == (0.0, 1.0, 0.0)
-    assert short.reason.startswith("ACTION: Missing required actions: transfer_to_human_agents_")
+    assert short.reason == "ACTION: Missing required actions: transfer_to_human_agents."
     assert (long.score, long.components["action"], long.components["db"]) == (1.0, 1.0, 0.0)
 
 
