@@ -68,7 +68,7 @@ def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
             ("delete_observations", {"deletions": [seen]}),
             ("add_observations", {"observations": [{"entityName": who, "contents": [f"lives in {new}"]}]}),
         ]
-    looks = (*(("find_contact", {"name": who}) for who in movers), ("open_nodes", {"names": movers}))
+    looks: Stage = (*(("find_contact", {"name": who}) for who in movers), ("open_nodes", {"names": movers}))
     said = " and ".join(f"{who} to {new}" for who, new in zip(movers, cities[level:], strict=True))
     return Draft(slots={"moves": said}, stages=(looks, tuple(calls)))
 

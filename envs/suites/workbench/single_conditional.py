@@ -66,6 +66,7 @@ def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
     bench.repo.change({path: f"timeout = {old + step}\n"} | dict.fromkeys(others, f"timeout = {old + 20}\n"))
     message, branch = f"Raise the timeout in {path}", f"hold/{path.removesuffix('.cfg')}"
     look = one("git_diff_unstaged", repo_path=REPO)
+    rest: tuple[Stage, ...]
     if step <= limit:
         rest = (one("git_add", repo_path=REPO, files=[path]), one("git_commit", repo_path=REPO, message=message))
     else:

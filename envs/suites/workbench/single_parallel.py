@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, TASTES, TEAMS, Bench
-from gymcp.envs.suites.workbench.draft import Draft, Family
+from gymcp.envs.suites.workbench.draft import Draft, Family, Stage
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
@@ -42,7 +42,7 @@ def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
     note = f"sits on floor {rng.randint(2, 9)}"
     adds = tuple(("add_observations", {"observations": [{"entityName": n, "contents": [note]}]}) for n in members)
     drops = tuple(("delete_observations", {"deletions": [{"entityName": n, "observations": [gone]}]}) for n in members)
-    look = (("read_graph", {}),)
+    look: Stage = (("read_graph", {}),)
     slots = {"team": team, "note": note, "gone": gone}
     return Draft(slots=slots, stages=(look, (*adds, *drops)))
 

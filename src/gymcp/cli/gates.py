@@ -23,6 +23,9 @@ INTERRUPTED = 130
 EXPECTED = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> the score that every task must get, but for what the suite's own grader passes at once (`expected`)."""
 
+EXPECTED_OF_ASKING = {"never_asks": 0.0, "always_asks": 1.0}
+"""The same on tasks of which the user knows a fact; what is asked needlessly costs, and is no failure."""
+
 
 def play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
     """The plan's episodes, kept in memory only. Raises ConfigError where its agent has nothing to play."""
@@ -44,7 +47,7 @@ def play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list
 
 def expected(loaded: LoadedEnv, agent: str, task: str) -> float:
     """The score that the agent must get on the task."""
-    return 1.0 if agent == "null" and task in loaded.suite.pass_at_once else EXPECTED[agent]
+    return 1.0 if agent == "null" and task in loaded.suite.pass_at_once else {**EXPECTED, **EXPECTED_OF_ASKING}[agent]
 
 
 def wrong(loaded: LoadedEnv, agent: str, ended: Sequence[Trajectory]) -> list[Trajectory]:
@@ -82,7 +85,10 @@ class SuiteGates:
 
 
 def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) -> SuiteGates:
-    """Plays oracle (twice, interleaved), null, mutated and random on `limit` tasks, evenly spread; 0: all."""
+    """Plays oracle (twice, interleaved), null, mutated and random on `limit` tasks, evenly spread; 0: all.
+
+    Those who never or always ask, too, where there is something to ask for.
+    """
     started = time.perf_counter()
     tools = asyncio.run(list_tools(loaded, wall))
     passed: dict[str, tuple[int, int]] = {}
@@ -90,7 +96,7 @@ def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) 
     starts: dict[str, set[str]] = {}
     ends: dict[str, set[str]] = {}
     sample = 0
-    for agent in ("oracle", "oracle", "null", "mutated", "random"):
+    for agent in ("oracle", "oracle", "null", "mutated", "random", *EXPECTED_OF_ASKING):
         if not any(applies(agent, task) for task in loaded.suite.tasks):
             continue
         ended = play(loaded, wall, Plan(agent=agent, sandbox=wall.name, limit=limit), concurrency)
@@ -100,7 +106,7 @@ def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) 
             starts.setdefault(trajectory.task, set()).add(trajectory.initial_key)
             if agent == "oracle":
                 ends.setdefault(trajectory.task, set()).add(trajectory.final_key)
-        if agent in EXPECTED:
+        if agent != "random":
             faults += [f"{agent}: {t.task}: {t.outcome}: {t.reason}" for t in wrong(loaded, agent, ended)]
         else:
             faults += [f"{agent}: {t.task}: {t.outcome}: {t.reason}" for t in ended if t.score is None]
