@@ -119,6 +119,7 @@ def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page
     expect(second).to_contain_text("advantage -0.500")
     second.locator(".tokens summary").click()
     expect(second.locator(".version")).to_have_text(["v1", "v9"])
+    expect(second.locator(".drawn")).to_have_text("v111 12 v913 14")
     shades = second.locator(".token").evaluate_all("all => all.map(t => t.style.getPropertyValue('--unlikely'))")
     assert shades == ["0.002", "0.100", "0.800", "1"]
     page.locator(".step").first.locator(".anchor").click()

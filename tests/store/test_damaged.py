@@ -26,11 +26,3 @@ def test_what_is_left_of_a_truncated_file_can_be_read(tmp_path: Path, share: flo
         left = store.readable()
         assert left == whole[: len(left)]
         assert (len(left) > 0, len(left) < 200) == (share > 0.01, True)
-
-
-def test_an_episode_is_loaded_without_its_tokens(tmp_path: Path) -> None:
-    with TrajectoryStore.open(tmp_path, write=True) as store:
-        store.append(episode("a", steps=3), {})
-        assert store.load("a-0-0", tokens=False) == store.load("a-0-0")
-        assert (store.newest(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
-        assert store.summaries(after=1) == []

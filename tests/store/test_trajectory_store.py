@@ -243,3 +243,14 @@ def test_an_episode_of_more_steps_than_a_row_holds_is_whole(store: TrajectorySto
     long = replace(episode("a"), steps=tuple(steps))
     store.append(long, {})
     assert store.load("a-0-0") == long
+
+
+def test_what_needs_no_tokens_reads_none(tmp_path: Path) -> None:
+    bare = episode("a", steps=3)
+    drawn = Sampled(prompt_ids=(1, 2), ids=(3,), logprobs=(-0.5,), versions=(("v0", 0, 1),))
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(replace(bare, steps=tuple(replace(each, sampled=drawn) for each in bare.steps)), {})
+        assert store.load("a-0-0", tokens=False) == bare
+        assert list(store.iter_trajectories(tokens=False)) == [bare]
+        assert (store.newest(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
+        assert store.summaries(after=1) == []

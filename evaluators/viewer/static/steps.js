@@ -254,6 +254,7 @@ function tokens(drawn) {
               },
               drawn.texts ? drawn.texts[at].replaceAll("\n", "⏎") : id,
             ),
+            drawn.texts ? "" : " ", // numbers would run together
           ];
         }),
         drawn.drawn > drawn.ids.length && el("span", { class: "soft" }, ` and ${drawn.drawn - drawn.ids.length} more`),
