@@ -45,9 +45,9 @@ def main() -> None:
     wall = get_sandbox("bwrap")
     wall.check()
     env = load_env(catalog.load_spec("toolshelf"))
-    results = asyncio.run(openings(env, wall, 2 if args.quick else 6))
+    results = asyncio.run(openings(env, wall, 2 if args.quick else 5))
     results += retrieval(env, asyncio.run(list_offer(env, wall)))
-    results += played(wall, 9 if args.quick else 90)
+    results += played(wall, 9 if args.quick else 36)
     show("tool_scale", results, as_json=args.json)
 
 

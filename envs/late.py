@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gymcp.cache import in_cache
 from gymcp.envs.baseline_book import baseline_book
 from gymcp.envs.hosting import hosted
-from gymcp.errors import CannotFork, DirtyReset, EnvInfraError
+from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.listing import forget_tools, keep_tools, tools_hash
@@ -97,8 +97,11 @@ class LateServer:
     async def opened(self) -> ToolSession:
         """The live session. Raises EnvInfraError where it does not start, DirtyReset where it does not start clean."""
         if self._session is None:
-            session = await self._stack.enter_async_context(hosted(self._start.session()))
-            await self._compare_tools(session)
+            try:
+                session = await self._stack.enter_async_context(hosted(self._start.session()))
+            except IntegrityError as error:  # in the middle of an episode no caller can mend it
+                raise EnvInfraError(str(error)) from error
+            self._compare_tools(session)
             await session.update()
             if session.tells_state:
                 await self._prove_clean(session)
@@ -118,9 +121,9 @@ class LateServer:
         self._fresh_key = fresh if session.tells_state and fresh is not None else _never_changed(session)
         self._session = session
 
-    async def _compare_tools(self, session: ToolSession) -> None:
-        if session.tools is self.tools or tools_hash(session.tools) == tools_hash(self.tools):
-            return
+    def _compare_tools(self, session: ToolSession) -> None:
+        if session.tools == self.tools or tools_hash(session.tools) == tools_hash(self.tools):
+            return  # in whatever order
         forget_tools(self.spec)
         keep_tools(self.spec, session.tools)
         raise EnvInfraError(

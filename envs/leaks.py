@@ -71,7 +71,8 @@ async def find_leaks(env: LoadedEnv, sandbox: Sandbox) -> list[Leak]:
             Leak(server="*", file="initial_state", text=needle) for needle in _named(task) if needle in handed_over
         ]
     wanted = {needle for task in env.suite.tasks for needle in needles(task)}
-    for server in env.servers:
+    same = {repr(replace(server.launch(), argv=())): server for server in reversed(env.servers)}
+    for server in reversed(same.values()):  # what is inside depends on the launch alone: of equal ones the first
         found += await _search(server, sandbox, wanted)
     return found
 

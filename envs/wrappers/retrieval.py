@@ -51,7 +51,7 @@ class Retrieval:
         by_name = {tool.name: tool for tool in tools}
         asked = [tool.name for tool in self._by_words(scene, tools)]
         found = [name for name in _found(scene) if name in by_name]
-        called = [call.name for step in scene.steps for call in step.action.tool_calls if call.name in by_name]
+        called = [name for name in _called(scene) if name in by_name]
         left = self.budget - size_of(SEARCH_TOOL)
         kept = set()
         for name in dict.fromkeys([*reversed(called), *reversed(found), *asked]):
@@ -111,6 +111,13 @@ def check_retrieval(retrieval: Retrieval, tools: Sequence[Tool]) -> None:
             f"retrieval: a budget of {retrieval.budget} characters is too small: '{SEARCH}' and the largest tool, "
             f"'{largest.name}', need {least}"
         )
+
+
+def _called(scene: Scene) -> Iterator[str]:
+    """The names of the tools that were called while they were on offer: to guess a name brings nothing."""
+    for step in scene.steps:
+        offered = {tool.name for tool in step.observation.tools}
+        yield from (call.name for call in step.action.tool_calls if call.name in offered)
 
 
 def _found(scene: Scene) -> Iterator[str]:

@@ -120,7 +120,7 @@ def test_other_initial_states_are_other_worlds(own_home: None) -> None:
 
 def test_a_server_that_does_not_start_clean_costs_the_episode_that_calls_it_and_no_other(own_home: None) -> None:
     async def other(episode: Episode) -> None:
-        assert await ask(episode, "put_coins" if "put_coins" in names(episode) else "one__put_coins", number=1) == "6"
+        assert await ask(episode, "one__put_coins", number=1) == "6"
 
     async def dirty(episode: Episode) -> None:
         with pytest.raises(DirtyReset, match="server 'three', started for task 't': two fresh worlds differ"):

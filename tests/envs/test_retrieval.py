@@ -82,7 +82,7 @@ def test_words_are_the_same_whatever_the_case_and_the_ending() -> None:
 
 def test_a_request_for_several_things_finds_a_tool_for_each() -> None:
     found = rank_tools(TOOLS, "Please water my plant. Reserve the big meeting room for the plant meeting, please.")
-    assert [tool.name for tool in found[:2]] == ["bookRoom", "water_plant"]
+    assert {tool.name for tool in found[:2]} == {"bookRoom", "water_plant"}
     assert rank_tools(TOOLS, "hm?") == []
 
 

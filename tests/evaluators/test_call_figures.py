@@ -67,6 +67,13 @@ def test_a_redundant_call_was_made_before_in_the_same_world() -> None:
     assert examine(episode(*unknown)).redundant == 2
 
 
+def test_needed_tools_count_as_offered_once_they_were_shown() -> None:
+    """Of find, pay and end, pay was on offer."""
+    figures = examine(episode(acted(call("fly"), tools=TOOLS), said("done")), GOLD)
+    assert figures.gold is not None
+    assert figures.gold.offered == near(1 / 3)
+
+
 def test_failed_calls_are_errors_and_without_gold_there_is_nothing_beside_it() -> None:
     figures = examine(episode(acted(call("fly"), failed=True, tools=TOOLS), said("done")))
     assert figures == CallFigures(made=1, errors=1, invalid=1, redundant=0, gold=None)
@@ -93,6 +100,7 @@ def test_calls_beside_gold(made: tuple[ToolCall, ...], expected: tuple[Json, ...
         selection=near(selection),
         parameters=None if parameters is None else near(parameters),
         first_error=first_error,
+        offered=0.0,  # these steps were shown no tools
     )
 
 

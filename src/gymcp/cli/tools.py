@@ -19,11 +19,9 @@ from gymcp.envs.wrappers.bm25 import rank_tools
 from gymcp.envs.wrappers.recall import KS, RecallAt, recall_at
 from gymcp.envs.wrappers.retrieval import size_of
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.listing import lists_of
 from gymcp.mcp_servers.remote import check_remotes
 from gymcp.mcp_servers.sandbox import check_images, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import Tool
 
 
 def command(
@@ -52,25 +50,24 @@ def command(
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     reap_before_a_run()
-    if search is None and not recall:
-        lists = asyncio.run(lists_of(loaded.servers, wall))
-        _print_servers(loaded.servers, lists, as_json=as_json)
-        return
     offer = asyncio.run(list_offer(loaded, wall))
-    if search is not None:
+    if search is None and not recall:
+        _print_servers(loaded.servers, offer, as_json=as_json)
+    elif search is not None:
         _print_found(offer, search, max(k or [10]), as_json=as_json)
     else:
         _print_recall(loaded, offer, sorted(set(k or KS)), as_json=as_json)
 
 
-def _print_servers(servers: Sequence[ServerSpec], lists: dict[str, tuple[Tool, ...]], *, as_json: bool) -> None:
-    sizes = {server.name: sum(map(size_of, lists[server.name])) for server in servers}
+def _print_servers(servers: Sequence[ServerSpec], offer: Offer, *, as_json: bool) -> None:
+    lists = {s.name: [tool for tool in offer.tools.values() if offer.servers[tool.name] == s.name] for s in servers}
+    sizes = {name: sum(map(size_of, tools)) for name, tools in lists.items()}
     if as_json:
         rows = [
-            {"server": s.name, "tools": [tool.name for tool in lists[s.name]], "characters": sizes[s.name]}
-            for s in servers
+            {"server": name, "tools": [tool.name for tool in tools], "characters": sizes[name]}
+            for name, tools in lists.items()
         ]
-        print_json({"servers": rows, "tools": sum(map(len, lists.values())), "characters": sum(sizes.values())})
+        print_json({"servers": rows, "tools": len(offer.tools), "characters": sum(sizes.values())})
         return
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading, width in (("server", 19), ("tools", 5), ("characters", 10), ("start", 9)):
@@ -78,12 +75,11 @@ def _print_servers(servers: Sequence[ServerSpec], lists: dict[str, tuple[Tool, .
         table.add_column(heading, justify="right" if right else "left", min_width=width, no_wrap=True)
     table.add_column("among them", no_wrap=True, overflow="ellipsis")
     for server in servers:
-        names = [tool.name for tool in lists[server.name]]
+        some = ", ".join(tool.name for tool in lists[server.name][:2])
         start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.spares else "new"
-        some = ", ".join(names[:2])
-        table.add_row(server.name, str(len(names)), f"{sizes[server.name]:,}", start, some)
+        table.add_row(server.name, str(len(lists[server.name])), f"{sizes[server.name]:,}", start, some)
     console.print(table)
-    total, characters = sum(map(len, lists.values())), sum(sizes.values())
+    total, characters = len(offer.tools), sum(sizes.values())
     console.print(f"{len(servers)} servers · {total} tools · {characters:,} characters of definitions", highlight=False)
 
 
