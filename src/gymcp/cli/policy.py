@@ -121,8 +121,8 @@ def plan_policy(
 def read_key(variable: str) -> str | None:
     """The key in that variable of the environment; None where there is none. Raises ConfigError, without the key."""
     key = os.environ.get(variable, "").strip()
-    if not all("!" <= character <= "~" for character in key):
-        raise ConfigError(f"--key-env: ${variable} holds no key: it has spaces or letters that no header can carry")
+    if not all(" " <= character <= "~" for character in key):
+        raise ConfigError(f"--key-env: ${variable} holds no key: it has characters that no header can carry")
     return key or None
 
 
