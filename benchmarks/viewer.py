@@ -23,7 +23,7 @@ from report_table import Result, against, options, show
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Action, Message, Observation, Step, ToolCall, ToolResult, Trajectory, Usage
 
-EPISODES, FEW, STEPS = 10_000, 100, 10
+EPISODES, FEW, STEPS, BATCH = 10_000, 100, 10, 100
 QUERIES = ("refund", "task00", "is:failed tag:contact", '"order shipped"', "needle", "steps>5 -refund", "no_such_word")
 WORDS = (
     "order", "customer", "refund", "shipped", "parcel", "ticket", "stock", "price", "city", "email", "paid", "open",
@@ -63,23 +63,30 @@ def write(folder: Path, episodes: int) -> Path:
 
     config = {"env": "shop", "suite": "shop", "agent": "synthetic"}
     with create_run(folder, config, seeds=[0]), TrajectoryStore.open(folder, write=True) as store:
-        for n in range(episodes):
-            steps = tuple(step(number, words) for number in range(draw.randint(1, 2 * STEPS - 1)))
-            score = float(draw.random() < 0.6)
-            needle = " needle" if n % 1000 == 7 else ""
-            trajectory = Trajectory(
-                id=f"{n:032x}",
-                env="shop",
-                task=f"task{n // 4:05}",
-                trial=n % 4,
-                group=f"shop/task{n // 4:05}",
-                steps=steps,
-                score=score,
-                reason=("solved" if score else f"order {n} is open, wanted paid") + needle,
-                usage=Usage(tool_calls=len(steps), wall_s=draw.random(), tools={"find_order": {"calls": 1}}),
+        for start in range(0, episodes, BATCH):
+            store.append_many(
+                (episode(n, draw, words), {}, (draw.choice(("contact", "refund", "stock")), f"level {n % 5}"))
+                for n in range(start, min(start + BATCH, episodes))
             )
-            store.append(trajectory, {}, tags=(draw.choice(("contact", "refund", "stock")), f"level {n % 5}"))
     return folder
+
+
+def episode(n: int, draw: random.Random, words: Callable[[int], str]) -> Trajectory:
+    """One of four trials of its task; one in a thousand has the needle in its reason."""
+    steps = tuple(step(number, words) for number in range(draw.randint(1, 2 * STEPS - 1)))
+    score = float(draw.random() < 0.6)
+    needle = " needle" if n % 1000 == 7 else ""
+    return Trajectory(
+        id=f"{n:032x}",
+        env="shop",
+        task=f"task{n // 4:05}",
+        trial=n % 4,
+        group=f"shop/task{n // 4:05}",
+        steps=steps,
+        score=score,
+        reason=("solved" if score else f"order {n} is open, wanted paid") + needle,
+        usage=Usage(tool_calls=len(steps), wall_s=draw.random(), tools={"find_order": {"calls": 1}}),
+    )
 
 
 def step(number: int, words: Callable[[int], str]) -> Step:
@@ -142,7 +149,7 @@ def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     args = options(__doc__, "2,000 episodes, fewer rounds").parse_args()
-    many, rounds = (2_000, 3) if args.quick else (EPISODES, 7)
+    many, rounds = (2_000, 3) if args.quick else (EPISODES, 5)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("viewer: no chromium: apt-get install chromium")

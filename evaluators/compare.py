@@ -293,6 +293,13 @@ def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
     left = [name for name in fit if name not in beaten]
     if len(left) == len(fit):
         return f"No run can be put before another in {metric.name}: what they differ by is within the noise."
+    if not left:
+        return f"No run can be put before all others in {metric.name}: each is beaten by one of them."
+    if len(left) == 1:
+        (name,) = left
+        others = [{pair.a, pair.b} - {name} for pair in pairs if not pair.better and name in (pair.a, pair.b)]
+        unclear = " and ".join(other for each in others for other in each)
+        return f"In {metric.name}, {name} is not beaten by any other, but not to be told apart from {unclear}."
     few = min(pair.paired.tasks for pair in pairs if pair.a in left and pair.b in left)
     shared = ""
     if few < max(pair.paired.tasks for pair in pairs):

@@ -88,5 +88,7 @@ def _combined(value: float, scores: Mapping[str, Score]) -> Score:
     for name, score in scores.items():
         components |= {f"{name}.{part}": value for part, value in score.components.items()}
         truths |= score.truths
-    reason = "; ".join(f"{name}: {score.reason}" for name, score in scores.items())
+    # lowest first: a line that is cut still says what was wrong
+    lowest_first = sorted(scores.items(), key=lambda each: each[1].value)
+    reason = "; ".join(f"{name}: {score.reason}" for name, score in lowest_first)
     return Score(value=value, components=components, reason=reason, truths=truths)

@@ -164,12 +164,12 @@ def test_all_of(state: Json, said: str, components: dict[str, float]) -> None:
     assert (score.value, score.components) == (min(components.values()), components)
 
 
-def test_all_of_says_each_reason_and_keeps_inner_components() -> None:
+def test_all_of_says_first_what_was_wrong_and_keeps_inner_components() -> None:
     outer = all_of({"both": BOTH})
     assert grade(outer, TARGET, step("no"), state={"n": 1}) == Score(
         value=0.0,
         components={"both": 0.0, "both.state": 1.0, "both.answer": 0.0},
-        reason='both: state: the final state is the wanted one; answer: the answer is "no", wanted "done"',
+        reason='both: answer: the answer is "no", wanted "done"; state: the final state is the wanted one',
     )
 
 

@@ -75,6 +75,15 @@ def test_beside_runs_that_try_the_suite_the_verdict_is_about_the_others() -> Non
     )
 
 
+def test_a_run_that_nobody_beats_may_not_beat_all() -> None:
+    first = run("first", [[1.0]] * 40)
+    middle = run("middle", [[0.0]] * 40 + [[1.0]] * 40)
+    last = run("last", [[]] * 38 + [[0.0]] * 42)
+    assert compare([first, middle, last]).verdict == (
+        "In success, first is not beaten by any other, but not to be told apart from last."
+    )
+
+
 def test_of_three_runs_two_may_share_the_first_place() -> None:
     found = compare([WEAK, STRONG, NEARLY])
     assert [pair.better for pair in found.pairs] == ["strong", "nearly", None]
