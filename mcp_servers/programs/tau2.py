@@ -72,7 +72,7 @@ def stand_in() -> None:
     pydantic = importlib.import_module("pydantic")
     kept: dict[str, Any] = {}
 
-    class StoreModel(pydantic.BaseModel, arbitrary_types_allowed=True):  # type: ignore[misc, name-defined]
+    class StoreModel(pydantic.BaseModel, arbitrary_types_allowed=True):  # type: ignore[call-arg, misc, name-defined]
         """Kept in a store by name; upstream's tools look themselves up there at each call."""
 
     def store_as(model: Any, name: str | None = None) -> Any:
