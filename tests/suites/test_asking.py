@@ -51,6 +51,11 @@ def played(env: LoadedEnv, agent: str) -> dict[str, list[Trajectory]]:
     return ended
 
 
+@pytest.fixture(scope="module")
+def by_oracle(env: LoadedEnv) -> dict[str, list[Trajectory]]:
+    return played(env, "oracle")
+
+
 def figures(ended: list[Trajectory], name: str) -> set[float | None]:
     return {each.score if name == "score" else each.components.get(name) for each in ended}
 
@@ -74,8 +79,10 @@ def test_twins_differ_in_the_request_and_in_the_question(suite: object) -> None:
         assert task.prompts[0] != twin.prompts[0]
 
 
-def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(env: LoadedEnv) -> None:
-    ended = played(env, "oracle")
+def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(
+    by_oracle: dict[str, list[Trajectory]],
+) -> None:
+    ended = by_oracle
     assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "needless") == {0.0}
@@ -101,9 +108,8 @@ def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: Loaded
     assert {each.usage.tools[ASK_USER]["cost"] for each in ended[COMPLETE]} == {QUESTION_COST}
 
 
-def test_trainers_can_take_the_price_off_the_score(env: LoadedEnv) -> None:
-    ended = played(env, "oracle")
-    batch = batch_of([ended[UNDERSPECIFIED][0], ended[COMPLETE][0]])
+def test_trainers_can_take_the_price_off_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:
+    batch = batch_of([by_oracle[UNDERSPECIFIED][0], by_oracle[COMPLETE][0]])
     net, _ = Sum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, {})
     assert np.allclose(net.totals(net.column("net")), [1 - QUESTION_COST, 1.0])
 
