@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,17 +14,20 @@ from gymcp.agents.runs import Plan, jobs_of, select_tasks
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, Replay
 from gymcp.envs import LoadedEnv, load_env
-from gymcp.envs.catalog import backoffice_asking, workbench_asking
+from gymcp.envs.catalog import backoffice_asking
 from gymcp.envs.suites.asking import COMPLETE, UNDERSPECIFIED
+from gymcp.envs.suites.backoffice import underspecified as backoffice
+from gymcp.envs.suites.workbench import underspecified as workbench
 from gymcp.envs.talking import Counterpart
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.asking import MAX_QUESTION, QUESTION_COST, asking
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.asking import ASK_USER, asked_for
+from gymcp.evaluators.graders.matching import arguments_of
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.trainers.batch import batch_of
-from gymcp.trainers.shapers import Sum
-from gymcp.types import Action, Fact, Message, Talk, Task, ToolCall, Trajectory
+from gymcp.trainers.shapers import Sum, Trackers
+from gymcp.types import Action, Fact, Json, Message, Suite, Talk, Task, ToolCall, Trajectory
 
 CITY = Fact(name="city", words=("city", "town"), says="It is Rome.")
 USER = AskableUser(prompts=("Change the city.",), facts=(CITY,))
@@ -51,13 +55,18 @@ def played(env: LoadedEnv, agent: str) -> dict[str, list[Trajectory]]:
     return ended
 
 
+@pytest.fixture(scope="module")
+def by_oracle(env: LoadedEnv) -> dict[str, list[Trajectory]]:
+    return played(env, "oracle")
+
+
 def figures(ended: list[Trajectory], name: str) -> set[float | None]:
     return {each.score if name == "score" else each.components.get(name) for each in ended}
 
 
-@pytest.mark.parametrize("suite", [backoffice_asking.make_suite, workbench_asking.make_suite])
-def test_twins_differ_in_the_request_and_in_the_question(suite: object) -> None:
-    tasks = {task.id: task for task in suite().tasks}  # type: ignore[operator]
+@pytest.mark.parametrize("make_suite", [backoffice.make_suite, workbench.make_suite])
+def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[], Suite]) -> None:
+    tasks = {task.id: task for task in make_suite().tasks}
     assert len(tasks) >= 90
     for task in tasks.values():
         if not task.id.endswith(UNDERSPECIFIED):
@@ -68,14 +77,16 @@ def test_twins_differ_in_the_request_and_in_the_question(suite: object) -> None:
         assert (task.initial_state, task.target) == (twin.initial_state, twin.target)
         (fact,), (told,) = task.facts, twin.facts
         assert (fact.needed, told.needed) == (True, False)
-        assert asked_for(str(dict(ask.arguments)["question"]), task.facts) == [fact]  # type: ignore[arg-type]
+        assert asked_for(str(arguments_of(ask)), task.facts) == [fact]
         value = fact.says.removeprefix("It is ").removesuffix(".")
         assert value in twin.prompts[0]
         assert task.prompts[0] != twin.prompts[0]
 
 
-def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(env: LoadedEnv) -> None:
-    ended = played(env, "oracle")
+def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(
+    by_oracle: dict[str, list[Trajectory]],
+) -> None:
+    ended = by_oracle
     assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "needless") == {0.0}
@@ -101,10 +112,9 @@ def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: Loaded
     assert {each.usage.tools[ASK_USER]["cost"] for each in ended[COMPLETE]} == {QUESTION_COST}
 
 
-def test_trainers_can_take_the_price_off_the_score(env: LoadedEnv) -> None:
-    ended = played(env, "oracle")
-    batch = batch_of([ended[UNDERSPECIFIED][0], ended[COMPLETE][0]])
-    net, _ = Sum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, {})
+def test_trainers_can_take_the_price_off_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:
+    batch = batch_of([by_oracle[UNDERSPECIFIED][0], by_oracle[COMPLETE][0]])
+    net, _ = Sum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, Trackers())
     assert np.allclose(net.totals(net.column("net")), [1 - QUESTION_COST, 1.0])
 
 
@@ -127,7 +137,12 @@ def test_who_asks_aloud_is_told_once_how_to_ask() -> None:
 
 
 def test_what_is_no_question_costs_nothing(env: LoadedEnv) -> None:
-    wrong = [{}, {"question": " "}, {"question": "x" * (MAX_QUESTION + 1)}, {"question": "Who?", "urgent": True}]
+    wrong: list[dict[str, Json]] = [
+        {},
+        {"question": " "},
+        {"question": "x" * (MAX_QUESTION + 1)},
+        {"question": "Who?", "urgent": True},
+    ]
     calls = tuple(ToolCall(id=str(n), name=ASK_USER, arguments=each) for n, each in enumerate(wrong))
 
     def bad(task: Task, seed: int) -> Replay:
