@@ -114,6 +114,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         "sequential_thinking",
         "textworld",
         "time",
+        "toolshelf",
     ]
     doctor = gymcp("doctor", "--json")
     assert doctor.returncode == 0, doctor.stdout
@@ -284,7 +285,8 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking", "textworld", "time"]
+    third_party = ["filesystem", "git", "memory", "sequential_thinking", "time", "toolshelf"]
+    fetched = ["agentdojo", "bfcl", "textworld", *third_party]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, **dict.fromkeys(fetched, False)}
 
