@@ -54,7 +54,7 @@ def first_offer(env: LoadedEnv, task: Task, offer: Offer) -> tuple[Tool, ...]:
     async def unasked(question: str) -> bool:
         return False
 
-    async def untold(tool: str, question: str) -> str:
+    async def untold(question: str) -> str:
         return ""
 
     scene = Scene(

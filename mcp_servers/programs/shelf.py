@@ -20,7 +20,7 @@ from gymcp.mcp_servers.programs.shelf_people import DESCRIPTIONS as PEOPLE
 from gymcp.mcp_servers.programs.shelf_public import DESCRIPTIONS as PUBLIC
 from gymcp.mcp_servers.runtime import Server, ToolError
 
-Row = dict
+Row = dict[str, Any]
 RECORDS = 10
 """That a service has at first."""
 MOST_LISTED = 20

@@ -21,10 +21,7 @@ one word of each list. Bounds of numbers are those of the records that there are
 from __future__ import annotations
 
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 KINDS = ("person", "city", "day", "int", "money", "one", "code", "mix")
 OPERATIONS = ("find", "get", "list", "create", "set", "add", "take", "move")

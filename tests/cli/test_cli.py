@@ -291,8 +291,8 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
     (tmp_path / "servers" / ".time-0123").mkdir(parents=True)
     (tmp_path / "servers" / "time-0123").mkdir(parents=True)
     done = gymcp("suites", "--json", env={"GYMCP_HOME": str(tmp_path)})
-    fetched = ["agentdojo", "bfcl", "filesystem", "git", "memory", "sequential_thinking"]
-    fetched += ["tau2", "tau2_dual", "textworld", "time", "toolshelf", "workbench", "workbench_asking"]
+    third_party = ["filesystem", "git", "memory", "sequential_thinking", "time", "toolshelf"]
+    fetched = ["agentdojo", "bfcl", "tau2", "tau2_dual", "textworld", "workbench", "workbench_asking", *third_party]
     found = {row["name"]: row["installed"] for row in json.loads(done.stdout)["suites"]}
     assert found == {"backoffice": True, "backoffice_asking": True, **dict.fromkeys(fetched, False)}
 

@@ -45,7 +45,10 @@ def scene(said: str = "", *steps: Step) -> Scene:
     async def no(question: str) -> bool:
         return False
 
-    return Scene(task=Task(id="t", prompts=(said,)), seed=0, turn=0, steps=steps, said=(said,), confirm=no)
+    async def silent(question: str) -> str:
+        return ""
+
+    return Scene(task=Task(id="t", prompts=(said,)), seed=0, turn=0, steps=steps, said=(said,), confirm=no, ask=silent)
 
 
 def called(name: str, answer: str, **arguments: Json) -> Step:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.envs.suites.bfcl import BfclFiles
+from gymcp.envs.suites.files import SuiteFiles
 from gymcp.envs.suites.kept import keep, kept, kept_folder
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.installs.folders import Drifted
@@ -46,7 +46,7 @@ def test_what_was_computed_comes_back_as_it_was_or_not_at_all(tmp_path: Path) ->
 
 
 @pytest.fixture
-def home(files: BfclFiles, tmp_path: Path) -> Path:
+def home(files: SuiteFiles, tmp_path: Path) -> Path:
     """A cache of the test's own, with BFCL in it."""
     suites = tmp_path / "home" / "suites" / "bfcl"
     shutil.copytree(files.root, suites / files.root.name)
@@ -55,7 +55,7 @@ def home(files: BfclFiles, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_a_suite_that_has_changed_is_refused_and_installed_again(home: Path, files: BfclFiles) -> None:
+def test_a_suite_that_has_changed_is_refused_and_installed_again(home: Path, files: SuiteFiles) -> None:
     changed = home / "suites" / "bfcl" / files.root.name / "server" / "bfcl_eval" / "__init__.py"
     changed.write_text("raise SystemExit")
     refused = _gymcp(home, "eval", "bfcl", "--limit", "1", "--json")
