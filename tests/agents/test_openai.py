@@ -147,8 +147,8 @@ def test_an_endpoint_is_asked_as_it_wants_to_be() -> None:
             said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
             return Reply(status=400, body=json.dumps({"error": {"message": said}}).encode())
         if "seed" in body:
-            said = {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}
-            return Reply(status=422, body=json.dumps({"message": said}).encode())
+            why = {"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}
+            return Reply(status=422, body=json.dumps({"message": why}).encode())
         return GOOD
 
     async def twice(to: Endpoint) -> None:
