@@ -16,7 +16,7 @@ from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_st
 
 from gymcp.agents.rollout import Job, Rollout, rollout
 from gymcp.agents.scripted import Replay
-from gymcp.envs.baselines import BaselineBook
+from gymcp.envs.baseline_book import BaselineBook
 from gymcp.envs.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
@@ -204,7 +204,7 @@ def test_only_the_first_reset_of_a_task_opens_a_second_world() -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from gymcp.envs.baselines import BaselineBook
+from gymcp.envs.baseline_book import BaselineBook
 book = BaselineBook(Path(sys.argv[1]))
 for number in range(200):
     print(book.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
