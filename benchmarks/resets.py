@@ -23,7 +23,8 @@ import resets_third_party
 from report_table import Result, against, all_against, options, show
 
 from gymcp.envs.episode import open_episode
-from gymcp.envs.snapshots import all_of, hosted
+from gymcp.envs.hosting import hosted
+from gymcp.envs.snapshots import all_of
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native import native_server
