@@ -73,8 +73,8 @@ def rank_tools(tools: Sequence[Tool], request: str, servers: Mapping[str, str] =
     shelf = _shelf(tuple((tool.name, _said(tool), servers.get(tool.name, tool.name)) for tool in tools))
     sentences = [words for text in (request, *_SENTENCE.split(request)) if (words := words_of(text))]
     points: dict[int, float] = {}
-    for searched in dict.fromkeys(map(tuple, sentences)):
-        for place, number in enumerate(shelf.rank(searched)):
+    for sentence in dict.fromkeys(map(tuple, sentences)):
+        for place, number in enumerate(shelf.rank(sentence)):
             points[number] = points.get(number, 0.0) + 1 / (_FUSION + place)
     return [tools[number] for number in sorted(points, key=lambda number: (-points[number], number))]
 
