@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from gymcp.types import Json, Outcome, Usage
 SUITE = {"env": "shop", "env_version": "0", "suite": "shop", "suite_version": "1", "suite_digest": "ab"}
 
 
-def run(name: str, successes: list[list[float | None]], config: Json = SUITE, **fields: Json) -> Contender:
+def run(name: str, successes: Sequence[Sequence[float | None]], config: Json = SUITE, **fields: Json) -> Contender:
     rows = [
         EpisodeRow(
             id=f"{name}/{task}/{trial}",
