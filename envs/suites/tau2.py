@@ -76,6 +76,8 @@ def install_tau2(home: Path | None = None, *, sandbox: Sandbox | None = None) ->
     home = home or gymcp_home()
     files = _files(home)
     wall = sandbox_for("tau2", "upstream's code runs once, for the tasks", sandbox, files)
+    if not files.root.is_dir():
+        fetch_wheel(INSPECT_EVALS, home / "wheels")  # first: where it cannot be had, nothing else is installed
     locked_packages("tau2", LOCK, home)
 
     def make(folder: Path) -> None:

@@ -124,7 +124,7 @@ def test_the_seconds_of_an_episode_are_split() -> None:
     usage = play_once(SCRIPTED["oracle"]).usage
     parts = (usage.reset_s, usage.agent_s, usage.tool_s, usage.grading_s, usage.harness_s)
     assert all(part > 0 for part in parts)
-    assert abs(sum(parts) - usage.wall_s) < 1e-6
+    assert abs(sum(parts) + usage.user_s - usage.wall_s) < 1e-6
 
 
 def test_a_decision_that_never_came_has_taken_its_time() -> None:

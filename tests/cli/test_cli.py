@@ -26,7 +26,8 @@ def test_eval_prints_the_agreed_object_and_leaves_a_run(tmp_path: Path) -> None:
     done = gymcp("eval", BANK, "--agent", "oracle", "--trials", 2, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    keys = ["env", "suite", "agent", "episodes", "scored", "success", "ci95", "outcomes", "tool_calls", "wall_s", "run"]
+    keys = ["env", "suite", "agent", "episodes", "scored", "success", "ci95", "outcomes", "tool_calls"]
+    keys += ["attempts", "wall_s", "run"]
     assert list(summary)[: len(keys)] == keys
     assert (summary["env"], summary["episodes"], summary["scored"], summary["success"]) == ("bank", 6, 6, 1.0)
     assert summary["outcomes"] == {"scored": 6}
@@ -129,7 +130,7 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["eval", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
+        (["eval", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
         (["eval", "nope.py"], "environment file 'nope.py': not found"),
         (["eval", BANK, "--agent", "wizard"], "no agent 'wizard'; have oracle, null, mutated, random"),
         (["eval", BANK, "--sandbox", "jail"], "no sandbox 'jail'; have bwrap, docker, none"),
@@ -138,8 +139,8 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         (["eval", BANK, "--out", "/proc/nope"], "run folder /proc/nope: cannot be written"),
         (["grade", "/nowhere"], "run folder /nowhere: holds no run.json"),
         (["report", "/nowhere"], "run folder /nowhere: holds no run.json"),
-        (["check", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
-        (["suites", "install", "nope"], "no environment 'nope'; have agentdojo, backoffice, bfcl"),
+        (["check", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
+        (["suites", "install", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: str, tmp_path: Path) -> None:

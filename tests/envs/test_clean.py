@@ -25,7 +25,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.spec import FileState
 from gymcp.paths import gymcp_home
-from gymcp.types import Action, GiveUp, Task
+from gymcp.types import Action, GiveUp, Task, ToolCall
 
 BANK = str(Path(__file__).parents[2] / "examples" / "bank.py")
 TOKEN = "GYMCP_TEST_CLEAN"
@@ -96,8 +96,9 @@ def test_a_reset_gives_the_baseline_after_a_run_beside_another_and_after_a_crash
         assert [second, *both] == [first] * 3
         assert first[1] == 1.0
         async with opened(5) as episode:
-            calls = [call for call in task.gold[0].calls if call.name != ASK_USER]  # the user answers that one
-            action = Action(tool_calls=tuple(calls[:1]))
+            offered = [tool.name for tool in episode.observation.tools if tool.name != ASK_USER]  # a user answers that
+            gold = [call for turn in task.gold for call in turn.calls if call.name in offered]
+            action = Action(tool_calls=(*gold, ToolCall(id="any", name=offered[0], arguments={}))[:1])
             await episode.step(action)
             kill_server(episode)
             with pytest.raises(EnvInfraError, match="the server ended"):

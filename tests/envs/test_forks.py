@@ -330,7 +330,8 @@ def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
 FORKED_PROCESS = """
 import os, sys
 sys.path.insert(0, {folder!r})
-from test_forks import COUNT, McpEnv, ResetNeeded, act
+from gymcp.envs.order import ResetNeeded
+from test_forks import COUNT, McpEnv, act
 env = McpEnv(COUNT)
 first = env.reset(seed=1)
 child = os.fork()

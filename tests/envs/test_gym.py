@@ -78,7 +78,7 @@ def test_what_is_not_there_is_named() -> None:
         McpEnv(BANK, tasks="nope*")
     with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, docker, none"):
         McpEnv(BANK, sandbox="jail")
-    with pytest.raises(ConfigError, match="no environment 'nope'; have agentdojo, backoffice, bfcl"):
+    with pytest.raises(ConfigError, match="no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"):
         McpEnv("nope")
 
 

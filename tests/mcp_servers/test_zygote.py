@@ -157,7 +157,10 @@ def test_daemon_ends_with_its_episode(bwrap: Bubblewrap, make: Make) -> None:
         async with warmed(bwrap) as warm:
             async with session(warm, make()) as opened:
                 await run(opened, leave)
-                during = alive()
+                for _ in range(1000):
+                    if during := alive():
+                        break
+                    await asyncio.sleep(0.01)  # in the middle of its exec a process has no command line
             return during, alive()
 
     assert asyncio.run(episode()) == (1, 0)
