@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from credit_speed import SKIPPED, batch, seconds
+from credit_speed import OPTIONS, batch, seconds
 from report_table import Result, against, options, show
 from training_iteration import iteration
 from training_trl import VERSION, trl_trainer
@@ -26,7 +26,6 @@ from transformers import AutoModelForCausalLM
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.objective import Loss
-from gymcp.trainers.presets import PRESETS
 from gymcp.trainers.rows import Example
 from gymcp.types import Row
 
@@ -120,13 +119,14 @@ def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds:
 
 
 def credit(steps: int) -> list[Result]:
-    """Seconds for so many steps, and how many times those of a tenth: 10 is linear."""
-    many, few = batch(steps), batch(steps // 10)
+    """Seconds for so many steps, and how many times those for four times as many are: 4 is linear."""
+    few, many = batch(steps), batch(4 * steps)
     found = []
-    for name in PRESETS:
-        if name not in SKIPPED:
-            base = Result(metric=f"advantages, {name}, {steps // 10:,} steps", value=seconds(name, few), unit="s")
-            found += [base, against(f"advantages, {name}, {steps:,} steps", seconds(name, many), "s", base)]
+    for name, options_of in OPTIONS.items():
+        base = Result(metric=f"advantages, {name}, {steps:,} steps", value=seconds(name, few, options_of), unit="s")
+        more = seconds(name, many, options_of)
+        found += [base, against(f"advantages, {name}, {4 * steps:,} steps", more, "s", base)]
+        print(f"{name}: {base.value:.3f} s", file=sys.stderr, flush=True)
     return found
 
 

@@ -121,6 +121,8 @@ class EvaluationRecipe:
     """Empty: all that a split has."""
     tasks: int = 64
     """Of each split, at most."""
+    temperature: float = 0.0
+    """0: the likeliest token always taken; that of practice shows what is practised, chance included."""
     whole_splits: tuple[str, ...] = ()
     """Looked at before the first iteration and after the last; empty: the same."""
     whole_tasks: int = 0
@@ -224,6 +226,8 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     for name in ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"):
         if getattr(recipe.rollout, name) < 1:
             raise ConfigError(f"recipe '{recipe.name}': rollout.{name} must be 1 or more")
+    if recipe.evaluation.temperature < 0:
+        raise ConfigError(f"recipe '{recipe.name}': evaluation.temperature must be 0 (greedy) or more")
     if recipe.rollout.temperature <= 0:
         raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
     preset = recipe.preset  # says what is wrong with it before anything starts

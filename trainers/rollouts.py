@@ -70,13 +70,14 @@ class Ground:
         return [found[key] for job in jobs if (key := (job.task.id, job.trial)) in found]
 
     async def test(self, pupil: Pupil, policy: Policy, *, whole: bool) -> dict[str, Json]:
-        """Success on held-out tasks, the likeliest token always taken; `whole`: of as many as it has at the end."""
+        """Success on held-out tasks; `whole`: of as many as it has at the end."""
         found: dict[str, Json] = {}
         rule = self.recipe.evaluation
         most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
         for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
-            jobs = [Job(task=task, trial=0, seed=0) for task in held_out(self.env, self.recipe, split, most)]
-            records = await self._play(self._agent(pupil, policy, 0.0), jobs)
+            tasks = held_out(self.env, self.recipe, split, most)
+            jobs = [Job(task=task, trial=0, seed=hash_seed(self.recipe.seed, task.id, 0)) for task in tasks]
+            records = await self._play(self._agent(pupil, policy, rule.temperature), jobs)
             found |= {f"test/{split}/{name}": value for name, value in _calls_of(records, jobs).items()}
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
             interval = mean_ci95(scores)

@@ -41,6 +41,7 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"credit": {"preset": "gigpo", "omega": 1}}, "no option 'omega'"),
         ({"rollout": {"episodes": 1}}, "a group of one has nothing to be compared with"),
         ({"rollout": {"temperature": 0}}, "must be above 0"),
+        ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature must be 0"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
         ({"loss": {"kl": "much"}}, "loss.kl is 'much'; it must be a number"),

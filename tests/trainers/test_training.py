@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,17 @@ from transformers import AutoModelForCausalLM
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.warm import warmed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.loop import FINAL, train
+from gymcp.trainers.models import load_pupil
 from gymcp.trainers.progress import CURVES, METRICS, read_metrics
 from gymcp.trainers.recipe import Recipe, make_recipe
+from gymcp.trainers.rollouts import Ground
+from gymcp.types import Sampled, Sampling
 
 TABLE: dict[str, Any] = {
     "env": "backoffice",
@@ -92,3 +99,31 @@ def test_tasks_are_practised_once_and_never_shown_or_tested(env: LoadedEnv) -> N
     assert len(set(seen)) == len(seen) == 48
     assert not set(seen) & shown
     assert not (set(seen) | shown) & tested
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_held_out_tasks_are_played_at_the_temperature_of_the_recipe(
+    temperature: float, env: LoadedEnv, finished: Path, tmp_path: Path
+) -> None:
+    class Listener:
+        """Ends every answer at once, and keeps what it was asked with."""
+
+        def __init__(self) -> None:
+            self.heard: list[Sampling] = []
+
+        async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
+            self.heard.append(sampling)
+            return Sampled(prompt_ids=tuple(prompt_ids), ids=(0,), logprobs=(0.0,), versions=(("0", 0, 1),))
+
+    async def looked() -> list[Sampling]:
+        listener = Listener()
+        recipe = make_recipe({**TABLE, "evaluation": {"tasks": 4, "temperature": temperature}})
+        async with warmed(get_sandbox("bwrap")) as sandbox:
+            with TrajectoryStore.open(tmp_path, write=True) as store:
+                ground = Ground(env=env, recipe=recipe, sandbox=sandbox, store=store)
+                await ground.test(load_pupil(recipe.model, finished / FINAL), listener, whole=False)
+        return listener.heard
+
+    heard = asyncio.run(looked())
+    assert {sampling.temperature for sampling in heard} == {temperature}
+    assert len({sampling.seed for sampling in heard}) == len(heard)  # one chance event must not decide over all tasks

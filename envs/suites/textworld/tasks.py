@@ -176,8 +176,9 @@ def _made(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Json]:
 
 
 def _ahead(kinds: Sequence[Kind]) -> list[Order]:
-    """Of the tasks to come: whoever practises wants them soon."""
-    starts = {replace(kind, number=kind.number // _AHEAD * _AHEAD) for kind in kinds if kind.split == "train"}
+    """Of the tasks to come: whoever practises, or draws tests one by one, wants them soon."""
+    soon = [kind for kind in kinds if kind.split == "train" or len(kinds) == 1]
+    starts = {replace(kind, number=kind.number // _AHEAD * _AHEAD) for kind in soon}
     return [replace(kind, number=kind.number + more).order(0) for kind in starts for more in range(_AHEAD)]
 
 
