@@ -27,6 +27,8 @@ RECIPES = HERE / "curves"
 PICTURES = HERE / "results"
 METRICS = {"final": "success", "area": "success", "final_calls": "calls", "final_wasted": "calls"}
 """What is said of a curve, and its unit."""
+ANCHORS = ("singletons", "step_share")
+"""What is said of the states in which steps are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,9 @@ def results(ground: str, found: Mapping[str, Sequence[Curve]]) -> Iterator[Resul
             ]
             if name != "grpo" and pairs and not np.isnan(pairs).any():
                 yield from gained(f"{what}: {metric} over grpo, {len(pairs)} paired", pairs, unit)
+        for part in ANCHORS:
+            mean = float(np.mean([getattr(curve, part) for curve in curves]))
+            yield Result(metric=f"{what}: {part}", value=mean, unit="share")
 
 
 def gained(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterator[Result]:

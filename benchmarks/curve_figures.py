@@ -31,6 +31,10 @@ class Curve:
     """Of an episode that succeeded; not a number where none did."""
     wasted: tuple[float, ...]
     """Of these, beyond the gold's."""
+    singletons: float
+    """Steps of practice in states that no other step of their group is in, as a share: GiGPO says nothing of them."""
+    step_share: float
+    """Of |advantage| times tokens, what GiGPO has or would have from comparing steps; the rest is the episode's."""
 
     @property
     def final(self) -> float:
@@ -64,12 +68,15 @@ class Gain:
 def curve_of(rows: Sequence[Mapping[str, Json]], episodes: int, *, seed: int) -> Curve:
     """The looks among a run's rows; `episodes`: of one iteration."""
     looks = [row for row in rows if f"{SPLIT}/success" in row]
+    practised = [row for row in rows if "anchor/step_share" in row]
     return Curve(
         seed=seed,
         episodes=tuple(row["iteration"] * episodes for row in looks),
         success=tuple(row[f"{SPLIT}/success"] for row in looks),
         calls=tuple(row.get(f"{SPLIT}/calls_of_solved", math.nan) for row in looks),
         wasted=tuple(row.get(f"{SPLIT}/calls_of_solved_beyond_gold", math.nan) for row in looks),
+        singletons=float(np.mean([row["anchor/singletons"] for row in practised])),
+        step_share=float(np.mean([row["anchor/step_share"] for row in practised])),
     )
 
 

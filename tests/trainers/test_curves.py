@@ -6,12 +6,12 @@ import math
 from pathlib import Path
 
 import pytest
-from curve_figures import Curve, curve_of, draw, paired
+from curve_figures import curve_of, draw, paired
 
 ROWS = [
     {"iteration": 0, "test/seeds/success": 0.2, "test/seeds/calls_of_solved": 3.0},
-    {"iteration": 1, "success": 0.3},
-    {"iteration": 2, "test/seeds/success": 0.4},
+    {"iteration": 1, "success": 0.3, "anchor/singletons": 0.25, "anchor/step_share": 0.2},
+    {"iteration": 2, "test/seeds/success": 0.4, "anchor/singletons": 0.75, "anchor/step_share": 0.4},
     {
         "iteration": 4,
         "test/seeds/success": 0.9,
@@ -26,6 +26,7 @@ def test_a_curve_is_the_looks_among_the_rows() -> None:
     assert (curve.seed, curve.episodes, curve.success) == (3, (0, 20, 40), (0.2, 0.4, 0.9))
     assert (curve.final, curve.final_calls, curve.final_wasted) == (0.9, 2.0, 0.5)
     assert math.isnan(curve.calls[1])
+    assert (curve.singletons, curve.step_share) == (0.5, pytest.approx(0.3))
     assert curve.area == pytest.approx((20 * 0.3 + 20 * 0.65) / 40)
 
 
@@ -44,6 +45,5 @@ def test_one_pair_has_no_interval() -> None:
 
 
 def test_a_picture_is_drawn_where_curves_are_of_different_length(tmp_path: Path) -> None:
-    short = Curve(seed=1, episodes=(0, 20), success=(0.1, 0.2), calls=(1.0, math.nan), wasted=(0.0, math.nan))
-    draw({"grpo": [curve_of(ROWS, 10, seed=0), short]}, tmp_path / "a" / "curves.png", "ground")
+    draw({"grpo": [curve_of(ROWS, 10, seed=0), curve_of(ROWS[:3], 10, seed=1)]}, tmp_path / "a" / "curves.png", "ground")
     assert (tmp_path / "a" / "curves.png").read_bytes().startswith(b"\x89PNG")
