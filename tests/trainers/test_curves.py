@@ -45,5 +45,7 @@ def test_one_pair_has_no_interval() -> None:
 
 
 def test_a_picture_is_drawn_where_curves_are_of_different_length(tmp_path: Path) -> None:
-    draw({"grpo": [curve_of(ROWS, 10, seed=0), curve_of(ROWS[:3], 10, seed=1)]}, tmp_path / "a" / "curves.png", "ground")
+    draw(
+        {"grpo": [curve_of(ROWS, 10, seed=0), curve_of(ROWS[:3], 10, seed=1)]}, tmp_path / "a" / "curves.png", "ground"
+    )
     assert (tmp_path / "a" / "curves.png").read_bytes().startswith(b"\x89PNG")
