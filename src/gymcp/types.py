@@ -101,6 +101,8 @@ class Fact:
     says: str
     needed: bool = True
     """False where the request tells it already, so that nobody needs to ask."""
+    needed_by: tuple[str, ...] = ()
+    """Tools of which every call needs it: one that is made before the user has told it is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
