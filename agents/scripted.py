@@ -200,8 +200,20 @@ SCRIPTED: dict[str, AgentFactory] = {
 }
 
 
+NEEDS: Mapping[str, str] = {
+    "oracle": "gold",
+    "adaptive": "gold",
+    "mutated": "a necessary gold call",
+    "hijacked": "an attacker with gold: attack the environment (--attack)",
+    "never_asks": "a fact that must be asked for",
+    "asks_late": "a fact that must be asked for",
+    "always_asks": "facts that can be asked for",
+}
+"""What an agent plays of a task; the others play every task."""
+
+
 def applies(agent: str, task: Task) -> bool:
-    """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
+    """False where the task has nothing of what the agent needs."""
     if agent in ("oracle", "adaptive"):
         return bool(task.gold)
     if agent in ("never_asks", "asks_late"):

@@ -223,6 +223,8 @@ class ToolResult:
     seconds: float = 0.0
     bytes: int = 0
     cost: float = 0.0
+    made: ToolCall | None = None
+    """The call as the server knows it, where something on its way gave it another name; None: as the agent made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from gymcp.envs.suites.workbench import underspecified as workbench
 from gymcp.envs.talking import Counterpart
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.asking import MAX_QUESTION, QUESTION_COST, asking
+from gymcp.envs.wrappers.stress import stressed
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.asking import ASK_USER, asked_for
 from gymcp.evaluators.graders.matching import arguments_of
@@ -175,6 +176,12 @@ def test_what_does_not_need_the_answer_may_be_done_before_it() -> None:
     assert run_one(env, "leaver-1", honest).score == 1.0
     (late,) = played(env, "asks_late")[UNDERSPECIFIED]
     assert (late.score, late.components["desk"]) == (0.0, 1.0)
+
+
+def test_a_question_counts_whatever_the_tool_is_called_by_whom_it_is_asked(env: LoadedEnv) -> None:
+    ended = played(replace(env, spec=stressed(env.spec, ["renamed"])), "adaptive")
+    assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
+    assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
 
 
 def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: LoadedEnv) -> None:
