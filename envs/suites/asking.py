@@ -34,8 +34,8 @@ class Hidden:
     words: tuple[str, ...]
     """A question with any of them names it."""
     question: str
-    tools: tuple[str, ...] = ()
-    """Those of which every call needs it; none: all of the gold."""
+    tools: tuple[str, ...]
+    """Those of which every call needs it."""
 
 
 class Draft(Protocol):
@@ -53,15 +53,13 @@ def make_pairs(kinds: Iterable[Kind], count: int) -> Iterator[Task]:
     """Both twins of `count` tasks of each kind in which something cannot be done without what is left out."""
     for make, hidden in kinds:
         drawn = map(make, itertools.count(_FIRST))
-        needing = ((task, draft) for task, draft in drawn if _needing(task, hidden))
+        needing = ((task, draft) for task, draft in drawn if _needs(task, hidden))
         for task, draft in itertools.islice(needing, count):
             yield from twins(task, draft.slots, hidden)
 
 
-def _needing(task: Task, hidden: Hidden) -> tuple[str, ...]:
-    """The tools of the task's gold whose calls need it."""
-    names = dict.fromkeys(call.name for turn in task.gold for call in turn.calls)
-    return tuple(name for name in names if not hidden.tools or name in hidden.tools)
+def _needs(task: Task, hidden: Hidden) -> bool:
+    return any(call.name in hidden.tools for turn in task.gold for call in turn.calls)
 
 
 def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task, Task]:
@@ -79,8 +77,7 @@ def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task
     value = str(slots[hidden.fact])
     if vague == request or _alone(value).search(vague):
         raise ValueError(f"task '{task.id}': {value!r} cannot be taken out of {prompt!r}")
-    needed_by = hidden.tools or _needing(task, hidden)
-    fact = Fact(name=hidden.fact, words=hidden.words, says=f"It is {value}.", needed_by=needed_by)
+    fact = Fact(name=hidden.fact, words=hidden.words, says=f"It is {value}.", needed_by=hidden.tools)
     (turn,) = task.gold
     ask = ToolCall(id="call_0", name=ASK_USER, arguments={"question": hidden.question})
     complete = replace(

@@ -10,7 +10,7 @@ from gymcp.types import Json
 
 _FORMATS = Draft202012Validator.FORMAT_CHECKER
 _META = "https://json-schema.org/draft/2020-12/schema"
-_NOTHING = {"not": {}}
+_NOTHING: Json = {"not": {}}
 _STRICT = Draft202012Validator(
     {
         "$schema": _META,
@@ -39,7 +39,7 @@ def fault_of_schema(schema: Json) -> str | None:
     worst = max(errors, key=lambda error: len(error.absolute_path))  # what is wrong inside makes the outside wrong
     if worst.absolute_path and worst.absolute_path[-1] in ("$ref", "$dynamicRef"):
         return f"{worst.absolute_path[-1]}: it must stand by itself"
-    return worst.message
+    return str(worst.message)
 
 
 def fits(value: Json, schema: Json) -> bool:

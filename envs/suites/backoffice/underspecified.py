@@ -15,6 +15,10 @@ ORDER = Hidden(
     fact="order",
     words=("order", "number", "id", "which"),
     question="Which order is it?",
+    tools=(
+        *("get_order", "get_payment", "get_shipment", "cancel_order", "refund_order"),
+        *("get_customer", "add_credit", "open_ticket"),  # of whom it is
+    ),
 )
 TICKET = Hidden(
     shown=("ticket {ticket}",),
@@ -22,6 +26,7 @@ TICKET = Hidden(
     fact="ticket",
     words=("ticket", "number", "id", "which"),
     question="Which ticket is it?",
+    tools=("get_ticket", "close_ticket", "set_priority"),
 )
 NAME = Hidden(
     shown=("{name}",),
@@ -29,6 +34,7 @@ NAME = Hidden(
     fact="name",
     words=("who", "name", "customer"),
     question="What is the name of the customer?",
+    tools=("find_customer", "get_customer", "list_orders", "get_order"),
 )
 CITY = Hidden(
     shown=("{city}",),
