@@ -14,7 +14,7 @@ from enum import StrEnum
 from gymcp.agents.budgets import RunBudget
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.agents.scripted import NEEDS, SCRIPTED, applies
 from gymcp.envs.fingerprint import cassettes_of, env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
@@ -87,7 +87,10 @@ def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
         raise ConfigError(f"suite '{suite.name}': no task matches '{plan.tasks}'; the ids look like {some}, ...")
     playable = [task for task in matching if applies(plan.agent, task)]
     if not playable:
-        raise ConfigError(f"suite '{suite.name}': agent '{plan.agent}' applies to none of the {len(matching)} tasks")
+        raise ConfigError(
+            f"suite '{suite.name}': agent '{plan.agent}' applies to none of the {len(matching)} tasks; it needs "
+            f"{NEEDS[plan.agent]}"
+        )
     if not plan.limit or plan.limit >= len(playable):
         return tuple(playable)
     # Evenly over what matches; what cannot be played gives way to the next that can. So the samples of agents that can

@@ -3,8 +3,8 @@
 ``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
 (0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
 ``adaptive`` is the oracle who copes with tools that are called otherwise, fail for a moment, or must be searched for.
-``never_asks`` and ``always_asks`` are the oracle who asks the user nothing, and one who asks for whatever there is to
-know.
+``never_asks`` is the oracle who asks the user nothing, ``asks_late`` asks when everything is done, and ``always_asks``
+asks first for whatever there is to know.
 """
 
 from __future__ import annotations
@@ -160,6 +160,17 @@ def never_asks(task: Task, seed: int) -> Agent:
     return Replay(play_gold(task, [replace(turn, calls=_without_questions(turn)) for turn in task.gold]))
 
 
+def asks_late(task: Task, seed: int) -> Agent:
+    """The oracle who acts first and asks afterwards. Raises ConfigError where nothing had to be asked."""
+    if not applies("asks_late", task):
+        raise ConfigError(f"agent 'asks_late': task '{task.id}' has no fact that must be asked for")
+    turns = []
+    for turn in task.gold:
+        asked = tuple(call for call in turn.calls if call.name == ASK_USER)
+        turns.append(replace(turn, calls=(*_without_questions(turn), *asked)))
+    return Replay(play_gold(task, turns))
+
+
 def always_asks(task: Task, seed: int) -> Agent:
     """The oracle who first asks for every fact of the task, needed or not. Raises ConfigError where it has none."""
     if not applies("always_asks", task):
@@ -184,15 +195,28 @@ SCRIPTED: dict[str, AgentFactory] = {
     "hijacked": hijacked,
     "adaptive": adaptive,
     "never_asks": never_asks,
+    "asks_late": asks_late,
     "always_asks": always_asks,
 }
 
 
+NEEDS: Mapping[str, str] = {
+    "oracle": "gold",
+    "adaptive": "gold",
+    "mutated": "a necessary gold call",
+    "hijacked": "an attacker with gold: attack the environment (--attack)",
+    "never_asks": "a fact that must be asked for",
+    "asks_late": "a fact that must be asked for",
+    "always_asks": "facts that can be asked for",
+}
+"""What an agent plays of a task; the others play every task."""
+
+
 def applies(agent: str, task: Task) -> bool:
-    """False where the agent has nothing to play for this task: no gold, or no necessary gold call."""
+    """False where the task has nothing of what the agent needs."""
     if agent in ("oracle", "adaptive"):
         return bool(task.gold)
-    if agent == "never_asks":
+    if agent in ("never_asks", "asks_late"):
         return any(call.name == ASK_USER for turn in task.gold for call in turn.calls)
     if agent == "always_asks":
         return bool(task.gold and task.facts)

@@ -2,8 +2,9 @@
 
 Prints a table; with --json one object. Eager is every server of the environment opened for the episode, as an
 environment that is not lazy does; lazy is the same servers, started by the first call. Warm: templates and spares are
-there. Processes and memory are those below this one; memory is the proportional share (PSS), so what forks share is
-counted once.
+there. Lists and baselines are known in both: to make them, the first episode on a machine starts each server that it
+calls three times (eager, twice), once to be listed and once as the witness of a clean reset. Processes and memory are
+those below this one; memory is the proportional share (PSS), so what forks share is counted once.
 """
 
 from __future__ import annotations
@@ -38,25 +39,26 @@ from gymcp.types import Task
 CALL_TIMEOUT_S = 30.0
 BUDGETS = (9_000, 12_000, 24_000)
 """Characters of tools on offer."""
+_BEGAN = time.perf_counter()
 
 
 def main() -> None:
-    args = options(__doc__, "a third of the repetitions, 9 tasks played").parse_args()
+    args = options(__doc__, "fewer repetitions, 4 tasks played").parse_args()
     wall = get_sandbox("bwrap")
     wall.check()
     env = load_env(catalog.load_spec("toolshelf"))
-    results = asyncio.run(openings(env, wall, 2 if args.quick else 5))
+    results = asyncio.run(openings(env, wall, (1, 2) if args.quick else (2, 5)))
     results += retrieval(env, asyncio.run(list_offer(env, wall)))
-    results += played(wall, 9 if args.quick else 36)
+    results += played(wall, 4 if args.quick else 18)
     show("tool_scale", results, as_json=args.json)
 
 
-async def openings(env: LoadedEnv, wall: Sandbox, count: int) -> list[Result]:
-    """Of an episode's world, in every way; and of the lists alone."""
+async def openings(env: LoadedEnv, wall: Sandbox, counts: tuple[int, int]) -> list[Result]:
+    """Of an episode's world, in every way; and of the lists alone. `counts`: of eager worlds, and of lazy ones."""
     task = next(task for task in env.suite.tasks if task.tags[0] == "several")
     lazy, eager = env, replace(env, spec=replace(env.spec, lazy=False))
-    servers = len(env.servers)
-    results = [Result(metric="servers", value=servers, unit="")]
+    of_eager, of_lazy = counts
+    results = [Result(metric="servers", value=len(env.servers), unit="")]
     for server in env.servers:
         forget_tools(server)
     async with warmed(wall) as warm:
@@ -64,19 +66,30 @@ async def openings(env: LoadedEnv, wall: Sandbox, count: int) -> list[Result]:
     known = await _seconds(lambda: _lists(env, wall))
     listed = Result(metric="lists: every server started to be listed", value=learnt * 1000, unit="ms")
     results += [listed, against("lists: known by their hash", known * 1000, "ms", listed)]
+    _say("lists")
     cold_eager = await _opened(eager, wall, task, 1)
-    cold_lazy = await _opened(lazy, wall, task, count)
+    _say("cold, eager")
+    await _opened(lazy, wall, task, 1)  # baselines are there
+    cold_lazy = await _opened(lazy, wall, task, of_lazy)
+    _say("cold, lazy")
     async with warmed(wall) as warm:
         assert isinstance(warm, WarmSandbox)
-        await _opened(eager, warm, task, 2)  # templates and spares are there
+        await _opened(eager, warm, task, 1)  # templates are there
         await warm.filled()
-        warm_eager = await _opened(eager, warm, task, count, warm)
-        warm_lazy = await _opened(lazy, warm, task, count, warm)
+        _say("templates and spares")
+        warm_eager = await _opened(eager, warm, task, of_eager, warm)
+        _say("warm, eager")
+        warm_lazy = await _opened(lazy, warm, task, of_lazy, warm)
+        _say("warm, lazy")
     for name, old, new in (("cold", cold_eager, cold_lazy), ("warm", warm_eager, warm_lazy)):
         for what, unit in _FIGURES:
             base = Result(metric=f"{name}, eager: {what}", value=old[what], unit=unit)
             results += [base, against(f"{name}, lazy: {what}", new[what], unit, base) if old[what] else base]
     return results
+
+
+def _say(what: str) -> None:
+    print(f"{what}: done after {time.perf_counter() - _BEGAN:.0f} s", file=sys.stderr, flush=True)
 
 
 _FIGURES = (
@@ -188,7 +201,7 @@ def played(wall: Sandbox, limit: int) -> list[Result]:
             Result(metric=f"adaptive, 10 tools by words, budget {budget}", value=passed, unit=f"of {len(ended)}"),
             Result(metric=f"budget {budget}: most characters on offer", value=longest, unit=""),
         ]
-        print(f"budget {budget}: {passed} of {len(ended)}", file=sys.stderr, flush=True)
+        _say(f"budget {budget}: {passed} of {len(ended)}")
     return results
 
 

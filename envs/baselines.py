@@ -18,6 +18,7 @@ from gymcp.envs.world import Origin, World, open_world, servers_of
 from gymcp.errors import DirtyReset
 from gymcp.mcp_servers.digest import DigestMemo, digest
 from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.mcp_servers.turns import turn
 from gymcp.mcp_servers.worlds.digester import digest_program
 from gymcp.types import Json
 
@@ -33,14 +34,23 @@ async def check_baseline(world: World) -> None:
     with in_cache():
         expected = book.get(identity)
     if expected is None:
-        async with open_world(dataclasses.replace(origin, seed=origin.seed + 1)) as witness:
-            if witness.key != world.key:
-                raise DirtyReset(_say(origin, "two fresh worlds differ", world.key, witness.key))
-        names = {"env": origin.env.spec.name, "version": origin.env.spec.version, "task": origin.task.id}
-        with in_cache():
-            expected = book.add(identity, world.key, names)
+        async with turn(identity):
+            with in_cache():
+                expected = book.get(identity)
+            expected = expected or await _witnessed(world, identity)
     if expected != world.key:
         raise DirtyReset(_say(origin, "the reset is not clean", expected, world.key))
+
+
+async def _witnessed(world: World, identity: str) -> str:
+    """The baseline, once a second fresh world agrees with this one."""
+    origin = world.origin
+    async with open_world(dataclasses.replace(origin, seed=origin.seed + 1)) as witness:
+        if witness.key != world.key:
+            raise DirtyReset(_say(origin, "two fresh worlds differ", world.key, witness.key))
+    names = {"env": origin.env.spec.name, "version": origin.env.spec.version, "task": origin.task.id}
+    with in_cache():
+        return baseline_book().add(identity, world.key, names)
 
 
 def _say(origin: Origin, what: str, expected: str, found: str) -> str:

@@ -23,6 +23,7 @@ from gymcp.mcp_servers.listing import forget_tools, keep_tools, tools_hash
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.session import ToolSession, open_session
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.turns import turn
 from gymcp.mcp_servers.worlds.digester import digest_program
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
@@ -138,7 +139,10 @@ class LateServer:
         with in_cache():
             expected = book.get(self._identity)
         if expected is None:
-            expected = await self._witnessed(session.world_key)
+            async with turn(self._identity):
+                with in_cache():
+                    expected = book.get(self._identity)
+                expected = expected or await self._witnessed(session.world_key)
         if expected != session.world_key:
             raise DirtyReset(self._dirty("the reset is not clean", expected, session.world_key))
 

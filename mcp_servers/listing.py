@@ -19,6 +19,7 @@ from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tool_checks import fault_of_tools
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.turns import turn
 from gymcp.paths import gymcp_home
 from gymcp.types import Tool
 
@@ -36,9 +37,12 @@ async def lists_of(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str,
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def learn(server: ServerSpec) -> None:
-        async with turns, open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
-            keep_tools(server, session.tools)
-            found[server.name] = session.tools
+        async with turn(str(_place(server))), turns:
+            if (tools := known_tools(server)) is None:
+                async with open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
+                    tools = session.tools
+                keep_tools(server, tools)
+            found[server.name] = tools
 
     await _all([learn(server) for server in servers if server.name not in found])
     return {server.name: found[server.name] for server in servers}

@@ -29,7 +29,8 @@ json_values = st.recursive(
 )
 objects = st.dictionaries(texts, json_values, max_size=3)
 components = st.dictionaries(texts, finite, max_size=3)
-calls = st.lists(st.builds(ToolCall, id=texts, name=texts, arguments=objects | texts), max_size=2).map(tuple)
+a_call = st.builds(ToolCall, id=texts, name=texts, arguments=objects | texts)
+calls = st.lists(a_call, max_size=2).map(tuple)
 messages = st.builds(
     Message,
     role=st.sampled_from(["system", "user", "assistant", "tool"]),
@@ -58,6 +59,7 @@ results = st.builds(
     seconds=finite,
     bytes=st.integers(),
     cost=finite,
+    made=st.none() | a_call,
 )
 steps = st.builds(
     Step,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.matching import served_calls
 from gymcp.trainers.batch import Floats, Ints, StepBatch
 from gymcp.trainers.matching import Assignment, hard_rewards, similarities, soft_rewards, token_f1
 from gymcp.types import Task, Trajectory
@@ -167,7 +168,7 @@ class MatchedCalls:
         return task
 
     def _rewards(self, record: Trajectory, task: Task) -> list[float]:
-        made = [(t, call) for t, step in enumerate(record.steps) for call in step.action.tool_calls]
+        made = [(t, call) for t, step in enumerate(record.steps) for call in served_calls(step)]
         table = similarities([call for _, call in made], [call for turn in task.gold for call in turn.calls])
         each = soft_rewards(table) if self.soft else hard_rewards(table, unmatched=self.unmatched, how=self.how)
         by_step: list[list[float]] = [[] for _ in record.steps]

@@ -12,6 +12,7 @@ from gymcp.envs.suites.worker import Worker
 from gymcp.envs.wrappers.surface import Goal, Surface
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.answers import last_words
+from gymcp.evaluators.graders.matching import served_calls
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
 
@@ -77,7 +78,7 @@ def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Json:
         "calls": [
             {"name": call.name, "arguments": dict(call.arguments)}
             for step in trajectory.steps
-            for call in step.action.tool_calls
+            for call in served_calls(step)
             if isinstance(call.arguments, Mapping)
         ],
     }

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from gymcp.evaluators.graders.asking import ASK_USER
 from gymcp.types import Fact, Task, ToolCall
 
-HINT = f"If I have left out something that only I can know, ask me with {ASK_USER}; never guess. Do not ask needlessly."
+HINT = (
+    f"If I have left out something that only I can know, ask me with {ASK_USER} before you do what hangs on it; never "
+    "guess. Do not ask needlessly."
+)
 UNDERSPECIFIED, COMPLETE = "underspecified", "complete"
+VERSION = "2"
+_FIRST = 100
+"""The number of the first task; the suites that the tasks are taken from have none so high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +34,32 @@ class Hidden:
     words: tuple[str, ...]
     """A question with any of them names it."""
     question: str
+    tools: tuple[str, ...]
+    """Those of which every call needs it."""
+
+
+class Draft(Protocol):
+    """What a task was made of."""
+
+    @property
+    def slots(self) -> Mapping[str, object]: ...
+
+
+Kind = tuple[Callable[[int], tuple[Task, Draft]], Hidden]
+"""Makes tasks by their number, and what is left out of them."""
+
+
+def make_pairs(kinds: Iterable[Kind], count: int) -> Iterator[Task]:
+    """Both twins of `count` tasks of each kind in which something cannot be done without what is left out."""
+    for make, hidden in kinds:
+        drawn = map(make, itertools.count(_FIRST))
+        needing = ((task, draft) for task, draft in drawn if _needs(task, hidden))
+        for task, draft in itertools.islice(needing, count):
+            yield from twins(task, draft.slots, hidden)
+
+
+def _needs(task: Task, hidden: Hidden) -> bool:
+    return any(call.name in hidden.tools for turn in task.gold for call in turn.calls)
 
 
 def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task, Task]:
@@ -43,7 +77,7 @@ def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task
     value = str(slots[hidden.fact])
     if vague == request or _alone(value).search(vague):
         raise ValueError(f"task '{task.id}': {value!r} cannot be taken out of {prompt!r}")
-    fact = Fact(name=hidden.fact, words=hidden.words, says=f"It is {value}.")
+    fact = Fact(name=hidden.fact, words=hidden.words, says=f"It is {value}.", needed_by=hidden.tools)
     (turn,) = task.gold
     ask = ToolCall(id="call_0", name=ASK_USER, arguments={"question": hidden.question})
     complete = replace(

@@ -13,7 +13,7 @@
     priority = 1                                   # the highest that applies decides; among equals, forbid
     tools = ["send_money"]
     tasks = "banking_*"                            # glob over task ids
-    arguments.amount = { maximum = 100 }           # JSON Schema, 2020-12
+    arguments.amount = { maximum = 100 }           # JSON Schema, 2020-12, with known keywords and without $ref
     said = "(?i)pay"                               # regular expression that the user's words match
     known.recipient = ["prompt", "/contacts/*/iban"]
     fallback = "message"                           # of a forbid: message, terminate, or ask (the user)
@@ -41,11 +41,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
 from gymcp.envs.layers import GoOn, Scene, StopEpisode, refusal
 from gymcp.envs.spec import EnvSpec
+from gymcp.envs.wrappers.rule_schemas import fault_of_schema, fits
 from gymcp.errors import ConfigError
 from gymcp.types import Json, Task, Tool, ToolCall, ToolResult
 
@@ -79,7 +77,7 @@ class Rule:
         if self.said and not any(re.search(self.said, text) for text in said):
             return False
         schemas = ((arguments[name], schema) for name, schema in self.arguments.items() if name in arguments)
-        if not all(Draft202012Validator(schema).is_valid(value) for value, schema in schemas):
+        if not all(fits(value, schema) for value, schema in schemas):
             return False
         named = ((arguments[name], places) for name, places in self.known.items() if name in arguments)
         return all(_is_known(value, places, task, said) for value, places in named)
@@ -139,9 +137,12 @@ def gold_blocks(tasks: Iterable[Task], privileges: Privileges) -> Iterator[tuple
                     yield task, call
 
 
-def check_tools(privileges: Privileges, tools: Mapping[str, Tool]) -> None:
-    """Raises ConfigError for a rule over tools or arguments that there are not."""
+def check_rules(privileges: Privileges, tools: Mapping[str, Tool], tasks: Sequence[Task]) -> None:
+    """Raises ConfigError for a rule over tools, arguments or tasks that there are not."""
     for number, rule in enumerate(privileges.rules, 1):
+        if not any(fnmatch.fnmatchcase(task.id, rule.tasks) for task in tasks):
+            some = ", ".join(task.id for task in tasks[:3])
+            raise ConfigError(f"privileges: rule {number}: no task '{rule.tasks}'; the ids look like {some}, ...")
         for pattern in rule.tools:
             found = [tool for name, tool in tools.items() if fnmatch.fnmatchcase(name, pattern)]
             if not found:
@@ -161,7 +162,10 @@ def read_privileges(path: Path) -> Privileges:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"privileges '{path}': cannot be read: {error}") from error
-    return parse_privileges(content, str(path))
+    found = parse_privileges(content, str(path))
+    if not found.rules and found.default == "allow":
+        raise ConfigError(f"privileges '{path}': has no rule, and allows what no rule applies to: it forbids nothing")
+    return found
 
 
 def parse_privileges(content: Mapping[str, Json], where: str) -> Privileges:
@@ -195,10 +199,8 @@ def _rule(who: str, row: Mapping[str, Json]) -> Rule:
     if not isinstance(arguments, dict) or not isinstance(known, dict):
         raise ConfigError(f"{who}: arguments and known must be tables")
     for name, schema in arguments.items():
-        try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            raise ConfigError(f"{who}: arguments.{name}: not a JSON Schema: {error.message}") from error
+        if fault := fault_of_schema(schema):
+            raise ConfigError(f"{who}: arguments.{name}: not a JSON Schema: {fault}")
     for name, places in known.items():
         if not isinstance(places, list | tuple) or not all(_is_place(place) for place in places):
             raise ConfigError(

@@ -116,7 +116,9 @@ class Renamed(_Plain):
         if old := sorted(name for name in arguments if name not in back):
             return refusal(call, f"{call.name}: unknown argument '{old[0]}'; have {', '.join(back) or 'none'}")
         named = {back[name]: value for name, value in arguments.items()}
-        return await go_on(replace(call, name=own.name), named)
+        known = replace(call, name=own.name)
+        result = await go_on(known, named)
+        return replace(result, made=result.made or replace(known, arguments=named))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,8 @@ class Stale(_Plain):
         result = await go_on(call, arguments)
         for step in scene.steps:
             for made, answer in zip(step.action.tool_calls, step.results, strict=False):
-                if (made.name, made.arguments) == (call.name, arguments) and not answer.is_error:
+                names = [(each.name, each.arguments) for each in (made, answer.made) if each is not None]
+                if (call.name, arguments) in names and not answer.is_error:
                     return replace(result, content=answer.content, is_error=False)
         return result
 

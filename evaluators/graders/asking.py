@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +22,14 @@ def asked_for(question: str, facts: Sequence[Fact]) -> list[Fact]:
 
 
 def with_asking(grader: Grader) -> Grader:
-    """The grader's verdict, where everything that was needed had been asked for; else 0: what was done was guessed.
+    """The grader's verdict, where everything that was needed was asked for in time; else 0: it was guessed.
+
+    In time: in a step before the first call that needs it (`Fact.needed_by`), whatever came of that call.
 
     Components, in tasks with facts: ``questions`` (how many were asked), ``needless`` (how many of them named no fact
     that was needed and had not been told yet), ``question_cost``; in tasks that need a question ``asked_when_needed``,
-    the share of the needed facts that were asked for; in the others ``asked_when_not_needed``, 1 where any was asked.
+    the share of the needed facts that were asked for in time; in the others ``asked_when_not_needed``, 1 where any was
+    asked.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -34,26 +38,36 @@ def with_asking(grader: Grader) -> Grader:
             return score
         needed = [fact for fact in task.facts if fact.needed]
         left = list(needed)
+        guessed: dict[str, str] = {}  # fact -> the first call that needed it before it was told
         questions, needless, cost = 0, 0, 0.0
-        for _, call, result in answered_calls(trajectory):
-            if call.name != ASK_USER or result.is_error:
-                continue
-            questions += 1
-            cost += result.cost
-            told = asked_for(str((arguments_of(call) or {}).get("question", "")), left)
-            needless += not told
-            left = [fact for fact in left if fact not in told]
+        for _, calls in itertools.groupby(answered_calls(trajectory), key=lambda answered: id(answered[0])):
+            untold = tuple(left)  # what is told in a step comes too late for its other calls
+            for _, call, result in calls:
+                for fact in untold:
+                    if call.name in fact.needed_by:
+                        guessed.setdefault(fact.name, call.name)
+                if call.name != ASK_USER or result.is_error:
+                    continue
+                questions += 1
+                cost += result.cost
+                told = asked_for(str((arguments_of(call) or {}).get("question", "")), left)
+                needless += not told
+                left = [fact for fact in left if fact not in told]
         components = {"questions": float(questions), "needless": float(needless), "question_cost": cost}
+        never = [fact.name for fact in left]
+        late = [f"{name}, which {call} needs" for name, call in guessed.items() if name not in never]
         if needed:
-            components["asked_when_needed"] = 1 - len(left) / len(needed)
+            components["asked_when_needed"] = 1 - len({*never, *guessed}) / len(needed)
         else:
             components["asked_when_not_needed"] = float(questions > 0)
-        missing = f"; never asked for: {', '.join(fact.name for fact in left)}" if left else ""
+        said = [score.reason]
+        said += [f"never asked for: {', '.join(never)}"] if never else []
+        said += [f"asked for too late: {'; '.join(late)}"] if late else []
         return replace(
             score,
-            value=0.0 if left else score.value,
+            value=0.0 if never or late else score.value,
             components={**score.components, **components},
-            reason=score.reason + missing,
+            reason="; ".join(said),
         )
 
     return grade

@@ -9,11 +9,17 @@ from gymcp.evaluators.graders.difference import first_difference
 from gymcp.types import Json, Step, ToolCall, ToolResult, Trajectory
 
 
+def served_calls(step: Step) -> tuple[ToolCall, ...]:
+    """The step's calls as the servers know them, whatever the agent was told that they are called."""
+    known = {result.call_id: result.made for result in step.results if result.made is not None}
+    return tuple(known.get(call.id, call) for call in step.action.tool_calls)
+
+
 def answered_calls(trajectory: Trajectory) -> Iterator[tuple[Step, ToolCall, ToolResult]]:
-    """Every call that has a result, in order."""
+    """Every call that has a result, in order, as the servers know it."""
     for step in trajectory.steps:
         results = {result.call_id: result for result in step.results}
-        for call in step.action.tool_calls:
+        for call in served_calls(step):
             if call.id in results:
                 yield step, call, results[call.id]
 

@@ -14,7 +14,7 @@ from gymcp.errors import GraderError
 from gymcp.evaluators.graders.answers import normalised
 from gymcp.evaluators.graders.calls import call_of
 from gymcp.evaluators.graders.difference import first_difference, shown
-from gymcp.evaluators.graders.matching import same_call
+from gymcp.evaluators.graders.matching import same_call, served_calls
 from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Step, Task, ToolCall, ToolResult, Trajectory
@@ -83,7 +83,7 @@ def _moments(trajectory: Trajectory) -> list[_Moment]:
     found: list[_Moment] = []
     for step in trajectory.steps:
         results: Mapping[str, ToolResult] = {result.call_id: result for result in step.results}
-        for call in step.action.tool_calls:
+        for call in served_calls(step):
             failed = call.id not in results or results[call.id].is_error
             found.append(_Moment(call=None if failed else call))
         found.append(_Moment(step=step))

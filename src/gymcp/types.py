@@ -101,6 +101,8 @@ class Fact:
     says: str
     needed: bool = True
     """False where the request tells it already, so that nobody needs to ask."""
+    needed_by: tuple[str, ...] = ()
+    """Tools of which every call needs it: one that is made before the user has told it is a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +223,8 @@ class ToolResult:
     seconds: float = 0.0
     bytes: int = 0
     cost: float = 0.0
+    made: ToolCall | None = None
+    """The call as the server knows it, where something on its way gave it another name; None: as the agent made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

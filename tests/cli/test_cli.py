@@ -140,6 +140,8 @@ def test_suites_and_doctor_and_clean_say_what_there_is() -> None:
         (["grade", "/nowhere"], "run folder /nowhere: holds no run.json"),
         (["report", "/nowhere"], "run folder /nowhere: holds no run.json"),
         (["check", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
+        (["eval", "backoffice", "--agent", "hijacked"], "none of the 560 tasks; it needs an attacker with gold"),
+        (["suites", "--only", "nope"], "--only: no environment matches 'nope'; have agentdojo, backoffice"),
         (["suites", "install", "nope"], "no environment 'nope'; have agentdojo, backoffice, backoffice_asking, bfcl"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,8 @@ from gymcp.errors import DirtyReset, EnvInfraError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.listing import keep_tools, known_tools
 from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox import Launch, SandboxProcess, get_sandbox
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Json, Suite, Task, Tool
 
@@ -81,6 +83,34 @@ def test_only_the_servers_that_are_called_are_started(own_home: None) -> None:
 
     for _ in range(2):  # the second time lists and baselines are known
         run(lazy_env(), work)
+
+
+@pytest.mark.parametrize(("lazy", "starts"), [(True, 2 + 3 + 1), (False, 3 * 2 + 2)])
+def test_episodes_that_open_at_the_same_time_have_one_list_and_one_witness(
+    lazy: bool, starts: int, own_home: None
+) -> None:
+    """Lazy: both servers are listed, and the one that is called has a witness; eager: both have one."""
+
+    class Counting(Bubblewrap):
+        starts = 0
+
+        def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
+            self.starts += 1
+            return super().start(launch)
+
+    plain = lazy_env()
+    env = replace(plain, spec=replace(plain.spec, lazy=lazy))
+    sandbox = Counting()
+
+    async def work(seed: int) -> None:
+        async with open_episode(env, sandbox, env.suite.tasks[0], seed=seed) as episode:
+            assert await ask(episode, "two__count_coins") == "7"
+
+    async def three() -> None:
+        await asyncio.gather(*map(work, range(3)))
+
+    asyncio.run(three())
+    assert sandbox.starts == starts
 
 
 def test_a_task_says_what_a_server_starts_from_or_else_its_spec(own_home: None) -> None:

@@ -16,7 +16,7 @@ from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.wrappers.privileges import (
     Privileges,
-    check_tools,
+    check_rules,
     gold_blocks,
     parse_privileges,
     privileged,
@@ -144,13 +144,18 @@ def test_gold_that_is_blocked_is_found_without_running_anything() -> None:
     assert list(gold_blocks([TASK], rules())) == []
 
 
-def test_rules_over_tools_or_arguments_that_there_are_not_are_refused() -> None:
+def test_rules_over_tools_arguments_or_tasks_that_there_are_not_are_refused() -> None:
     tools = asyncio.run(list_tools(load_env(ENV), get_sandbox("bwrap")))
-    check_tools(rules({**FORBID_PAY, "known": {"to": ["prompt"]}}), tools)
+    check_rules(rules({**FORBID_PAY, "known": {"to": ["prompt"]}, "tasks": "pay_*"}), tools, [TASK])
     with pytest.raises(ConfigError, match=r"rule 2: no tool 'send_\*'; have pay_bill, read_note"):
-        check_tools(rules(FORBID_PAY, {"effect": "forbid", "tools": ["send_*"]}), tools)
+        check_rules(rules(FORBID_PAY, {"effect": "forbid", "tools": ["send_*"]}), tools, [TASK])
     with pytest.raises(ConfigError, match=r"tool 'pay_\*' has no argument 'iban'; have amount, to"):
-        check_tools(rules({**FORBID_PAY, "arguments": {"iban": {}}}), tools)
+        check_rules(rules({**FORBID_PAY, "arguments": {"iban": {}}}), tools, [TASK])
+    with pytest.raises(ConfigError, match=r"rule 1: no task 'buy_\*'; the ids look like pay_the_grocer"):
+        check_rules(rules({**FORBID_PAY, "tasks": "buy_*"}), tools, [TASK])
+
+
+A_RULE = "[[rule]]\neffect = 'forbid'\ntools = ['a']\n"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +167,15 @@ def test_rules_over_tools_or_arguments_that_there_are_not_are_refused() -> None:
         ("[[rule]]\neffect = 'forbid'", "rule 1: tools must be a list"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nwhen = 1", "no key 'when'; have arguments, effect"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\narguments.x = {type = 'text'}", "arguments.x: not a JSON Schema"),
+        (f"{A_RULE}arguments.x = {{ maximun = 5 }}", "arguments.x: not a JSON Schema: Unevaluated properties"),
+        (f"{A_RULE}arguments.x = {{ anyOf = [{{ maximun = 5 }}] }}", "('maximun' was unexpected)"),
+        (f"{A_RULE}arguments.x = {{ '$ref' = '#/nowhere' }}", "arguments.x: not a JSON Schema: $ref: it must stand by"),
+        (f"{A_RULE}arguments.x = {{ items = {{ '$ref' = 'http://127.0.0.1/x' }} }}", "$ref: it must stand by itself"),
+        (f"{A_RULE}arguments.x = {{ pattern = '(' }}", "arguments.x: not a JSON Schema: '(' is not a 'regex'"),
+        (f"{A_RULE}arguments.x = {{ format = 'phone' }}", "arguments.x: not a JSON Schema: 'phone' is not one of"),
+        (f"{A_RULE}arguments.x = {{ const = 2026-01-01 }}", "arguments.x: not a JSON Schema: Object of type date"),
+        (f"{A_RULE}arguments.x = {{ maximum = nan }}", "arguments.x: not a JSON Schema: Out of range float"),
+        ("", "has no rule, and allows what no rule applies to"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nknown.x = ['results']", "'prompt', '/pointer'"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\nsaid = '('", "said: not a regular expression"),
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\npriority = 'high'", "priority must be a whole number"),
@@ -173,6 +187,12 @@ def test_a_file_that_is_none_is_refused_with_what_is_wrong(text: str, complaint:
     with pytest.raises(ConfigError, match=r"rules\.toml") as refused:
         read_privileges(path)
     assert complaint in str(refused.value)
+
+
+def test_a_format_is_a_condition() -> None:
+    safe = rules({"effect": "forbid", "tools": ["pay_bill"], "arguments": {"to": {"not": {"format": "email"}}}})
+    decided = [safe.decide(TASK, (), call("pay_bill", to=to), {"to": to}) is None for to in ("a@b.eu", "thief")]
+    assert decided == [True, False]
 
 
 def test_what_a_run_keeps_of_its_rules_is_the_same_rules() -> None:

@@ -6,15 +6,17 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from desk import ask, desk_env, desk_task, in_episode, last_state
 from shop import ENV, TASK, call
 
 from gymcp.agents.rollout import Job, rollout
 from gymcp.agents.scripted import SCRIPTED
-from gymcp.envs.episode import open_episode
+from gymcp.envs.episode import Episode, open_episode
 from gymcp.envs.layers import Layer
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, stressed
 from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.matching import served_calls
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Action, Outcome, Step, Trajectory
 
@@ -52,6 +54,33 @@ def test_renamed_tools_fail_who_knows_them_by_heart_and_not_who_reads() -> None:
         {"nameValue": "bill"},
         {"toValue": "grocer", "amountValue": 12},
     ]
+
+
+def test_a_record_says_what_a_renamed_tool_is_called_by_its_server() -> None:
+    steps = play("adaptive", "renamed").steps
+    known = [(call.name, call.arguments) for step in steps for call in served_calls(step)]
+    assert known == [("read_note", {"name": "bill"}), ("pay_bill", {"to": "grocer", "amount": 12})]
+    assert [call.name for step in steps for call in step.action.tool_calls] == ["readNote", "payBill"]
+    assert all(result.made is None for step in play("adaptive").steps for result in step.results)
+
+
+@pytest.mark.parametrize(
+    ("names", "tool", "argument"),
+    [
+        (("stale",), "remember", "text"),
+        (("stale", "renamed"), "rememberValue", "textValue"),
+        (("renamed", "stale"), "rememberValue", "textValue"),
+    ],
+)
+def test_a_call_that_is_made_again_gets_the_first_answer(names: tuple[str, ...], tool: str, argument: str) -> None:
+    plain = desk_env(desk_task({"files": {}}))
+    env = replace(plain, spec=stressed(plain.spec, names))
+
+    async def work(episode: Episode) -> None:
+        assert [await ask(episode, tool, **{argument: "a"}) for _ in range(2)] == ["a", "a"]
+        assert last_state(episode)["files"]["memory"]["text"] == "aa"  # it was made all the same
+
+    asyncio.run(in_episode(env, work))
 
 
 def test_schemas_that_change_in_mid_episode_are_the_old_ones_before() -> None:

@@ -23,7 +23,7 @@ from gymcp.envs.suites.agentdojo_grader import grade, surfaces
 from gymcp.envs.suites.agentdojo_tasks import folded
 from gymcp.envs.suites.packages import locked_packages
 from gymcp.envs.wrappers.injection import ATTACKS, injected
-from gymcp.envs.wrappers.privileges import Privileges, check_tools, gold_blocks, read_privileges
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
 from gymcp.errors import GraderError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Json, Outcome, Task, Trajectory
@@ -127,7 +127,7 @@ def test_an_injected_text_stands_in_the_world_as_upstream_s_yaml_would_hold_it(a
 
 
 def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv, rules: Privileges) -> None:
-    check_tools(rules, asyncio.run(list_tools(env, get_sandbox("bwrap"))))
+    check_rules(rules, asyncio.run(list_tools(env, get_sandbox("bwrap"))), env.suite.tasks)
     assert list(gold_blocks(env.suite.tasks, rules)) == []
     per_suite = Counter(rule.tasks for rule in rules.rules)
     assert set(per_suite) == {"workspace_*", "travel_*", "banking_*", "slack_*"}

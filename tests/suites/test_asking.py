@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +13,20 @@ from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of, select_tasks
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED, Replay
-from gymcp.envs import LoadedEnv, load_env
-from gymcp.envs.catalog import backoffice_asking
+from gymcp.envs import EnvSpec, LoadedEnv, load_env
+from gymcp.envs.catalog import backoffice_asking, workbench_asking
 from gymcp.envs.suites.asking import COMPLETE, UNDERSPECIFIED
 from gymcp.envs.suites.backoffice import underspecified as backoffice
 from gymcp.envs.suites.workbench import underspecified as workbench
 from gymcp.envs.talking import Counterpart
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.asking import MAX_QUESTION, QUESTION_COST, asking
+from gymcp.envs.wrappers.stress import stressed
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.asking import ASK_USER, asked_for
 from gymcp.evaluators.graders.matching import arguments_of
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.protocols import AgentFactory
 from gymcp.trainers.batch import batch_of
 from gymcp.trainers.shapers import Sum, Trackers
 from gymcp.types import Action, Fact, Json, Message, Suite, Talk, Task, ToolCall, Trajectory
@@ -35,24 +37,49 @@ USER = AskableUser(prompts=("Change the city.",), facts=(CITY,))
 
 @pytest.fixture(scope="module")
 def env() -> LoadedEnv:
-    """Five pairs of the back office."""
-    loaded = load_env(backoffice_asking.ENV)
-    return replace(loaded, suite=replace(loaded.suite, tasks=loaded.suite.tasks[16:26]))
+    """Pairs of the back office in which something else is left out each: a name, two orders, a city, a sum."""
+    return some(
+        backoffice_asking.ENV, "contact-2-100", "contact-3-100", "cancel-1-100", "correct-1-100", "credit-2-100"
+    )
+
+
+def some(spec: EnvSpec, *names: str) -> LoadedEnv:
+    """Of the environment, the tasks with one of the names in their id."""
+    loaded = load_env(spec)
+    tasks = tuple(task for task in loaded.suite.tasks if any(name in task.id for name in names))
+    assert len(tasks) == 2 * len(names)
+    return replace(loaded, suite=replace(loaded.suite, tasks=tasks))
 
 
 def played(env: LoadedEnv, agent: str) -> dict[str, list[Trajectory]]:
     """By kind of request, by the agent of that name."""
-    sandbox = get_sandbox("bwrap")
-    plan = Plan(agent=agent, sandbox=sandbox.name)
     ended: dict[str, list[Trajectory]] = {UNDERSPECIFIED: [], COMPLETE: []}
+    for trajectory in run(env, SCRIPTED[agent], Plan(agent=agent)):
+        ended[trajectory.task.rpartition("-")[2]].append(trajectory)
+    return ended
+
+
+def run(env: LoadedEnv, make_agent: AgentFactory, plan: Plan) -> list[Trajectory]:
+    ended: list[Trajectory] = []
 
     def note(rollout: Rollout, last: bool) -> None:
         if last:
-            ended[rollout.trajectory.task.rpartition("-")[2]].append(rollout.trajectory)
+            ended.append(rollout.trajectory)
 
     jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
-    asyncio.run(run_jobs(env, sandbox, SCRIPTED[agent], jobs, Schedule(concurrency=4), note))
+    asyncio.run(run_jobs(env, get_sandbox("bwrap"), make_agent, jobs, Schedule(concurrency=4), note))
     return ended
+
+
+def run_one(env: LoadedEnv, task: str, actions: Callable[[Task], Iterable[Action]]) -> Trajectory:
+    """The task whose id has `task` in it, underspecified, with these actions."""
+    plan = Plan(agent="oracle", tasks=f"*{task}*{UNDERSPECIFIED}")
+    (ended,) = run(env, lambda task, seed: Replay(iter(actions(task))), plan)
+    return ended
+
+
+def step(*calls: ToolCall) -> Action:
+    return Action(tool_calls=calls)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +104,10 @@ def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[]
         assert (task.initial_state, task.target) == (twin.initial_state, twin.target)
         (fact,), (told,) = task.facts, twin.facts
         assert (fact.needed, told.needed) == (True, False)
+        needing = {call.name for call in rest} & set(fact.needed_by)
+        assert needing  # so that something must wait for the answer
+        if fact.name in ("order", "ticket", "name"):  # of what is asked for, or whom: nothing can be done before
+            assert needing == {call.name for call in rest}
         assert asked_for(str(arguments_of(ask)), task.facts) == [fact]
         value = fact.says.removeprefix("It is ").removesuffix(".")
         assert value in twin.prompts[0]
@@ -101,6 +132,59 @@ def test_who_never_asks_never_passes_even_where_the_guess_is_right(env: LoadedEn
     assert figures(ended[UNDERSPECIFIED], "score") == {0.0}
     assert figures(ended[UNDERSPECIFIED], "state") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {0.0}
+
+
+def test_who_acts_first_and_asks_afterwards_never_passes_even_where_the_guess_is_right(env: LoadedEnv) -> None:
+    ended = played(env, "asks_late")
+    assert ended[COMPLETE] == []  # there it is the oracle
+    assert figures(ended[UNDERSPECIFIED], "score") == {0.0}
+    assert figures(ended[UNDERSPECIFIED], "state") == {1.0}
+    assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {0.0}
+    assert {each.reason.split("asked for too late: ")[1] for each in ended[UNDERSPECIFIED]} == {
+        "name, which find_customer needs",
+        "order, which get_order needs",
+        "order, which cancel_order needs",
+        "city, which set_city needs",
+        "amount, which add_credit needs",
+    }
+
+
+def test_a_wrong_guess_is_not_made_good_by_asking_and_doing_it_again(env: LoadedEnv) -> None:
+    def guess(task: Task) -> list[Action]:
+        ask, right = task.gold[0].calls
+        wrong = replace(right, id="guess", arguments={**arguments_of(right), "city": "Paris"})  # type: ignore[dict-item]
+        return [step(wrong), step(ask), step(right), Action(text="done")]
+
+    ended = run_one(env, "correct-1", guess)
+    assert (ended.score, ended.components["state"], ended.components["questions"]) == (0.0, 1.0, 1.0)
+
+
+def test_what_is_done_in_the_step_of_the_question_was_guessed(env: LoadedEnv) -> None:
+    ended = run_one(env, "correct-1", lambda task: [step(*task.gold[0].calls), Action(text="done")])
+    assert [result.is_error for result in ended.steps[0].results] == [False, False]
+    assert (ended.score, ended.components["state"], ended.components["asked_when_needed"]) == (0.0, 1.0, 0.0)
+
+
+def test_what_does_not_need_the_answer_may_be_done_before_it() -> None:
+    """Who leaves is known, and who comes after them is not."""
+    env = some(workbench_asking.ENV, "leaver-1")
+
+    def honest(task: Task) -> list[Action]:
+        ask, *calls = task.gold[0].calls
+        needing = [call for call in calls if call.name == "assign_ticket"]
+        others = [call for call in calls if call.name != "assign_ticket"]
+        assert {call.name for call in others} > {"remove_attendee", "add_observations"}
+        return [*map(step, others), step(ask), *map(step, needing), Action(text=task.gold[0].final_text)]
+
+    assert run_one(env, "leaver-1", honest).score == 1.0
+    (late,) = played(env, "asks_late")[UNDERSPECIFIED]
+    assert (late.score, late.components["desk"]) == (0.0, 1.0)
+
+
+def test_a_question_counts_whatever_the_tool_is_called_by_whom_it_is_asked(env: LoadedEnv) -> None:
+    ended = played(replace(env, spec=stressed(env.spec, ["renamed"])), "adaptive")
+    assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
+    assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
 
 
 def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: LoadedEnv) -> None:
@@ -148,13 +232,9 @@ def test_what_is_no_question_costs_nothing(env: LoadedEnv) -> None:
     def bad(task: Task, seed: int) -> Replay:
         return Replay(iter([Action(tool_calls=calls), Action(text="Done.")]))
 
-    ended: list[Trajectory] = []
-    plan = Plan(agent="oracle", limit=1)
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
-    run = run_jobs(env, get_sandbox("bwrap"), bad, jobs, Schedule(), lambda r, last: ended.append(r.trajectory))
-    asyncio.run(run)
-    assert [result.is_error for result in ended[0].steps[0].results] == [True] * 4
-    assert (ended[0].usage.cost, ended[0].components["questions"]) == (0.0, 0.0)
+    (ended,) = run(env, bad, Plan(agent="oracle", limit=1))
+    assert [result.is_error for result in ended.steps[0].results] == [True] * 4
+    assert (ended.usage.cost, ended.components["questions"]) == (0.0, 0.0)
 
 
 def test_a_question_cannot_be_paid_for_by_the_user() -> None:
@@ -162,7 +242,7 @@ def test_a_question_cannot_be_paid_for_by_the_user() -> None:
         asking(backoffice_asking.ENV, price=-1)
 
 
-@pytest.mark.parametrize("agent", ["never_asks", "always_asks"])
+@pytest.mark.parametrize("agent", ["never_asks", "asks_late", "always_asks"])
 def test_agents_of_questions_refuse_tasks_without_any(agent: str) -> None:
     task = Task(id="plain", prompts=("Hi.",))
     with pytest.raises(ConfigError, match=f"agent '{agent}': task 'plain' has no"):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
-from gymcp.envs.suites.asking import Hidden, twins
-from gymcp.envs.suites.backoffice.tasks import VERSION, task_and_draft
-from gymcp.types import Suite, Task
+from gymcp.envs.suites.asking import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.backoffice.tasks import task_and_draft
+from gymcp.types import Suite
 
 ORDER = Hidden(
     shown=("order {order}",),
@@ -14,6 +15,10 @@ ORDER = Hidden(
     fact="order",
     words=("order", "number", "id", "which"),
     question="Which order is it?",
+    tools=(
+        *("get_order", "get_payment", "get_shipment", "cancel_order", "refund_order"),
+        *("get_customer", "add_credit", "open_ticket"),  # of whom it is
+    ),
 )
 TICKET = Hidden(
     shown=("ticket {ticket}",),
@@ -21,6 +26,7 @@ TICKET = Hidden(
     fact="ticket",
     words=("ticket", "number", "id", "which"),
     question="Which ticket is it?",
+    tools=("get_ticket", "close_ticket", "set_priority"),
 )
 NAME = Hidden(
     shown=("{name}",),
@@ -28,6 +34,7 @@ NAME = Hidden(
     fact="name",
     words=("who", "name", "customer"),
     question="What is the name of the customer?",
+    tools=("find_customer", "get_customer", "list_orders", "get_order"),
 )
 CITY = Hidden(
     shown=("{city}",),
@@ -35,6 +42,7 @@ CITY = Hidden(
     fact="city",
     words=("city", "where", "town", "place"),
     question="Which city is the new one?",
+    tools=("set_city",),
 )
 AMOUNT = Hidden(
     shown=("{amount} euros",),
@@ -42,6 +50,7 @@ AMOUNT = Hidden(
     fact="amount",
     words=("much", "amount", "sum", "euros", "many"),
     question="How much is the sum?",
+    tools=("add_credit",),
 )
 PIECES = Hidden(
     shown=("{pieces} pieces",),
@@ -49,6 +58,7 @@ PIECES = Hidden(
     fact="pieces",
     words=("many", "pieces", "count", "stock", "number"),
     question="How many pieces were counted?",
+    tools=("set_stock",),
 )
 HIDDEN: Mapping[str, Mapping[int, Hidden]] = {
     "contact": {2: NAME, 3: ORDER},
@@ -64,14 +74,10 @@ HIDDEN: Mapping[str, Mapping[int, Hidden]] = {
 """By family and level, what is left out."""
 
 
-def make_pairs(count: int = 2) -> Iterator[Task]:
-    """Both twins of `count` tasks for each family and level, which are not those of the suite."""
-    for number in range(100, 100 + count):
-        for family, levels in HIDDEN.items():
-            for level, hidden in levels.items():
-                task, draft = task_and_draft("seeds", family, level, number)
-                yield from twins(task, draft.slots, hidden)
-
-
 def make_suite() -> Suite:
-    return Suite(name="backoffice_asking", version=VERSION, tasks=tuple(make_pairs()), source="generated")
+    kinds = [
+        (partial(task_and_draft, "seeds", family, level), hidden)
+        for family, levels in HIDDEN.items()
+        for level, hidden in levels.items()
+    ]
+    return Suite(name="backoffice_asking", version=VERSION, tasks=tuple(make_pairs(kinds, 2)), source="generated")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
-from gymcp.envs.suites.asking import Hidden, twins
-from gymcp.envs.suites.workbench.tasks import LEVELS, VERSION, task_and_draft
-from gymcp.types import Suite, Task
+from gymcp.envs.suites.asking import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.workbench.tasks import LEVELS, task_and_draft
+from gymcp.types import Suite
 
 
 def _file(vague: str, slot: str = "path") -> Hidden:
     words = ("file", "path", "where", "sheet", "folder")
     question = "Which file is it to be written to?"
-    return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question)
+    tools = ("write_file",)
+    return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question, tools=tools)
 
 
-def _person(slot: str, vague: str, question: str) -> Hidden:
+def _person(slot: str, vague: str, question: str, tool: str) -> Hidden:
     words = ("who", "whom", "name", "person", "colleague")
-    return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question)
+    return Hidden(shown=(f"{{{slot}}}",), vague=vague, fact=slot, words=words, question=question, tools=(tool,))
 
 
 HIDDEN: Mapping[str, Hidden] = {
@@ -25,17 +27,25 @@ HIDDEN: Mapping[str, Hidden] = {
     "release_note": _file("the usual file"),
     "if_merged": _file("the status file"),
     "weekly_count": _file("the weekly sheet"),
-    "invite": _person("who", "our guest", "Who is the guest: what is the full name?"),
-    "reassign": _person("new", "the colleague I mentioned", "Who takes the tickets over?"),
-    "leaver": _person("new", "the successor", "Who is the successor?"),
-    "project_lead": _person("new", "the new manager", "Who is the new manager?"),
-    "triage": _person("senior", "the senior on duty", "Who is the senior on duty?"),
+    "invite": _person("who", "our guest", "Who is the guest: what is the full name?", "add_attendee"),
+    "reassign": _person("new", "the colleague I mentioned", "Who takes the tickets over?", "assign_ticket"),
+    "leaver": _person("new", "the successor", "Who is the successor?", "assign_ticket"),
+    "project_lead": _person("new", "the new manager", "Who is the new manager?", "create_relations"),
+    "triage": Hidden(
+        shown=("{day}",),
+        vague="the day that we agreed on",
+        fact="day",
+        words=("day", "date", "when", "old", "before", "since"),
+        question="Which day did we agree on?",
+        tools=("set_ticket_priority", "assign_ticket"),
+    ),
     "restock": Hidden(
         shown=("{more}",),
         vague="as many as were delivered",
         fact="more",
         words=("many", "number", "amount", "much", "boxes"),
         question="How many boxes were delivered?",
+        tools=("edit_file", "write_file"),
     ),
     "commit_or_hold": Hidden(
         shown=("{limit}",),
@@ -43,6 +53,7 @@ HIDDEN: Mapping[str, Hidden] = {
         fact="limit",
         words=("limit", "much", "allowed", "high", "maximum", "most"),
         question="By how much may the timeout go up?",
+        tools=("git_add", "git_commit", "git_create_branch"),
     ),
     "book_room": Hidden(
         shown=("{people} people", "{people}"),
@@ -50,6 +61,7 @@ HIDDEN: Mapping[str, Hidden] = {
         fact="people",
         words=("many", "people", "number", "size", "seats", "party"),
         question="How many people are you?",
+        tools=("create_event",),
     ),
     "meeting_abroad": Hidden(
         shown=("{time}",),
@@ -57,6 +69,7 @@ HIDDEN: Mapping[str, Hidden] = {
         fact="time",
         words=("time", "when", "hour", "start", "begin", "begins"),
         question="At what time, where they are?",
+        tools=("convert_time", "create_event"),
     ),
     "if_paid": Hidden(
         shown=("'{note}'",),
@@ -64,6 +77,7 @@ HIDDEN: Mapping[str, Hidden] = {
         fact="note",
         words=("comment", "text", "wording", "words", "say"),
         question="What is the comment that you always use?",
+        tools=("comment_ticket",),
     ),
     "wind_up": Hidden(
         shown=("{branch}",),
@@ -71,19 +85,16 @@ HIDDEN: Mapping[str, Hidden] = {
         fact="branch",
         words=("branch", "name", "called"),
         question="What is the branch to be called?",
+        tools=("git_create_branch",),
     ),
 }
 """By family, what is left out."""
 
 
-def make_pairs(count: int = 1) -> Iterator[Task]:
-    """Both twins of `count` tasks for each family and level, which are not those of the suite."""
-    for number in range(100, 100 + count):
-        for family, hidden in HIDDEN.items():
-            for level in LEVELS:
-                task, draft = task_and_draft("test", family, level, number)
-                yield from twins(task, draft.slots, hidden)
-
-
 def make_suite() -> Suite:
-    return Suite(name="workbench_asking", version=VERSION, tasks=tuple(make_pairs()), source="generated")
+    kinds = [
+        (partial(task_and_draft, "test", family, level), hidden)
+        for family, hidden in HIDDEN.items()
+        for level in LEVELS
+    ]
+    return Suite(name="workbench_asking", version=VERSION, tasks=tuple(make_pairs(kinds, 1)), source="generated")

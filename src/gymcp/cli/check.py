@@ -22,7 +22,7 @@ from gymcp.envs.gym import McpEnv
 from gymcp.envs.leaks import Leak, find_leaks
 from gymcp.envs.offered import list_tools
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.wrappers.privileges import Privileges, check_tools, gold_blocks, read_privileges
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
 from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.remote import check_remotes
@@ -81,7 +81,7 @@ def _as_object(verdict: Verdict) -> dict[str, Json]:
 
 
 def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
-    check_tools(rules, asyncio.run(list_tools(loaded, wall)))
+    check_rules(rules, asyncio.run(list_tools(loaded, wall)), loaded.suite.tasks)
     blocks = list(gold_blocks(loaded.suite.tasks, rules))
     calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
     detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"

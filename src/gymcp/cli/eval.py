@@ -29,7 +29,7 @@ from gymcp.envs.catalog import load_spec, source_of
 from gymcp.envs.offered import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
-from gymcp.envs.wrappers.privileges import check_tools, read_privileges
+from gymcp.envs.wrappers.privileges import check_rules, read_privileges
 from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.envs.wrappers.worn import Worn
@@ -189,7 +189,7 @@ def command(
     if worn.privileges is not None or worn.retrieval is not None:
         tools = asyncio.run(list_tools(loaded, wall))
         if worn.privileges is not None:
-            check_tools(worn.privileges, tools)
+            check_rules(worn.privileges, tools, loaded.suite.tasks)
         if worn.retrieval is not None:
             check_retrieval(worn.retrieval, tuple(tools.values()))
     selected = select_tasks(loaded.suite, plan)  # says what is wrong with the plan before a folder is made

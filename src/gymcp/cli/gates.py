@@ -23,7 +23,7 @@ INTERRUPTED = 130
 EXPECTED = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
 """Agent -> the score that every task must get, but for what the suite's own grader passes at once (`expected`)."""
 
-EXPECTED_OF_ASKING = {"never_asks": 0.0, "always_asks": 1.0}
+EXPECTED_OF_ASKING = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
 """The same on tasks of which the user knows a fact; what is asked needlessly costs, and is no failure."""
 
 
@@ -87,7 +87,7 @@ class SuiteGates:
 def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) -> SuiteGates:
     """Plays oracle (twice, interleaved), null, mutated and random on `limit` tasks, evenly spread; 0: all.
 
-    Those who never or always ask, too, where there is something to ask for.
+    Those who never, late or always ask, too, where there is something to ask for.
     """
     started = time.perf_counter()
     tools = asyncio.run(list_tools(loaded, wall))

@@ -35,7 +35,7 @@ def list_all(
         bool, typer.Option("--check", help="Play the gates of every suite, on a fixed sample of its tasks.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="With --check: all tasks.")] = False,
-    only: Annotated[str, typer.Option(help="With --check: glob over the names.")] = "*",
+    only: Annotated[str, typer.Option(help="Glob over the names.")] = "*",
     sandbox: Annotated[str, typer.Option(help="With --check: bwrap, docker or none.")] = "bwrap",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
@@ -44,10 +44,13 @@ def list_all(
         return
     if full and not check:
         raise ConfigError("--full: says how many tasks --check plays; give both")
+    chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
+    if not chosen:
+        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(catalog.names())}")
     if check:
-        check_gates(only, sandbox, limit=0 if full else SAMPLE, as_json=as_json)
+        check_gates(chosen, sandbox, limit=0 if full else SAMPLE, as_json=as_json)
         return
-    specs = {name: catalog.load_spec(name) for name in catalog.names()}
+    specs = {name: catalog.load_spec(name) for name in chosen}
     rows = [
         {"name": name, "description": spec.description, "installed": spec.installed()} for name, spec in specs.items()
     ]
@@ -63,11 +66,8 @@ def list_all(
     console.print("Run one with: gymcp eval NAME --agent oracle", style="dim")
 
 
-def check_gates(only: str, sandbox: str, *, limit: int, as_json: bool) -> None:
+def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: bool) -> None:
     """Prints one line for each suite, and what is not as it must be."""
-    chosen = [name for name in catalog.names() if fnmatch.fnmatchcase(name, only)]
-    if not chosen:
-        raise ConfigError(f"--only: no environment matches '{only}'; have {', '.join(catalog.names())}")
     wall = get_sandbox(sandbox)
     wall.check()
     reap_before_a_run()

@@ -8,7 +8,7 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
-from gymcp.store.codec import decode_acts, dumps
+from gymcp.store.codec import decode_acts, decode_results, dumps
 from gymcp.types import (
     Action,
     Json,
@@ -19,7 +19,6 @@ from gymcp.types import (
     Step,
     Tool,
     ToolCall,
-    ToolResult,
     Trajectory,
     Usage,
 )
@@ -73,7 +72,7 @@ def _fields(record: Any) -> dict[str, Json]:
 def _step(found: Mapping[str, Json], kept: list[tuple[Tool, ...]]) -> Step:
     fields = dict(found)
     observation, action, sampled = fields.pop("observation"), fields.pop("action"), fields.pop("sampled")
-    results = tuple(ToolResult(**result) for result in fields.pop("results"))
+    results = decode_results(fields.pop("results"))
     return Step(
         observation=Observation(
             messages=tuple(replace(Message(**each), tool_calls=_calls(each)) for each in observation["messages"]),

@@ -207,7 +207,7 @@ def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str
             tools=tools(observation["tools"]),
         ),
         action=Action(text=action["text"], tool_calls=_calls(action["tool_calls"])),
-        results=_results(results),
+        results=decode_results(results),
         user_acts=decode_acts(fields.pop("user_acts", ())),
         sampled=sampled,
         **fields,
@@ -216,11 +216,13 @@ def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str
 
 def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserAct, ...]:
     """What a user did, from its JSON."""
-    return tuple(UserAct(calls=_calls(act["calls"]), results=_results(act["results"])) for act in acts)
+    return tuple(UserAct(calls=_calls(act["calls"]), results=decode_results(act["results"])) for act in acts)
 
 
-def _results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:
-    return tuple(ToolResult(**result) for result in results)
+def decode_results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:
+    """What calls gave, from its JSON."""
+    made = ({**result, "made": ToolCall(**result["made"])} if result.get("made") else result for result in results)
+    return tuple(ToolResult(**result) for result in made)
 
 
 def _plain(value: object) -> Json:
