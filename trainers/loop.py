@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.checkpoints import Saved, load_training, save_training, saved_training
 from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
-from gymcp.trainers.curriculum import practised
+from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.learning import Lessons, Repetition
 from gymcp.trainers.models import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
@@ -58,6 +58,7 @@ def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: T
     where nothing can be rolled out.
     """
     saved = saved_training(folder, recipe, resume=resume)
+    _check_tasks(recipe, env)
     _check_gold(recipe, env)
     folder.mkdir(parents=True, exist_ok=True)
     disable_progress_bar()
@@ -74,6 +75,15 @@ def _reproducible(recipe: Recipe) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
+    """A family, level or split that there is not is found out before the warm start, not after it."""
+    one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
+    practised(env, recipe, 0)
+    demonstrated_tasks(env, one)
+    for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
+        held_out(env, recipe, split, 1)
 
 
 def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:

@@ -118,7 +118,7 @@ class EvaluationRecipe:
     levels: tuple[int, ...] = ()
     """Empty: those of the tasks."""
     families: tuple[str, ...] = ()
-    """Empty: all that a split has."""
+    """Empty: those of the tasks. A split that has none of them, such as one of other families, has its own."""
     tasks: int = 64
     """Of each split, at most."""
     whole_splits: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.checkpoints import CHECKPOINT
@@ -92,3 +93,41 @@ def test_tasks_are_practised_once_and_never_shown_or_tested(env: LoadedEnv) -> N
     assert len(set(seen)) == len(seen) == 48
     assert not set(seen) & shown
     assert not (set(seen) | shown) & tested
+
+
+def test_held_out_tasks_are_of_the_families_that_are_practised_but_for_a_split_of_others(env: LoadedEnv) -> None:
+    def families(split: str, **evaluation: Any) -> set[str]:
+        recipe = make_recipe({**TABLE, "evaluation": {"tasks": 16, **evaluation}})
+        return {task.tags[0] for task in held_out(env, recipe, split)}
+
+    assert families("seeds") == families("wordings") == families("values") == {"cancel", "ticket"}
+    assert families("families") == set(HELD_OUT_FAMILIES)
+    assert families("seeds", families=["refund"]) == {"refund"}
+    assert families("families", families=["refund"]) == set(HELD_OUT_FAMILIES)
+
+
+def test_a_fixed_suite_is_tested_on_what_it_does_not_train_on(env: LoadedEnv) -> None:
+    tasks = [replace(task, split="train" if n % 2 else "test") for n, task in enumerate(env.suite.tasks)]
+    fixed = replace(env, spec=replace(env.spec, more_tasks=None), suite=replace(env.suite, tasks=tuple(tasks)))
+    tested = {task.id for task in held_out(fixed, RECIPE, "seeds", len(tasks))}
+    assert tested == {task.id for task in tasks if task.split == "test"}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"tasks": {"families": ["gossip"]}}, "no family 'gossip'; have "),
+        ({"tasks": {"levels": [9]}}, "no level 9; have 1, 2, 3, 4, 5"),
+        ({"tasks": {"families": ["stock"]}}, "family 'stock' is for the split 'families'"),
+        ({"warm_start": {"tasks": 1, "families": ["gossip"]}}, "no family 'gossip'; have "),
+        ({"evaluation": {"splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"whole_splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"levels": [0]}}, "no level 0; have "),
+    ],
+)
+def test_tasks_that_there_are_not_are_refused_before_anything_starts(
+    table: dict[str, Any], says: str, env: LoadedEnv, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        train(make_recipe({**TABLE, **table}), env, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
