@@ -94,7 +94,7 @@ def advantages(
 ) -> list[list[float]]:
     """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n]: for trainers that have records of their own."""
     credit = assign_credit(batch_of_columns(rewards, groups, anchors, **columns), preset)
-    return [list(row) for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
 
 
 def _term(term: Term, batch: StepBatch) -> TermCredit:
