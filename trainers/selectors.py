@@ -37,8 +37,8 @@ class Informative:
 class CleanSuccesses:
     """GRPO-RoC: of each oversampled group `keep`, successes with the fewest tool errors first, failures as they come.
 
-    Successes and failures keep their proportion, but at least `least` of each where there are so many; what scores less
-    than the full score has failed. A trajectory without tool calls counts as half wrong. Groups in which all rewards are
+    Successes and failures keep their proportion, but at least `least` of each where there are so many; less than
+    the full score is a failure. A trajectory without tool calls counts as half wrong. Groups in which all rewards are
     equal are dropped.
 
     Source: rStar2-Agent, rstar2_agent/down_sample/roc.py.
