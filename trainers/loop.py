@@ -32,6 +32,7 @@ from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
+from gymcp.trainers.shown import recorded_episodes
 from gymcp.trainers.stops import MAX_LOST, collapse, lost
 from gymcp.trainers.warm_start import examples_shown, warm_start
 from gymcp.types import Json
@@ -78,10 +79,13 @@ def _reproducible(recipe: Recipe) -> Iterator[None]:
 
 
 def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
-    """A family, level or split that there is not is found out before the warm start, not after it."""
+    """A family, level, split or run that there is not is found out before the warm start, not after it."""
     one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
     practised(env, recipe, 0)
-    demonstrated_tasks(env, one)
+    if recipe.warm_start.run:
+        recorded_episodes(env, one)
+    else:
+        demonstrated_tasks(env, one)
     for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
         held_out(env, recipe, split, 1)
 

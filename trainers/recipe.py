@@ -47,10 +47,14 @@ class TaskRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartRecipe:
-    """Supervised learning from the oracle's episodes, before anything is sampled."""
+    """Supervised learning from recorded episodes, before anything is sampled."""
 
     tasks: int = 0
     """How many episodes are shown; 0: no warm start."""
+    run: str = ""
+    """Folder of a run whose good episodes are shown, whoever played them; empty: the oracle plays."""
+    least_score: float = 1.0
+    """Of a run's episodes: those that scored less are not shown."""
     context: float = 0.0
     """What foretelling a token of the request or of a result counts, beside 1 for one of the actions: much of what is
     copied stands there twice."""
@@ -233,6 +237,11 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+    if recipe.warm_start.run and not recipe.warm_start.tasks:
+        raise ConfigError(
+            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
+            " how many of its episodes are shown at most"
         )
     if recipe.learn.demonstrations and not recipe.warm_start.tasks:
         raise ConfigError(

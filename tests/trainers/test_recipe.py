@@ -52,6 +52,7 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"rollout": {"server": "vllm:http://h:1#m"}}, "are for rollout.engine = 'vllm'"),
         ({"rollout": {"engine": "vllm"}, "model": {"path": "m"}, "deterministic": True}, "deterministic needs"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),
+        ({"warm_start": {"run": "runs/mine"}}, "warm_start.run is 'runs/mine', and warm_start.tasks is 0"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
 )
