@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.modulators import Negative
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
@@ -182,8 +183,9 @@ def _loss(own: Loss, table: Mapping[str, Json]) -> Loss:
         changes["weight"] = _weight(changes["weight"])
     hints = get_type_hints(Loss)
     for key, value in changes.items():
-        if key not in ("weight", "dual_clip", "constant_length"):
-            _check(f"loss.{key}", value, hints[key])
+        if key != "weight":
+            check_value(f"recipe: loss.{key}", value, hints[key])
+            check_range(f"recipe: loss.{key}", value, 0)
     return replace(own, **changes)
 
 
@@ -279,29 +281,11 @@ def _made(cls: type[T], table: Mapping[str, Json], where: str) -> T:
         if key not in known:
             raise ConfigError(f"recipe: no key '{name}'; have {', '.join(sorted(known))}")
         hint = hints[key]
-        if is_dataclass(hint) and isinstance(value, Mapping):
+        taken = tuple(value) if isinstance(value, list) else value
+        check_value(f"recipe: {name}", taken, hint)
+        check_range(f"recipe: {name}", taken, 0)
+        if is_dataclass(hint):
             values[key] = _made(hint, value, name)  # type: ignore[arg-type]
             continue
-        taken = tuple(value) if isinstance(value, list) else value
-        _check(name, taken, hint)
         values[key] = float(taken) if hint is float and isinstance(taken, int) else taken
     return cls(**values)
-
-
-def _check(name: str, value: object, hint: Any) -> None:
-    if getattr(hint, "__origin__", None) is Literal:
-        if value not in hint.__args__:
-            raise ConfigError(f"recipe: {name} is {value!r}; have {', '.join(map(repr, hint.__args__))}")
-        return
-    expected = {float: (int, float), tuple: (tuple,)}.get(getattr(hint, "__origin__", hint), (hint,))
-    if hint in (int, float, str, bool) or getattr(hint, "__origin__", None) is tuple:
-        wrong_bool = isinstance(value, bool) and hint is not bool
-        if wrong_bool or not isinstance(value, tuple(expected)):
-            raise ConfigError(f"recipe: {name} is {value!r}; it must be {_named(hint)}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-            raise ConfigError(f"recipe: {name} is {value!r}; it must not be negative")
-
-
-def _named(hint: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(hint, "a list")
