@@ -16,10 +16,10 @@ from gymcp.trainers.critic import Critic
 from gymcp.trainers.learner import Learner
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.shapers import Trackers
+from gymcp.trainers.state import STATE, read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
-STATE = "training.json"
 _CRITIC = "critic.pt"
 
 
@@ -52,17 +52,14 @@ def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic |
     here = folder / CHECKPOINT / str(saved.iteration)
     learner.load(here)
     if critic is not None:
-        critic.load(torch.load(here / _CRITIC, weights_only=True))
+        critic.load(torch.load(here / _CRITIC, map_location="cpu", weights_only=True))
 
 
 def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | None:
     """What the folder holds; None: nothing yet. Raises ConfigError where it may not be continued."""
-    try:
-        state: Mapping[str, Json] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not (folder / STATE).exists():
         return None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
+    state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
     if state["recipe"] != plain(recipe):

@@ -267,7 +267,7 @@ class Learner:
     def load(self, folder: Path) -> Self:
         """Goes on from `save`. Raises ConfigError for a checkpoint of another model."""
         try:
-            state = torch.load(folder / "learner.pt", weights_only=True)
+            state = torch.load(folder / "learner.pt", map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise ConfigError(f"checkpoint {folder}: there is no learner.pt") from None
         own = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}

@@ -61,7 +61,11 @@ def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: T
     saved = saved_training(folder, recipe, resume=resume)
     _check_tasks(recipe, env)
     _check_gold(recipe, env)
-    folder.mkdir(parents=True, exist_ok=True)
+    get_sandbox(recipe.rollout.sandbox)  # says whether there is one before anything is written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
     disable_progress_bar()
     with _reproducible(recipe), served(recipe) as server:
         return asyncio.run(_Run(recipe, env, folder, tell, server).run(saved))
@@ -206,6 +210,12 @@ class _Run:
                 why = records[-1].reason
                 raise EnvInfraError(f"training: every episode of {MAX_LOST} iterations was lost; the last: {why}")
             return row | {"skipped": "every episode was lost to infrastructure"}
+        if not any(record.steps for record in scored):
+            raise ConfigError(
+                f"training: no episode of iteration {self.iteration + 1} has a step; the last ended with"
+                f" {scored[-1].outcome.value}: {scored[-1].reason or 'no reason given'}; is model.context"
+                f" ({pupil.context} tokens) too small for the prompts?"
+            )
         gold = {job.task.id: job.task for job in jobs}
         learn = self.recipe.learn
         lessons = Lessons(

@@ -126,8 +126,9 @@ def told(records: Sequence[Trajectory]) -> dict[str, Json]:
             "success": float(np.mean([bool(record.success) for record in scored])),
             "steps": float(np.mean([len(record.steps) for record in scored])),
             "calls": float(np.mean([record.usage.tool_calls for record in scored])),
-            "unusable": float(np.mean([not step.valid for record in scored for step in record.steps])),
         }
+        if unusable := [not step.valid for record in scored for step in record.steps]:
+            found["unusable"] = float(np.mean(unusable))
         for name in sorted({name for record in scored for name in record.components}):
             found[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
     return found

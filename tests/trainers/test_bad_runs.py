@@ -78,6 +78,20 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv,
     assert "is not finite; no weight was changed" in ending.reason
 
 
+def test_prompts_that_leave_no_room_for_a_step_end_the_run_with_the_reason(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    recipe = make_recipe({**TABLE, "model": {"path": str(model), "context": 20}})
+    with pytest.raises(ConfigError, match=r"no episode of iteration 1 has a step; .* is model.context \(20 tokens\)"):
+        train(recipe, bank, tmp_path / "run", resume=False)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
+        train(make_recipe(table(model)), bank, tmp_path / "file" / "run", resume=False)
+
+
 def test_a_folder_without_a_model_is_refused(bank: LoadedEnv, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no model's folder: it has no config\.json"):
         train(make_recipe(table(tmp_path / "nothing")), bank, tmp_path / "run", resume=False)

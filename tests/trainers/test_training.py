@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
+from gymcp.cli.dry_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
@@ -59,6 +60,13 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
         episodes = list(store.iter_trajectories())
     assert len(episodes) == 8
     assert all(step.sampled is not None for episode in episodes for step in episode.steps)
+
+
+def test_what_was_practised_can_be_given_credit_again_with_its_gold(finished: Path) -> None:
+    with TrajectoryStore.open(finished) as store:
+        ids = {row.id for row in store.summaries()}
+    found = advantages_of(finished, "matchtir", {"anchor": ["group", "state"]})
+    assert found.keys() == ids
 
 
 def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> None:
