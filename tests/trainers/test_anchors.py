@@ -48,9 +48,8 @@ def test_anchors_tell_states_apart_within_a_group(anchor: Anchor, expected: list
 
 
 def test_statistics_count_what_can_be_compared() -> None:
-    found = anchor_statistics(
-        batch_of(RECORDS), anchor_codes(RECORDS, "world+observation"), make_preset("gigpo", gamma=1.0)
-    )
+    batch, state = batch_of(RECORDS), anchor_codes(RECORDS, "world+observation")
+    found = anchor_statistics(batch, state, make_preset("gigpo", gamma=1.0))
     assert (found.states, found.largest_group, found.mean_group) == (4, 3, 7 / 4)
     assert found.singletons == pytest.approx(2 / 7)  # y, and the whole of group b
     assert found.self_repeats == pytest.approx(1 / 7)  # the second episode is twice in (v, x)
