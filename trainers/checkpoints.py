@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -39,7 +40,9 @@ def save_training(
     here = folder / CHECKPOINT / str(iteration)
     learner.save(here)
     if critic is not None:
-        torch.save(critic.state(), here / _CRITIC)
+        content = io.BytesIO()
+        torch.save(critic.state(), content)
+        write_atomically(here / _CRITIC, content.getvalue())
     state = {"iteration": iteration, "trackers": asdict(trackers), "recipe": plain(recipe)}
     write_atomically(folder / STATE, json.dumps(state).encode())
     for other in (folder / CHECKPOINT).iterdir():

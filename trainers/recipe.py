@@ -13,7 +13,8 @@ from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.modulators import Negative
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
-from gymcp.trainers.selectors import Informative
+from gymcp.trainers.selectors import CleanSuccesses, Informative
+from gymcp.trainers.shapers import ShortEnough, Sum
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -101,6 +102,13 @@ class LearnRecipe:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     informative: bool = False
     """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
+    cleanest: int = 0
+    """Of each task so many episodes are learnt from, the solved ones with the fewest failed calls first
+    (`selectors.CleanSuccesses`, GRPO-RoC); 0: all."""
+    overlong_tokens: int = 0
+    """Drawn tokens of an episode at which its score is docked by 1 (`shapers.ShortEnough`, DAPO); 0: none is."""
+    overlong_buffer: int = 0
+    """Tokens before that within which the docking grows from 0."""
     negative: float = 1.0
     """What an advantage below zero counts, beside 1 for one above: see `modulators.Negative`."""
     demonstrations: int = 0
@@ -160,6 +168,10 @@ class Recipe:
         options = {key: value for key, value in self.credit.items() if key != "preset"}
         preset = make_preset(self.preset_name, **options)
         chosen = replace(preset, loss=_loss(preset.loss, self.loss))
+        if self.learn.overlong_tokens:
+            chosen = _docked(chosen, ShortEnough(most=self.learn.overlong_tokens, buffer=self.learn.overlong_buffer))
+        if self.learn.cleanest:
+            chosen = replace(chosen, selectors=(*chosen.selectors, CleanSuccesses(keep=self.learn.cleanest)))
         if self.learn.informative:
             chosen = replace(chosen, selectors=(*chosen.selectors, Informative()))
         if self.learn.negative != 1.0:
@@ -167,6 +179,22 @@ class Recipe:
             terms = tuple(replace(term, modulators=(*term.modulators, less)) for term in chosen.terms)
             chosen = replace(chosen, terms=terms)
         return chosen
+
+
+def _docked(preset: Preset, rule: ShortEnough) -> Preset:
+    """The preset with what it reads of the score lowered for long episodes; the score itself stays as it is."""
+    if not 0 < rule.buffer <= rule.most:
+        raise ConfigError(
+            f"recipe: learn.overlong_buffer is {rule.buffer}; it must be from 1 to learn.overlong_tokens, {rule.most}"
+        )
+    docked = tuple(
+        replace(term, channels=tuple(replace(c, signal="net") if c.signal == "reward" else c for c in term.channels))
+        for term in preset.terms
+    )
+    if docked == preset.terms:
+        raise ConfigError("recipe: learn.overlong_tokens lowers the score, which this preset does not read by itself")
+    net = Sum(name="net", weights=(("reward", 1.0), ("overlong", 1.0)))
+    return replace(preset, terms=docked, shapers=(*preset.shapers, rule, net))
 
 
 _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}

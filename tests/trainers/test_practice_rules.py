@@ -18,7 +18,8 @@ GROUPS = ["a", "a", "b", "b"]
 
 def credit(**learn: Any) -> Any:
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "learn": learn})
-    return assign_credit(batch_of_columns(REWARDS, GROUPS), recipe.preset)
+    tokens = [[4.0, 4.0], [9.0], [7.0], [6.0]]
+    return assign_credit(batch_of_columns(REWARDS, GROUPS, tokens=tokens), recipe.preset)
 
 
 def test_failures_count_as_much_as_the_recipe_says() -> None:
@@ -31,3 +32,14 @@ def test_tasks_that_all_solve_or_none_are_left_out_where_the_recipe_says_so(info
     found = credit(informative=informative)
     assert (len(found.batch.tasks), found.dropped) == (kept, 4 - kept)
     assert np.count_nonzero(found.advantage) == 3
+
+
+def test_long_episodes_are_docked_where_the_recipe_says_so_and_their_score_stays() -> None:
+    found = credit(overlong_tokens=8, overlong_buffer=2)  # 8 tokens cost 1, 9 cost 1.5, 7 cost .5 and 6 nothing
+    assert found.advantage.tolist() == [1.5, 1.5, -1.5, -0.5, 0.5]
+    assert found.batch.totals(found.batch.column("reward")).tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_so_many_episodes_of_a_task_are_learnt_from_as_the_recipe_says() -> None:
+    found = credit(cleanest=2)
+    assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)

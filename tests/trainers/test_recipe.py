@@ -67,6 +67,14 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"credit": {"anchor": ["group", "room"]}}, "anchor: one is 'room'; have 'group', 'state'"),
         ({"credit": {"preset": "matchtir", "assignment": "best"}}, "assignment is 'best'; have 'optimal', 'greedy'"),
         ({"credit": {"preset": 3}}, "no preset '3'"),
+        (
+            {"learn": {"overlong_tokens": 9}},
+            "it must be from 1 to learn.overlong_tokens, 9",
+        ),
+        (
+            {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "otc"}},
+            "lowers the score, which this preset does not read",
+        ),
         ({"warm_start": {"run": "runs/mine"}}, "warm_start.run is 'runs/mine', and warm_start.tasks is 0"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
