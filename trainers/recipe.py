@@ -244,6 +244,14 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
     return make_recipe({"name": path.stem, **table})
 
 
+_AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
+    "model": ("vocabulary", "hidden", "layers", "context"),
+    "warm_start": ("batch",),
+    "rollout": ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"),
+    "learn": ("updates", "passes", "patience", "micro_batch_tokens", "critic_epochs"),
+}
+
+
 def make_recipe(table: Mapping[str, Json]) -> Recipe:
     """Raises ConfigError for an unknown key, a value of another type, or one that is out of range."""
     if not isinstance(table.get("env"), str):
@@ -255,9 +263,12 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
             f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
             f" {model.hidden}"
         )
-    for name in ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"):
-        if getattr(recipe.rollout, name) < 1:
-            raise ConfigError(f"recipe '{recipe.name}': rollout.{name} must be 1 or more")
+    for section, names in _AT_LEAST_ONE.items():
+        for name in names:
+            if getattr(getattr(recipe, section), name) < 1:
+                raise ConfigError(f"recipe '{recipe.name}': {section}.{name} must be 1 or more")
+    if recipe.learn.max_grad_norm == 0:
+        raise ConfigError(f"recipe '{recipe.name}': learn.max_grad_norm must be above 0: no gradient would be left")
     if recipe.rollout.temperature <= 0:
         raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
     preset = recipe.preset  # says what is wrong with it before anything starts
