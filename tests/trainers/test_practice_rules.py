@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gymcp.trainers.batch import batch_of_columns
-from gymcp.trainers.credit import assign_credit
+from gymcp.trainers.credit import assign_credit, step_credits
+from gymcp.trainers.presets import PRESETS
 from gymcp.trainers.recipe import make_recipe
 
 REWARDS = [[0.0, 1.0], [0.0], [1.0], [1.0]]
@@ -43,3 +44,14 @@ def test_long_episodes_are_docked_where_the_recipe_says_so_and_their_score_stays
 def test_so_many_episodes_of_a_task_are_learnt_from_as_the_recipe_says() -> None:
     found = credit(cleanest=2)
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
+@pytest.mark.parametrize("learn", [{"informative": True, "negative": 0.1}, {"cleanest": 2}], ids=["dapo", "roc"])
+def test_where_nothing_is_left_to_learn_from_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
+    options = {"components": ["reward"]} if preset == "gdpo" else {}
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset, **options}, "learn": learn})
+    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], entropy=[[0.1], [0.2]], value=[[0.0], [0.0]])
+    found = assign_credit(batch, recipe.preset)
+    assert (len(found.advantage), found.dropped) == (0, 2)
+    assert step_credits(found, recipe.preset, name=preset, options={}) == []
