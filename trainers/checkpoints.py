@@ -15,7 +15,7 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.learner import Learner
-from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe import Recipe, make_recipe
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.state import STATE, read_state
 from gymcp.types import Json
@@ -65,9 +65,10 @@ def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | Non
     state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
-    if state["recipe"] != plain(recipe):
+    before = plain(make_recipe(state["recipe"]))  # keys that are newer than the run have their defaults
+    if before != plain(recipe):
         raise ConfigError(
-            f"training run {folder}: was started with another recipe: {', '.join(_differing(state['recipe'], recipe))}"
+            f"training run {folder}: was started with another recipe: {', '.join(_differing(before, recipe))}"
         )
     return Saved(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]), recipe=state["recipe"])
 

@@ -16,7 +16,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.checkpoints import CHECKPOINT
+from gymcp.trainers.checkpoints import CHECKPOINT, plain, saved_training
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.progress import CURVES, METRICS, read_metrics
@@ -74,6 +74,16 @@ def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> 
         train(RECIPE, env, finished, resume=False)
     with pytest.raises(ConfigError, match="was started with another recipe"):
         train(replace(RECIPE, seed=9), env, finished, resume=True)
+
+
+def test_a_run_goes_on_under_a_gymcp_whose_recipes_have_more_keys(tmp_path: Path) -> None:
+    recipe = plain(RECIPE)
+    del recipe["learn"]["cleanest"]
+    state = {"iteration": 1, "trackers": {"fewest_calls": {}}, "recipe": recipe}
+    (tmp_path / "training.json").write_text(json.dumps(state))
+    saved = saved_training(tmp_path, RECIPE, resume=True)
+    assert saved is not None
+    assert saved.iteration == 1
 
 
 def test_a_run_that_was_cut_goes_on_from_its_last_whole_iteration(env: LoadedEnv, tmp_path: Path) -> None:
