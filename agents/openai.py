@@ -26,7 +26,10 @@ from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
 PATH = "/chat/completions"
+MODELS = "/models"
 MAX_ANSWER_BYTES = 32_000_000
+ANY_ANSWER_S = 20.0
+"""For the first word of all, which takes no model: whoever is silent for longer is no endpoint, or not yet."""
 TELL_EVERY_S = 30.0
 """How often the log says at most that an endpoint is asked again."""
 
@@ -73,6 +76,21 @@ class OpenAIPolicy:
         """How the endpoint calls the bound on an answer."""
         self._takes_seeds = True
         self._told = -math.inf
+
+    async def check_answers(self) -> None:
+        """Asks for the list of models, once; any answer will do, a refusal too, and so will a broken connection, which
+        the requests themselves try again. Raises PolicyInfraError where nothing is said."""
+        limit = min(ANY_ANSWER_S, self._endpoint.timeout_s)
+        try:
+            async with asyncio.timeout(limit):
+                await self._connections.ask("GET", MODELS, most_bytes=MAX_ANSWER_BYTES)
+        except TimeoutError as error:
+            raise PolicyInfraError(
+                f"{self._who}: says nothing: no answer to GET {MODELS} within {limit:g} s; is it"
+                " still starting, or is something else at that address?"
+            ) from error
+        except (Broken, Unreadable) as error:
+            log.debug("%s: no list of models: %s", self._who, error)
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         endpoint = self._endpoint

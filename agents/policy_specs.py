@@ -98,6 +98,10 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
     async with contextlib.AsyncExitStack() as stack:
         if spec.kind == "openai":
             policy = await stack.enter_async_context(open_endpoint(_endpoint(spec, options)))
+            try:
+                await policy.check_answers()
+            except PolicyInfraError as error:
+                raise ConfigError(f"the policy does not answer: {error}") from error
             yield ChatModel(name=spec.name, policy=Templated(policy) if options.calls_as_text else policy)
             return
         if spec.kind == "vllm":

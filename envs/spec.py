@@ -20,7 +20,11 @@ Anchor = Literal["world", "world+observation", "world+history"]
 
 
 class MoreTasks(Protocol):
-    """Makes the tasks of a split, numbered from `first`, `count` for each family and level; the same ones each time."""
+    """Makes the tasks of a split, numbered from `first`, `count` for each family and level; the same ones each time.
+
+    Without families, those that the split is about; of families that it has not, none. Raises ConfigError for a split,
+    family or level that there is not.
+    """
 
     def __call__(
         self, split: str, *, families: Sequence[str] | None, levels: Sequence[int] | None, count: int, first: int

@@ -103,7 +103,6 @@ class _Statistics:
     ) -> None:
         self._channel, self._group = channel, group
         weights = np.where(counted, batch.column("tokens") if channel.by_tokens else 1.0, 0.0)
-        self._members = np.bincount(group, counted)
         self._count = np.bincount(group, weights)
         shared = self._count > 0
         total = np.bincount(group, weights * values)
@@ -111,7 +110,7 @@ class _Statistics:
         self._squares = np.bincount(group, weights * (values - self._mean[group]) ** 2)
 
     def normed(self, values: Floats) -> Floats:
-        alone = self._members < 2
+        alone = self._count < 2
         mean = np.where(alone, 0.0, self._mean) if self._channel.centre != "none" else np.zeros_like(self._mean)
         away = values - mean[self._group]
         away[np.abs(away) <= _EQUAL * np.abs(values)] = 0.0
@@ -123,7 +122,7 @@ class _Statistics:
 
     def _scale(self, scale: Spread | BetaDensity, alone: npt.NDArray[np.bool_]) -> Floats:
         if isinstance(scale, BetaDensity):
-            return beta_density(self._mean[self._members > 0], self._mean)
+            return beta_density(self._mean[self._count > 0], self._mean)
         variance = self._squares / np.where(alone, 1.0, self._count - scale.ddof)
         if scale.inside:
             return np.sqrt(np.where(alone, 1.0, variance) + scale.epsilon)

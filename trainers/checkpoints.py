@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -14,12 +15,12 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.learner import Learner
-from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe import Recipe, make_recipe
 from gymcp.trainers.shapers import Trackers
+from gymcp.trainers.state import STATE, read_state
 from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
-STATE = "training.json"
 _CRITIC = "critic.pt"
 
 
@@ -39,7 +40,9 @@ def save_training(
     here = folder / CHECKPOINT / str(iteration)
     learner.save(here)
     if critic is not None:
-        torch.save(critic.state(), here / _CRITIC)
+        content = io.BytesIO()
+        torch.save(critic.state(), content)
+        write_atomically(here / _CRITIC, content.getvalue())
     state = {"iteration": iteration, "trackers": asdict(trackers), "recipe": plain(recipe)}
     write_atomically(folder / STATE, json.dumps(state).encode())
     for other in (folder / CHECKPOINT).iterdir():
@@ -52,22 +55,20 @@ def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic |
     here = folder / CHECKPOINT / str(saved.iteration)
     learner.load(here)
     if critic is not None:
-        critic.load(torch.load(here / _CRITIC, weights_only=True))
+        critic.load(torch.load(here / _CRITIC, map_location="cpu", weights_only=True))
 
 
 def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | None:
     """What the folder holds; None: nothing yet. Raises ConfigError where it may not be continued."""
-    try:
-        state: Mapping[str, Json] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not (folder / STATE).exists():
         return None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
+    state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
-    if state["recipe"] != plain(recipe):
+    before = plain(make_recipe(state["recipe"]))  # keys that are newer than the run have their defaults
+    if before != plain(recipe):
         raise ConfigError(
-            f"training run {folder}: was started with another recipe: {', '.join(_differing(state['recipe'], recipe))}"
+            f"training run {folder}: was started with another recipe: {', '.join(_differing(before, recipe))}"
         )
     return Saved(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]), recipe=state["recipe"])
 

@@ -68,6 +68,8 @@ def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[
     """What the store keeps of a credit, for people: the signal of the preset's finest channel, its return, and the
     advantage, of each step of each trajectory that no selector took out."""
     batch, channel = credit.batch, preset.terms[0].channels[-1]
+    if not len(batch.tasks):
+        return []
     rewards = np.nan_to_num(batch.column(channel.signal))
     gamma = channel.gamma if channel.returns in ("discounted", "gae") else 1.0
     columns = (rewards, returns_to_go(rewards, batch.starts, gamma), credit.advantage)
@@ -94,10 +96,12 @@ def advantages(
 ) -> list[list[float]]:
     """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n]: for trainers that have records of their own."""
     credit = assign_credit(batch_of_columns(rewards, groups, anchors, **columns), preset)
-    return [list(row) for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
+    return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
 
 
 def _term(term: Term, batch: StepBatch) -> TermCredit:
+    if not len(batch.tasks):  # the selectors have left nothing
+        return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
     advantage = np.zeros(int(batch.starts[-1]))
     for channel in term.channels:
         advantage = advantage + channel.weight * compare(channel, batch)

@@ -47,19 +47,43 @@ def demonstrated_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
 
 
 def held_out(env: LoadedEnv, recipe: Recipe, split: str, most: int | None = None) -> list[Task]:
-    """The tasks of a test split, at most `most` or as the recipe says, spread over families and levels."""
+    """The tasks of a test split, at most `most` or as the recipe says, spread over families and levels.
+
+    The families are those of the evaluation, else those that are practised; a split that has none of them, such as one
+    of other families, is looked at with its own. A fixed suite without that split gives what it does not train on, or
+    all of it where it does not tell. Raises ConfigError for a split that makes no task.
+    """
     most = recipe.evaluation.tasks if most is None else most
     if env.spec.more_tasks is None:
-        tasks = [task for task in env.suite.tasks if task.split == split] or list(env.suite.tasks)
-        return _shuffled(tasks, recipe.seed, -1)[:most]
-    levels = recipe.evaluation.levels or recipe.tasks.levels or None
-    families = recipe.evaluation.families or None
+        of_split = [task for task in env.suite.tasks if task.split == split]
+        others = [task for task in env.suite.tasks if task.split != "train"]
+        return _shuffled(of_split or others or env.suite.tasks, recipe.seed, -1)[:most]
     found: list[Task] = []
     number = 0
     while len(found) < most:
-        found += env.spec.more_tasks(split, families=families, levels=levels, count=1, first=number)
+        found += _test_block(env, recipe, split, number)
         number += 1
     return found[:most]
+
+
+def for_tests_alone(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
+    """The tasks that must neither be practised nor shown: the suite's and the recipe's test tasks."""
+    trained = frozenset(task.id for task in _fixed(env)) if env.spec.more_tasks is None else frozenset()
+    rule = recipe.evaluation
+    most = max(rule.tasks, rule.whole_tasks)
+    tested = [task.id for split in {*rule.splits, *rule.whole_splits} for task in held_out(env, recipe, split, most)]
+    return frozenset([*tested, *(task.id for task in env.suite.tasks if task.split != "train")]) - trained
+
+
+def _test_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> list[Task]:
+    """One task of each kind."""
+    assert env.spec.more_tasks is not None
+    rule = recipe.evaluation
+    levels = rule.levels or recipe.tasks.levels or None
+    for families in (rule.families or recipe.tasks.families or None, None):
+        if tasks := list(env.spec.more_tasks(split, families=families, levels=levels, count=1, first=number)):
+            return tasks
+    raise ConfigError(f"environment '{env.spec.name}': split '{split}' has no task of the recipe's levels")
 
 
 def _block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str]) -> list[Task]:

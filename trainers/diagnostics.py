@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gymcp.trainers.batch import Floats, Ints, StepBatch
 from gymcp.trainers.channels import Channel, compare
+from gymcp.trainers.presets import Preset, gigpo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +30,16 @@ class AnchorStatistics:
     little more than how late the step was."""
 
 
-def anchor_statistics(batch: StepBatch, state: Ints, *, gamma: float = 0.95) -> AnchorStatistics:
-    """[S] codes of states -> what GiGPO would have of them in this batch."""
+def anchor_statistics(batch: StepBatch, state: Ints, preset: Preset | None = None) -> AnchorStatistics:
+    """[S] codes of states -> what GiGPO would have of them in this batch: with the preset's discount, weight and scale
+    where it compares steps in the same state, else with GiGPO's own."""
     steps = len(state)
     sizes = np.bincount(state)
     sizes_of = sizes[state]
     visits = np.unique(np.stack((batch.keys["trajectory"], state)), axis=1).shape[1]
     anchored = batch.with_keys(state=state)
-    episode = compare(Channel(signal="reward"), anchored)
-    channel = Channel(signal="reward", key=("group", "state"), unit="step", returns="discounted", gamma=gamma)
-    step = compare(channel, anchored)
+    whole, each = _gigpo_of(preset)
+    episode, step = compare(whole, anchored), each.weight * compare(each, anchored)
     tokens = batch.column("tokens")
     from_step, from_episode = float(np.abs(step) @ tokens), float(np.abs(episode) @ tokens)
     return AnchorStatistics(
@@ -50,6 +51,16 @@ def anchor_statistics(batch: StepBatch, state: Ints, *, gamma: float = 0.95) -> 
         step_share=from_step / (from_step + from_episode) if from_step + from_episode else 0.0,
         follows_turn=explained_share(step, batch.keys["group"], batch.keys["turn"]),
     )
+
+
+def _gigpo_of(preset: Preset | None) -> tuple[Channel, Channel]:
+    """The channels of the episode and of the step."""
+    for term in preset.terms if preset is not None else ():
+        match term.channels:
+            case (Channel(signal="reward") as whole, Channel(signal="reward", key=("group", "state")) as each):
+                return replace(whole, penalty=None), replace(each, penalty=None)
+    whole, each = gigpo().terms[0].channels
+    return whole, each
 
 
 def explained_share(values: Floats, group: Ints, within: Ints) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -259,7 +260,10 @@ class Learner:
             state["reference"] = self._reference
         target = folder / "learner.pt"
         partial = target.with_suffix(".partial")
-        torch.save(state, partial)
+        with partial.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
         partial.replace(target)
         about = {"steps": self.steps, "settings": asdict(self.settings)}
         write_atomically(folder / "learner.json", json.dumps(about).encode())
@@ -267,7 +271,7 @@ class Learner:
     def load(self, folder: Path) -> Self:
         """Goes on from `save`. Raises ConfigError for a checkpoint of another model."""
         try:
-            state = torch.load(folder / "learner.pt", weights_only=True)
+            state = torch.load(folder / "learner.pt", map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise ConfigError(f"checkpoint {folder}: there is no learner.pt") from None
         own = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}

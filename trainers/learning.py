@@ -64,7 +64,7 @@ class Lessons:
         batch, lesson = with_signals(batch_of(scored, gold), self._preset, self._learner, self._critic)
         credit = assign_credit(batch, self._preset, trackers)
         self.credit, self.trackers = credit, credit.trackers
-        anchors = anchor_statistics(batch, batch.keys["state"])
+        anchors = anchor_statistics(batch, batch.keys["state"], self._preset)
         self.metrics = {"dropped": credit.dropped, **_advantages(credit)}
         self.metrics |= {f"anchor/{name}": value for name, value in asdict(anchors).items()}
         self.credit_s = time.perf_counter() - started

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.checkpoints import Saved, load_training, save_training, saved_training
 from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
-from gymcp.trainers.curriculum import practised
+from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.learning import Lessons, Repetition
 from gymcp.trainers.models import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
@@ -32,6 +32,7 @@ from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
+from gymcp.trainers.shown import recorded_episodes
 from gymcp.trainers.stops import MAX_LOST, collapse, lost
 from gymcp.trainers.warm_start import examples_shown, warm_start
 from gymcp.types import Json
@@ -58,8 +59,13 @@ def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: T
     where nothing can be rolled out.
     """
     saved = saved_training(folder, recipe, resume=resume)
+    _check_tasks(recipe, env)
     _check_gold(recipe, env)
-    folder.mkdir(parents=True, exist_ok=True)
+    get_sandbox(recipe.rollout.sandbox)  # says whether there is one before anything is written
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
     disable_progress_bar()
     with _reproducible(recipe), served(recipe) as server:
         return asyncio.run(_Run(recipe, env, folder, tell, server).run(saved))
@@ -74,6 +80,18 @@ def _reproducible(recipe: Recipe) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
+    """A family, level, split or run that there is not is found out before the warm start, not after it."""
+    one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
+    practised(env, recipe, 0)
+    if recipe.warm_start.run:
+        recorded_episodes(env, one)
+    else:
+        demonstrated_tasks(env, one)
+    for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
+        held_out(env, recipe, split, 1)
 
 
 def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
@@ -192,6 +210,12 @@ class _Run:
                 why = records[-1].reason
                 raise EnvInfraError(f"training: every episode of {MAX_LOST} iterations was lost; the last: {why}")
             return row | {"skipped": "every episode was lost to infrastructure"}
+        if not any(record.steps for record in scored):
+            raise ConfigError(
+                f"training: no episode of iteration {self.iteration + 1} has a step; the last ended with"
+                f" {scored[-1].outcome.value}: {scored[-1].reason or 'no reason given'}; is model.context"
+                f" ({pupil.context} tokens) too small for the prompts?"
+            )
         gold = {job.task.id: job.task for job in jobs}
         learn = self.recipe.learn
         lessons = Lessons(

@@ -6,13 +6,15 @@ Defaults are the sane choice; `PARITY` names the settings under which a preset r
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_type_hints
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.batch import Floats, StepBatch
 from gymcp.trainers.channels import BetaDensity, Channel, Spread
+from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.matching import Assignment
 from gymcp.trainers.modulators import EarlyUse, EntropyModulation, Whiten
 from gymcp.trainers.objective import Loss
@@ -31,6 +33,7 @@ from gymcp.trainers.shapers import (
 Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
 Unit = Literal["trajectory", "step"]
+Key = Literal["group", "state", "turn", "trajectory"]
 GOLD = "gold"
 """What a preset needs that compares with the tasks' gold; its shaper says which task has none."""
 
@@ -142,7 +145,7 @@ def gigpo(
     unit: Unit = "trajectory",
     singleton: Singleton = "zero",
     invalid_penalty: float = 0.0,
-    anchor: tuple[str, ...] = ("group", "state"),
+    anchor: tuple[Key, ...] = ("group", "state"),
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
@@ -192,7 +195,7 @@ def matchtir(
     soft: bool = False,
     unmatched: float = 0.0,
     gamma: float = 0.9,
-    anchor: tuple[str, ...] = ("group", "turn"),
+    anchor: tuple[Key, ...] = ("group", "turn"),
     singleton: Singleton = "zero",
 ) -> Preset:
     """Calls matched with gold calls: half from the episode's sum, half from each step's return. MatchTIR's repository.
@@ -306,6 +309,14 @@ PARITY: Mapping[str, Mapping[str, object]] = {
 """Options under which a preset repeats its authors' code; those not named do so as they are."""
 
 
+_RANGES: Mapping[str, tuple[float, ...]] = {
+    **dict.fromkeys(("gamma", "lam", "blend", "ddof"), (0, 1)),
+    **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
+    **dict.fromkeys(("constant_length", "alpha", "c"), (1e-9,)),
+}
+"""The least value of an option and the largest; those not named may be any number."""
+
+
 def make_preset(name: str, **options: object) -> Preset:
     """The preset of that name. Raises ConfigError for an unknown name, an unknown option or an impossible value."""
     if name not in PRESETS:
@@ -315,4 +326,8 @@ def make_preset(name: str, **options: object) -> Preset:
         if option not in known:
             raise ConfigError(f"preset '{name}': no option '{option}'; have {', '.join(known) or 'none'}")
     frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    hints = get_type_hints(PRESETS[name])
+    for option, value in frozen.items():
+        check_value(f"preset '{name}': {option}", value, hints[option])
+        check_range(f"preset '{name}': {option}", value, *_RANGES.get(option, (-math.inf,)))
     return PRESETS[name](**frozen)

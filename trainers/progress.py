@@ -17,6 +17,8 @@ from gymcp.types import Json
 
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
+_DOTS: Mapping[str, Any] = {"marker": "o", "ms": 3}
+"""A line of one point is none."""
 
 
 class Progress:
@@ -70,20 +72,22 @@ def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     success, state = figure.subplots(1, 2)
     at = [row["iteration"] for row in rows if "success" in row]
-    success.plot(at, [row["success"] for row in rows if "success" in row], color="0.6", lw=1, label="practice")
+    success.plot(at, [row["success"] for row in rows if "success" in row], color="0.6", lw=1, **_DOTS, label="practice")
     for name in sorted({key for row in rows for key in row if key.startswith("test/") and key.endswith("/success")}):
         shown = [row for row in rows if name in row]
         split = name.split("/")[1]
         x, y = [row["iteration"] for row in shown], [row[name] for row in shown]
-        line = success.plot(x, y, marker="o", ms=3, label=split)
+        line = success.plot(x, y, **_DOTS, label=split)
         low, high = ([row[f"test/{split}/{end}"] for row in shown] for end in ("low", "high"))
         success.fill_between(x, low, high, alpha=0.15, color=line[0].get_color())
     success.set(xlabel="iteration", ylabel="success", ylim=(-0.02, 1.02), title="success (95 % intervals)")
     success.legend(fontsize=7)
     for name, label in (("entropy", "entropy (nats)"), ("kl", "kl of the update"), ("kl_reference", "kl of the start")):
         if shown := [row for row in rows if name in row]:
-            state.plot([row["iteration"] for row in shown], [row[name] for row in shown], label=label)
+            state.plot([row["iteration"] for row in shown], [row[name] for row in shown], **_DOTS, label=label)
     state.set(xlabel="iteration", title="policy")
+    for axes in (success, state):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if state.lines:
         state.legend(fontsize=7)
     figure.savefig(path, dpi=110)

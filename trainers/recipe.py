@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.modulators import Negative
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS, Preset, make_preset
-from gymcp.trainers.selectors import Informative
+from gymcp.trainers.selectors import CleanSuccesses, Informative
+from gymcp.trainers.shapers import ShortEnough, Sum
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -47,10 +49,14 @@ class TaskRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmStartRecipe:
-    """Supervised learning from the oracle's episodes, before anything is sampled."""
+    """Supervised learning from recorded episodes, before anything is sampled."""
 
     tasks: int = 0
     """How many episodes are shown; 0: no warm start."""
+    run: str = ""
+    """Folder of a run whose good episodes are shown, whoever played them; empty: the oracle plays."""
+    least_score: float = 1.0
+    """Of a run's episodes: those that scored less are not shown."""
     context: float = 0.0
     """What foretelling a token of the request or of a result counts, beside 1 for one of the actions: much of what is
     copied stands there twice."""
@@ -96,6 +102,13 @@ class LearnRecipe:
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     informative: bool = False
     """True: tasks whose episodes all scored the same are left out (DAPO): they say little, and take time."""
+    cleanest: int = 0
+    """Of each task so many episodes are learnt from, the solved ones with the fewest failed calls first
+    (`selectors.CleanSuccesses`, GRPO-RoC); 0: all."""
+    overlong_tokens: int = 0
+    """Drawn tokens of an episode at which its score is docked by 1 (`shapers.ShortEnough`, DAPO); 0: none is."""
+    overlong_buffer: int = 0
+    """Tokens before that within which the docking grows from 0."""
     negative: float = 1.0
     """What an advantage below zero counts, beside 1 for one above: see `modulators.Negative`."""
     demonstrations: int = 0
@@ -118,7 +131,7 @@ class EvaluationRecipe:
     levels: tuple[int, ...] = ()
     """Empty: those of the tasks."""
     families: tuple[str, ...] = ()
-    """Empty: all that a split has."""
+    """Empty: those of the tasks. A split that has none of them, such as one of other families, has its own."""
     tasks: int = 64
     """Of each split, at most."""
     temperature: float = 0.0
@@ -157,6 +170,10 @@ class Recipe:
         options = {key: value for key, value in self.credit.items() if key != "preset"}
         preset = make_preset(self.preset_name, **options)
         chosen = replace(preset, loss=_loss(preset.loss, self.loss))
+        if self.learn.overlong_tokens:
+            chosen = _docked(chosen, ShortEnough(most=self.learn.overlong_tokens, buffer=self.learn.overlong_buffer))
+        if self.learn.cleanest:
+            chosen = replace(chosen, selectors=(*chosen.selectors, CleanSuccesses(keep=self.learn.cleanest)))
         if self.learn.informative:
             chosen = replace(chosen, selectors=(*chosen.selectors, Informative()))
         if self.learn.negative != 1.0:
@@ -164,6 +181,22 @@ class Recipe:
             terms = tuple(replace(term, modulators=(*term.modulators, less)) for term in chosen.terms)
             chosen = replace(chosen, terms=terms)
         return chosen
+
+
+def _docked(preset: Preset, rule: ShortEnough) -> Preset:
+    """The preset with what it reads of the score lowered for long episodes; the score itself stays as it is."""
+    if not 0 < rule.buffer <= rule.most:
+        raise ConfigError(
+            f"recipe: learn.overlong_buffer is {rule.buffer}; it must be from 1 to learn.overlong_tokens, {rule.most}"
+        )
+    docked = tuple(
+        replace(term, channels=tuple(replace(c, signal="net") if c.signal == "reward" else c for c in term.channels))
+        for term in preset.terms
+    )
+    if docked == preset.terms:
+        raise ConfigError("recipe: learn.overlong_tokens lowers the score, which this preset does not read by itself")
+    net = Sum(name="net", weights=(("reward", 1.0), ("overlong", 1.0)))
+    return replace(preset, terms=docked, shapers=(*preset.shapers, rule, net))
 
 
 _WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
@@ -180,8 +213,9 @@ def _loss(own: Loss, table: Mapping[str, Json]) -> Loss:
         changes["weight"] = _weight(changes["weight"])
     hints = get_type_hints(Loss)
     for key, value in changes.items():
-        if key not in ("weight", "dual_clip", "constant_length"):
-            _check(f"loss.{key}", value, hints[key])
+        if key != "weight":
+            check_value(f"recipe: loss.{key}", value, hints[key])
+            check_range(f"recipe: loss.{key}", value, 0)
     return replace(own, **changes)
 
 
@@ -212,6 +246,14 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
     return make_recipe({"name": path.stem, **table})
 
 
+_AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
+    "model": ("vocabulary", "hidden", "layers", "context"),
+    "warm_start": ("batch",),
+    "rollout": ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"),
+    "learn": ("updates", "passes", "patience", "micro_batch_tokens", "critic_epochs"),
+}
+
+
 def make_recipe(table: Mapping[str, Json]) -> Recipe:
     """Raises ConfigError for an unknown key, a value of another type, or one that is out of range."""
     if not isinstance(table.get("env"), str):
@@ -223,11 +265,12 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
             f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
             f" {model.hidden}"
         )
-    for name in ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"):
-        if getattr(recipe.rollout, name) < 1:
-            raise ConfigError(f"recipe '{recipe.name}': rollout.{name} must be 1 or more")
-    if recipe.evaluation.temperature < 0:
-        raise ConfigError(f"recipe '{recipe.name}': evaluation.temperature must be 0 (greedy) or more")
+    for section, names in _AT_LEAST_ONE.items():
+        for name in names:
+            if getattr(getattr(recipe, section), name) < 1:
+                raise ConfigError(f"recipe '{recipe.name}': {section}.{name} must be 1 or more")
+    if recipe.learn.max_grad_norm == 0:
+        raise ConfigError(f"recipe '{recipe.name}': learn.max_grad_norm must be above 0: no gradient would be left")
     if recipe.rollout.temperature <= 0:
         raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
     preset = recipe.preset  # says what is wrong with it before anything starts
@@ -237,6 +280,11 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
+        )
+    if recipe.warm_start.run and not recipe.warm_start.tasks:
+        raise ConfigError(
+            f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
+            " how many of its episodes are shown at most"
         )
     if recipe.learn.demonstrations and not recipe.warm_start.tasks:
         raise ConfigError(
@@ -274,29 +322,11 @@ def _made(cls: type[T], table: Mapping[str, Json], where: str) -> T:
         if key not in known:
             raise ConfigError(f"recipe: no key '{name}'; have {', '.join(sorted(known))}")
         hint = hints[key]
-        if is_dataclass(hint) and isinstance(value, Mapping):
+        taken = tuple(value) if isinstance(value, list) else value
+        check_value(f"recipe: {name}", taken, hint)
+        check_range(f"recipe: {name}", taken, 0)
+        if is_dataclass(hint):
             values[key] = _made(hint, value, name)  # type: ignore[arg-type]
             continue
-        taken = tuple(value) if isinstance(value, list) else value
-        _check(name, taken, hint)
         values[key] = float(taken) if hint is float and isinstance(taken, int) else taken
     return cls(**values)
-
-
-def _check(name: str, value: object, hint: Any) -> None:
-    if getattr(hint, "__origin__", None) is Literal:
-        if value not in hint.__args__:
-            raise ConfigError(f"recipe: {name} is {value!r}; have {', '.join(map(repr, hint.__args__))}")
-        return
-    expected = {float: (int, float), tuple: (tuple,)}.get(getattr(hint, "__origin__", hint), (hint,))
-    if hint in (int, float, str, bool) or getattr(hint, "__origin__", None) is tuple:
-        wrong_bool = isinstance(value, bool) and hint is not bool
-        if wrong_bool or not isinstance(value, tuple(expected)):
-            raise ConfigError(f"recipe: {name} is {value!r}; it must be {_named(hint)}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-            raise ConfigError(f"recipe: {name} is {value!r}; it must not be negative")
-
-
-def _named(hint: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(hint, "a list")

@@ -23,6 +23,7 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.models import Pupil
 from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.shown import recorded_episodes
 from gymcp.types import Json, Sampling, Trajectory
 
 
@@ -36,7 +37,9 @@ class Ground:
     store: TrajectoryStore
 
     async def shown(self) -> list[Trajectory]:
-        """What the oracle does in the tasks of the warm start, where it succeeds."""
+        """What the oracle does in the tasks of the warm start, where it succeeds; or what a run has recorded."""
+        if self.recipe.warm_start.run:
+            return recorded_episodes(self.env, self.recipe)
         tasks = demonstrated_tasks(self.env, self.recipe)
         jobs = [Job(task=task, trial=0, seed=self.recipe.seed) for task in tasks]
         records = await self._play(SCRIPTED["oracle"], jobs) if jobs else []
@@ -124,8 +127,9 @@ def told(records: Sequence[Trajectory]) -> dict[str, Json]:
             "success": float(np.mean([bool(record.success) for record in scored])),
             "steps": float(np.mean([len(record.steps) for record in scored])),
             "calls": float(np.mean([record.usage.tool_calls for record in scored])),
-            "unusable": float(np.mean([not step.valid for record in scored for step in record.steps])),
         }
+        if unusable := [not step.valid for record in scored for step in record.steps]:
+            found["unusable"] = float(np.mean(unusable))
         for name in sorted({name for record in scored for name in record.components}):
             found[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
     return found

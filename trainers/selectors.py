@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gymcp.trainers.batch import Floats, StepBatch
+from gymcp.trainers.shapers import solved
 
 Kept = npt.NDArray[np.bool_]
 
@@ -36,8 +37,9 @@ class Informative:
 class CleanSuccesses:
     """GRPO-RoC: of each oversampled group `keep`, successes with the fewest tool errors first, failures as they come.
 
-    Successes and failures keep their proportion, but at least `least` of each where there are so many. A trajectory
-    without tool calls counts as half wrong. Groups in which all rewards are equal are dropped.
+    Successes and failures keep their proportion, but at least `least` of each where there are so many; less than
+    the full score is a failure. A trajectory without tool calls counts as half wrong. Groups in which all rewards are
+    equal are dropped.
 
     Source: rStar2-Agent, rstar2_agent/down_sample/roc.py.
     """
@@ -47,13 +49,13 @@ class CleanSuccesses:
 
     def __call__(self, batch: StepBatch) -> Kept:
         group, reward = _groups(batch), batch.totals(batch.column("reward"))
-        penalty = tool_penalty(batch)
+        penalty, right = tool_penalty(batch), solved(batch)
         kept = np.zeros(len(group), bool)
         for each in np.unique(group).tolist():
             members = np.flatnonzero(group == each)
-            good, bad = members[reward[members] > 0], members[reward[members] <= 0]
-            if not len(good) or not len(bad):
+            if np.ptp(reward[members]) == 0:
                 continue
+            good, bad = members[right[members]], members[~right[members]]
             wanted_good, wanted_bad = self._shares(len(good), len(bad))
             kept[good[np.argsort(penalty[good], kind="stable")][:wanted_good]] = True
             kept[bad[:wanted_bad]] = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,17 @@ def test_an_endpoint_that_will_not_serve_is_one_error(reply: Reply, error: str, 
     assert_matches(error, found)
     assert len(server.requests) == 1
     assert not (tmp_path / "run").exists(), "a run that never began leaves nothing to resume"
+
+
+def test_an_endpoint_that_says_nothing_is_given_up_after_one_short_wait(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # connections are made, and nobody reads
+        policy = f"openai:http://127.0.0.1:{listening.getsockname()[1]}/v1#m"
+        found = why(evaluate("--policy", policy, "--request-timeout", 0.3, "--out", tmp_path / "run"))
+        listening.settimeout(0)
+        listening.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            listening.accept()  # nobody has tried again
+    assert_matches(r"the policy does not answer: model 'm' at .*: says nothing: .* within 0\.3 s", found)
 
 
 def test_a_key_that_no_header_can_carry_is_one_error_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from typer.testing import CliRunner
+
+from gymcp.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +22,7 @@ def test_dry_run_prints_the_credit_of_a_recorded_run(run: Path) -> None:
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
     assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
-    assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"]
+    assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
 
 
 def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
@@ -39,3 +42,15 @@ def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
 def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
     done = gymcp("train", "--dry-run", str(run), *arguments)
     assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("recipes/tiny.toml", "--dry-run", "runs/mine"), "it takes no recipe, --out, --resume or --deterministic"),
+        (("recipes/tiny.toml", "--preset", "grpo"), "of a recipe: --set credit.preset=grpo"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(app, ["train", *arguments])
+    assert says in str(result.exception)

@@ -6,6 +6,7 @@ import pytest
 from gymcp.trainers.anchors import Anchor, anchor_codes
 from gymcp.trainers.batch import batch_of, batch_of_columns
 from gymcp.trainers.diagnostics import anchor_statistics, explained_share
+from gymcp.trainers.presets import make_preset
 from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 
@@ -47,12 +48,16 @@ def test_anchors_tell_states_apart_within_a_group(anchor: Anchor, expected: list
 
 
 def test_statistics_count_what_can_be_compared() -> None:
-    found = anchor_statistics(batch_of(RECORDS), anchor_codes(RECORDS, "world+observation"), gamma=1.0)
+    batch, state = batch_of(RECORDS), anchor_codes(RECORDS, "world+observation")
+    found = anchor_statistics(batch, state, make_preset("gigpo", gamma=1.0))
     assert (found.states, found.largest_group, found.mean_group) == (4, 3, 7 / 4)
     assert found.singletons == pytest.approx(2 / 7)  # y, and the whole of group b
     assert found.self_repeats == pytest.approx(1 / 7)  # the second episode is twice in (v, x)
     # Step part: (w, x) +-.5; (v, x) with returns 1, 0, 0: 2/3, -1/3, -1/3. Episode part: six steps of .5.
     assert found.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 3))
+    less = make_preset("gigpo", gamma=1.0, step_weight=0.5)
+    weighed = anchor_statistics(batch, state, less)
+    assert weighed.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 6)), "as the preset weighs it"
 
 
 def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:

@@ -15,6 +15,7 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import make_recipe
+from gymcp.types import Score
 
 TABLE: dict[str, Any] = {
     "env": str(BANK),
@@ -76,6 +77,30 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv,
     ending = train(recipe, bank, tmp_path, resume=False)
     assert ending.iterations < 5
     assert "is not finite; no weight was changed" in ending.reason
+
+
+def test_prompts_that_leave_no_room_for_a_step_end_the_run_with_the_reason(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    recipe = make_recipe({**TABLE, "model": {"path": str(model), "context": 20}})
+    with pytest.raises(ConfigError, match=r"no episode of iteration 1 has a step; .* is model.context \(20 tokens\)"):
+        train(recipe, bank, tmp_path / "run", resume=False)
+
+
+def test_an_iteration_of_which_nothing_is_left_changes_no_weight_and_the_next_goes_on(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    alike = replace(bank, spec=replace(bank.spec, grade=lambda task, trajectory, states: Score(value=0.0)))
+    recipe = make_recipe(table(model, learn={"iterations": 2, "informative": True}))
+    assert train(recipe, alike, tmp_path / "run", resume=False).reason == "finished"
+    rows = read_metrics(tmp_path / "run")[1:]
+    assert [(row["dropped"], row["advantage/size"], "loss" in row) for row in rows] == [(8, 0.0, False)] * 2
+
+
+def test_a_folder_that_cannot_be_made_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
+        train(make_recipe(table(model)), bank, tmp_path / "file" / "run", resume=False)
 
 
 def test_a_folder_without_a_model_is_refused(bank: LoadedEnv, tmp_path: Path) -> None:

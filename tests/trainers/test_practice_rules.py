@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gymcp.trainers.batch import batch_of_columns
-from gymcp.trainers.credit import assign_credit
+from gymcp.trainers.credit import assign_credit, step_credits
+from gymcp.trainers.presets import PRESETS
 from gymcp.trainers.recipe import make_recipe
 
 REWARDS = [[0.0, 1.0], [0.0], [1.0], [1.0]]
@@ -18,7 +19,8 @@ GROUPS = ["a", "a", "b", "b"]
 
 def credit(**learn: Any) -> Any:
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "learn": learn})
-    return assign_credit(batch_of_columns(REWARDS, GROUPS), recipe.preset)
+    tokens = [[4.0, 4.0], [9.0], [7.0], [6.0]]
+    return assign_credit(batch_of_columns(REWARDS, GROUPS, tokens=tokens), recipe.preset)
 
 
 def test_failures_count_as_much_as_the_recipe_says() -> None:
@@ -31,3 +33,25 @@ def test_tasks_that_all_solve_or_none_are_left_out_where_the_recipe_says_so(info
     found = credit(informative=informative)
     assert (len(found.batch.tasks), found.dropped) == (kept, 4 - kept)
     assert np.count_nonzero(found.advantage) == 3
+
+
+def test_long_episodes_are_docked_where_the_recipe_says_so_and_their_score_stays() -> None:
+    found = credit(overlong_tokens=8, overlong_buffer=2)  # 8 tokens cost 1, 9 cost 1.5, 7 cost .5 and 6 nothing
+    assert found.advantage.tolist() == [1.5, 1.5, -1.5, -0.5, 0.5]
+    assert found.batch.totals(found.batch.column("reward")).tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_so_many_episodes_of_a_task_are_learnt_from_as_the_recipe_says() -> None:
+    found = credit(cleanest=2)
+    assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
+@pytest.mark.parametrize("learn", [{"informative": True, "negative": 0.1}, {"cleanest": 2}], ids=["dapo", "roc"])
+def test_where_nothing_is_left_to_learn_from_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
+    options = {"components": ["reward"]} if preset == "gdpo" else {}
+    recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset, **options}, "learn": learn})
+    batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], entropy=[[0.1], [0.2]], value=[[0.0], [0.0]])
+    found = assign_credit(batch, recipe.preset)
+    assert (len(found.advantage), found.dropped) == (0, 2)
+    assert step_credits(found, recipe.preset, name=preset, options={}) == []

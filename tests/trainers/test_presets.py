@@ -171,6 +171,20 @@ def test_roc_keeps_the_cleanest_successes() -> None:
     assert CleanSuccesses(keep=4)(batch).tolist() == [False, True, True, True, True, False]
 
 
+def test_roc_takes_a_part_of_the_score_for_a_failure_that_says_something() -> None:
+    batch = batch_of_columns(
+        [[1.0], [0.3], [0.3], [0.3], [0.3], [0.0]], ["g", "g", "g", "same", "same", "lone"], calls=[[1.0]] * 6
+    )
+    assert CleanSuccesses(keep=4)(batch).tolist() == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["reinforce_pp", "ppo"])
+@pytest.mark.parametrize("tokens", [[[0.0], [1.0]], [[0.0], [0.0]]])
+def test_a_batch_without_two_tokens_to_compare_has_no_advantage(name: str, tokens: list[list[float]]) -> None:
+    found = advantages(make_preset(name), [[1.0], [0.0]], ["a", "b"], tokens=tokens, value=[[0.0], [0.0]])
+    assert found == [[0.0], [0.0]]
+
+
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [

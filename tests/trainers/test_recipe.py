@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,13 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"credit": {"preset": "gigpo", "omega": 1}}, "no option 'omega'"),
         ({"rollout": {"episodes": 1}}, "a group of one has nothing to be compared with"),
         ({"rollout": {"temperature": 0}}, "must be above 0"),
-        ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature must be 0"),
+        ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must not be negative"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
+        ({"learn": {"updates": 0}}, "learn.updates must be 1 or more"),
+        ({"learn": {"patience": 0}}, "learn.patience must be 1 or more"),
+        ({"warm_start": {"batch": 0}}, "warm_start.batch must be 1 or more"),
+        ({"model": {"layers": 0}}, "model.layers must be 1 or more"),
+        ({"learn": {"max_grad_norm": 0}}, "learn.max_grad_norm must be above 0"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
         ({"loss": {"kl": "much"}}, "loss.kl is 'much'; it must be a number"),
         ({"loss": {"weight": 2.0}}, "loss.weight must be a table with a rule: 'truncated' or 'band'"),
@@ -53,6 +59,29 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"rollout": {"server": "vllm:http://h:1#m"}}, "are for rollout.engine = 'vllm'"),
         ({"rollout": {"engine": "vllm"}, "model": {"path": "m"}, "deterministic": True}, "deterministic needs"),
         ({"loss": {"clip": 0.2}}, "no key 'loss.clip'"),
+        ({"loss": {"dual_clip": "high"}}, "loss.dual_clip is 'high'; it must be a number"),
+        ({"loss": {"weight": {"rule": "truncated", "cap": "x"}}}, "loss.weight.cap is 'x'; it must be a number"),
+        ({"learn": 3}, "learn is 3; it must be a section"),
+        ({"model": "runs/mine/final"}, "model is 'runs/mine/final'; it must be a section"),
+        ({"learn": {"learning_rate": math.nan}}, "learn.learning_rate is nan; it must be finite"),
+        ({"learn": {"max_grad_norm": math.inf}}, "learn.max_grad_norm is inf; it must be finite"),
+        ({"tasks": {"levels": ["one"]}}, "tasks.levels: one is 'one'; it must be a whole number"),
+        ({"credit": {"gamma": "high"}}, "preset 'gigpo': gamma is 'high'; it must be a number"),
+        ({"credit": {"gamma": 2}}, "preset 'gigpo': gamma is 2; it must be from 0 to 1"),
+        ({"credit": {"step_weight": -1}}, "preset 'gigpo': step_weight is -1; it must not be negative"),
+        ({"credit": {"norm": "std"}}, "preset 'gigpo': norm is 'std'; have 'mean', 'mean_std'"),
+        ({"credit": {"anchor": ["group", "room"]}}, "anchor: one is 'room'; have 'group', 'state'"),
+        ({"credit": {"preset": "matchtir", "assignment": "best"}}, "assignment is 'best'; have 'optimal', 'greedy'"),
+        ({"credit": {"preset": 3}}, "no preset '3'"),
+        (
+            {"learn": {"overlong_tokens": 9}},
+            "it must be from 1 to learn.overlong_tokens, 9",
+        ),
+        (
+            {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "otc"}},
+            "lowers the score, which this preset does not read",
+        ),
+        ({"warm_start": {"run": "runs/mine"}}, "warm_start.run is 'runs/mine', and warm_start.tasks is 0"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
 )

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
+from gymcp.cli.dry_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.warm import warmed
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.checkpoints import CHECKPOINT
+from gymcp.trainers.checkpoints import CHECKPOINT, plain, saved_training
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.models import load_pupil
@@ -67,11 +69,28 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
     assert all(step.sampled is not None for episode in episodes for step in episode.steps)
 
 
+def test_what_was_practised_can_be_given_credit_again_with_its_gold(finished: Path) -> None:
+    with TrajectoryStore.open(finished) as store:
+        ids = {row.id for row in store.summaries()}
+    found = advantages_of(finished, "matchtir", {"anchor": ["group", "state"]})
+    assert found.keys() == ids
+
+
 def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> None:
     with pytest.raises(ConfigError, match="holds a run; continue it with --resume"):
         train(RECIPE, env, finished, resume=False)
     with pytest.raises(ConfigError, match="was started with another recipe"):
         train(replace(RECIPE, seed=9), env, finished, resume=True)
+
+
+def test_a_run_goes_on_under_a_gymcp_whose_recipes_have_more_keys(tmp_path: Path) -> None:
+    recipe = plain(RECIPE)
+    del recipe["learn"]["cleanest"]
+    state = {"iteration": 1, "trackers": {"fewest_calls": {}}, "recipe": recipe}
+    (tmp_path / "training.json").write_text(json.dumps(state))
+    saved = saved_training(tmp_path, RECIPE, resume=True)
+    assert saved is not None
+    assert saved.iteration == 1
 
 
 def test_a_run_that_was_cut_goes_on_from_its_last_whole_iteration(env: LoadedEnv, tmp_path: Path) -> None:
@@ -127,3 +146,41 @@ def test_held_out_tasks_are_played_at_the_temperature_of_the_recipe(
     heard = asyncio.run(looked())
     assert {sampling.temperature for sampling in heard} == {temperature}
     assert len({sampling.seed for sampling in heard}) == len(heard)  # one chance event must not decide over all tasks
+
+
+def test_held_out_tasks_are_of_the_families_that_are_practised_but_for_a_split_of_others(env: LoadedEnv) -> None:
+    def families(split: str, **evaluation: Any) -> set[str]:
+        recipe = make_recipe({**TABLE, "evaluation": {"tasks": 16, **evaluation}})
+        return {task.tags[0] for task in held_out(env, recipe, split)}
+
+    assert families("seeds") == families("wordings") == families("values") == {"cancel", "ticket"}
+    assert families("families") == set(HELD_OUT_FAMILIES)
+    assert families("seeds", families=["refund"]) == {"refund"}
+    assert families("families", families=["refund"]) == set(HELD_OUT_FAMILIES)
+
+
+def test_a_fixed_suite_is_tested_on_what_it_does_not_train_on(env: LoadedEnv) -> None:
+    tasks = [replace(task, split="train" if n % 2 else "test") for n, task in enumerate(env.suite.tasks)]
+    fixed = replace(env, spec=replace(env.spec, more_tasks=None), suite=replace(env.suite, tasks=tuple(tasks)))
+    tested = {task.id for task in held_out(fixed, RECIPE, "seeds", len(tasks))}
+    assert tested == {task.id for task in tasks if task.split == "test"}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"tasks": {"families": ["gossip"]}}, "no family 'gossip'; have "),
+        ({"tasks": {"levels": [9]}}, "no level 9; have 1, 2, 3, 4, 5"),
+        ({"tasks": {"families": ["stock"]}}, "family 'stock' is for the split 'families'"),
+        ({"warm_start": {"tasks": 1, "families": ["gossip"]}}, "no family 'gossip'; have "),
+        ({"evaluation": {"splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"whole_splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"levels": [0]}}, "no level 0; have "),
+    ],
+)
+def test_tasks_that_there_are_not_are_refused_before_anything_starts(
+    table: dict[str, Any], says: str, env: LoadedEnv, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        train(make_recipe({**TABLE, **table}), env, tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()

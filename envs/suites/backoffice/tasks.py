@@ -39,13 +39,19 @@ def make_tasks(
     """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
 
     Splits are ``train``, ``seeds``, ``wordings``, ``values`` and ``families``; ``train`` draws companies, wordings and
-    values that no test split has, in the families for training. Raises ConfigError for another one.
+    values that no test split has, in the families for training. Of the families that are named, ``families`` has none
+    but those of its own, and the other splits have none of these. Raises ConfigError for what there is not.
     """
     if split not in _FIRST_SEED:
         raise ConfigError(f"backoffice: no split '{split}'; have {', '.join(_FIRST_SEED)}")
     if unknown := [name for name in families or () if name not in _KNOWN]:
         raise ConfigError(f"backoffice: no family '{unknown[0]}'; have {', '.join(_KNOWN)}")
-    chosen = families or tuple(HELD_OUT_FAMILIES if split == "families" else FAMILIES)
+    if strange := [level for level in levels or () if level not in LEVELS]:
+        raise ConfigError(f"backoffice: no level {strange[0]}; have {', '.join(map(str, LEVELS))}")
+    if split == "train" and (kept := [name for name in families or () if name in HELD_OUT_FAMILIES]):
+        raise ConfigError(f"backoffice: family '{kept[0]}' is for the split 'families'; train on others")
+    named = families or tuple(HELD_OUT_FAMILIES if split == "families" else FAMILIES)
+    chosen = [name for name in named if (name in HELD_OUT_FAMILIES) == (split == "families")]
     for number in range(first, first + count):
         for family in chosen:
             for level in levels or LEVELS:

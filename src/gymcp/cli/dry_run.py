@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from gymcp.store import TrajectoryStore, open_run
 from gymcp.trainers.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.batch import Floats, StepBatch, batch_of
 from gymcp.trainers.credit import Credit, assign_credit, step_credits
+from gymcp.trainers.curriculum import practised
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.presets import Preset, make_preset
 from gymcp.trainers.shapers import MatchedCalls
+from gymcp.trainers.state import STATE, trained_by
 from gymcp.types import Json, Task, Trajectory
 
 SHOWN = 20
@@ -37,7 +39,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, save: bool, a
         with TrajectoryStore.open(folder, write=True, create=False) as store:
             store.add_credits(step_credits(credit, chosen, name=preset, options=options))
     anchors: dict[str, Json] = {
-        name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name)))
+        name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name), chosen))
         for name in ANCHORS
         if len(credit.batch.tasks)
     }
@@ -58,10 +60,18 @@ def advantages_of(folder: Path, preset: str, options: Mapping[str, Json]) -> dic
 def _batch(folder: Path, preset: Preset) -> StepBatch:
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
-        env = load_env(load_spec(str(open_run(folder).config.get("source", ""))))
-        tasks = {task.id: task for task in env.suite.tasks}
+        tasks = {task.id: task for task in _tasks(folder)}
     with TrajectoryStore.open(folder) as store:
         return batch_of(store.iter_trajectories(latest=True), tasks)
+
+
+def _tasks(folder: Path) -> Iterable[Task]:
+    """What was evaluated; of a training run, what was practised."""
+    if not (folder / STATE).is_file():
+        return load_env(load_spec(str(open_run(folder).config.get("source", "")))).suite.tasks
+    recipe, iterations = trained_by(folder)
+    env = load_env(load_spec(recipe.env))
+    return [task for number in range(iterations + 1) for task, _ in practised(env, recipe, number)]
 
 
 def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
@@ -71,6 +81,7 @@ def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: 
         "options": options,
         "episodes": len(credit.batch.tasks),
         "steps": int(credit.batch.starts[-1]),
+        "steps_without_tokens": _without_tokens(credit.batch),
         "dropped": credit.dropped,
         "anchors": anchors,
         "advantages": [
@@ -78,6 +89,10 @@ def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: 
             for record, row in zip(credit.batch.sources, rows, strict=True)
         ],
     }
+
+
+def _without_tokens(batch: StepBatch) -> int:
+    return sum(step.sampled is None for record in batch.sources for step in record.steps)
 
 
 def _told_first(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
@@ -111,5 +126,10 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
         "each, most: steps in a state. alone: no other shares its state. again: an episode came back to it.\n"
         "weight: the step part's share of all credit. index: how much of it the step's number alone explains."
     )
+    if without := _without_tokens(batch):
+        console.print(
+            f"{without} steps have no recorded tokens and count as one each: they have credit, but nothing can be"
+            " trained on them (policies local: and vllm: record tokens)"
+        )
     if not np.any(credit.advantage):
         console.print("every advantage is 0: all episodes of each task scored alike; try more --trials, or other tasks")

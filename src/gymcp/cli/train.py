@@ -18,7 +18,9 @@ def command(
     dry_run: Annotated[
         Path | None, typer.Option("--dry-run", help="A run folder: print the credit of its steps, train nothing.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="How credit is assigned: see docs/credit.md.")] = "gigpo",
+    preset: Annotated[
+        str | None, typer.Option(help="With --dry-run: how credit is assigned, see docs/credit.md; gigpo if not said.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,8 +41,12 @@ def command(
     """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
     options = parsed(settings or [])
     if dry_run is not None:
-        _part("dry_run").run(dry_run, preset, options, save=save, as_json=as_json)
+        if recipe is not None or out is not None or resume or deterministic:
+            raise ConfigError("train: --dry-run trains nothing: it takes no recipe, --out, --resume or --deterministic")
+        _part("dry_run").run(dry_run, preset or "gigpo", options, save=save, as_json=as_json)
         return
+    if preset is not None:
+        raise ConfigError(f"train: --preset goes with --dry-run; of a recipe: --set credit.preset={preset}")
     if save:
         raise ConfigError("train: --save goes with --dry-run; a training run keeps its advantages by itself")
     if recipe is None:

@@ -1,0 +1,50 @@
+"""Whether a value that somebody typed is what its annotation says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from gymcp.errors import ConfigError
+
+_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def check_value(name: str, value: object, hint: Any) -> None:
+    """Raises ConfigError, in which `name` says which value it is.
+
+    Known are numbers, which must be finite, texts, truth values, literals, sections (of records), tuples of one kind,
+    and all of these or None.
+    """
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"{name} is {value!r}; have {', '.join(map(repr, get_args(hint)))}")
+    elif get_origin(hint) is UnionType:  # X | None
+        if value is not None:
+            check_value(name, value, get_args(hint)[0])
+    elif is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} is {value!r}; it must be a section of its own")
+    elif get_origin(hint) is tuple:
+        if not isinstance(value, tuple):
+            raise ConfigError(f"{name} is {value!r}; it must be a list")
+        for each in value:
+            check_value(f"{name}: one", each, get_args(hint)[0])
+    elif hint in _NAMES:
+        taken = (int, float) if hint is float else (hint,)
+        if not isinstance(value, taken) or (isinstance(value, bool) and hint is not bool):
+            raise ConfigError(f"{name} is {value!r}; it must be {_NAMES[hint]}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name} is {value!r}; it must be finite")
+
+
+def check_range(name: str, value: object, least: float, most: float = math.inf) -> None:
+    """Raises ConfigError for a number that is less or more; anything else passes."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or least <= value <= most:
+        return
+    if most < math.inf:
+        raise ConfigError(f"{name} is {value!r}; it must be from {least:g} to {most:g}")
+    raise ConfigError(f"{name} is {value!r}; it must not be {'negative' if least == 0 else f'less than {least:g}'}")
