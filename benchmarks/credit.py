@@ -83,14 +83,15 @@ class Place:
 
 
 def places(quick: bool, grounds: Sequence[Ground] = GROUNDS) -> list[Place]:
-    """In the order in which they are run: pairs together, so that an early end leaves whole pairs."""
-    return [
+    """In the order in which they are run: pairs first and together, so that an early end leaves whole pairs."""
+    found = [
         Place(ground=ground.name, contender=contender, seed=seed)
         for seed in range(1 if quick else SEEDS)
         for ground in grounds
         for contender in ground.contenders
         if seed < contender.seeds and not (quick and contender not in ground.contenders[:2])
     ]
+    return sorted(found, key=lambda place: place.contender.seeds == 1)
 
 
 def recipe_of(ground: str, seed: int, quick: bool) -> Recipe:
