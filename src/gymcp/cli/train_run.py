@@ -22,7 +22,7 @@ def run(
     folder = out or Path("runs") / f"train-{recipe.name}"
     env = load_env(load_spec(recipe.env))
     if not as_json:
-        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False)
+        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
     ending = train(recipe, env, folder, resume=resume, tell=(lambda row: None) if as_json else _tell)
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
@@ -53,4 +53,4 @@ def _tell(row: Mapping[str, Json]) -> None:
         for key, value in row.items()
         if key.startswith("test/") and key.endswith("/success")
     ]
-    console.print("  ".join(parts), highlight=False)
+    console.print("  ".join(parts), highlight=False, soft_wrap=True)
