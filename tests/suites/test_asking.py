@@ -152,7 +152,9 @@ def test_who_acts_first_and_asks_afterwards_never_passes_even_where_the_guess_is
 def test_a_wrong_guess_is_not_made_good_by_asking_and_doing_it_again(env: LoadedEnv) -> None:
     def guess(task: Task) -> list[Action]:
         ask, right = task.gold[0].calls
-        wrong = replace(right, id="guess", arguments={**arguments_of(right), "city": "Paris"})  # type: ignore[dict-item]
+        known = arguments_of(right)
+        assert known is not None
+        wrong = replace(right, id="guess", arguments={**known, "city": "Paris"})
         return [step(wrong), step(ask), step(right), Action(text="done")]
 
     ended = run_one(env, "correct-1", guess)
