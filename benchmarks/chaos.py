@@ -217,10 +217,16 @@ def _standing(wall: Wall) -> dict[str, int]:
     return {
         "processes": len(ours),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-        "mounts": sum(len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()) for pid in ("self", *ours)),
+        "mounts": sum(len(mounts(Path(f"/proc/{pid}/mountinfo").read_text())) for pid in ("self", *ours)),
         "cgroups": len(_cgroups(owner())),
         "folders": len(list(scratch_folder().iterdir())),
     }
+
+
+def mounts(mountinfo: str) -> list[str]:
+    """Mount points of this machine, without those that come and go with the containers of other programs."""
+    points = [line.split()[4] for line in mountinfo.splitlines()]
+    return [point for point in points if not {"docker", "containers", "containerd"} & set(Path(point).parts)]
 
 
 def _more(name: str, before: dict[str, int], after: dict[str, int]) -> int:

@@ -72,6 +72,9 @@ class Elsewhere:
     def stderr_tail(self) -> str:
         return ""
 
+    async def settled(self) -> None:
+        """At once: what it says is not heard."""
+
     def limit_hit(self) -> str | None:
         return None
 

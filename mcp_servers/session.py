@@ -314,6 +314,7 @@ class ToolSession:
 
     async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
+            await self._process.settled()
             return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT_S):

@@ -117,6 +117,10 @@ class Running:
     def stderr_tail(self) -> str:
         return self._tail.kept.decode(errors="replace")
 
+    async def settled(self) -> None:
+        """In the next turn of the loop: what a server has written is in its pipe."""
+        await asyncio.sleep(0)
+
     def limit_hit(self) -> str | None:
         return self._limit
 

@@ -113,6 +113,10 @@ class SandboxProcess(Protocol):
         """The last of standard error, at most `Limits.stderr_bytes`, for the message of a failure."""
         ...
 
+    async def settled(self) -> None:
+        """Before the failure of a server that nobody uses again is told: all it has said is then in `stderr_tail`."""
+        ...
+
     def limit_hit(self) -> str | None:
         """Which limit ended the server, in words; None where none did."""
         ...

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from chaos import at_rest
+from chaos import at_rest, mounts
 
 TIMEOUT_S = 900
 """It takes half a minute; on a machine that is busy with other things many times that."""
@@ -25,6 +25,13 @@ def test_every_episode_ends_as_planned_and_nothing_is_left(require: Callable[[st
     assert found["forked: ended otherwise than planned"] == 0
     left = {name: value for name, value in found.items() if "more than before" in name or "left after" in name}
     assert (len(left), set(left.values())) == (6, {0})
+
+
+def test_mounts_of_containers_elsewhere_are_not_counted() -> None:
+    here = "22 1 0:21 / /proc rw - proc proc rw\n40 1 0:33 / /tmp/gymcp-1/world rw - tmpfs tmpfs rw\n"
+    theirs = "90 1 0:50 / /var/lib/docker/overlay2/ab/merged rw - overlay overlay rw\n"
+    theirs += "91 1 0:4 net:[1] /run/docker/netns/a rw - nsfs nsfs rw"
+    assert mounts(here + theirs) == ["/proc", "/tmp/gymcp-1/world"]
 
 
 def test_memory_that_stays_is_told_from_a_line_that_is_being_read() -> None:

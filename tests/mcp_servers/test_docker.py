@@ -7,6 +7,7 @@ import os
 import platform
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import OWNER_LABEL, kill, labelled, request
 from gymcp.mcp_servers.leftovers import find_leftovers, owner, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
+from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.container import Container, State, own_cgroup
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
@@ -49,6 +52,9 @@ def pool(engine: None) -> Iterator[Pool]:
     made = Pool(spares=2)
     yield made
     made.close()
+
+
+V1 = ("pids", "memory", "cpuacct")
 
 
 async def _episode(sandbox: Docker) -> tuple[str, bytes]:
@@ -312,3 +318,39 @@ def test_a_server_that_holds_its_first_process_is_removed_all_the_same(pool: Poo
     before = len(_mine())
     assert asyncio.run(hold()) == b"held\n"
     assert len(_mine()) == before
+
+
+def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine copies the two streams of a server one beside the other: either may be late."""
+    ours, engines = socket.socketpair()
+    running = State(running=True, status=0, out_of_memory=False, pid=-1)
+
+    def killed(_: str) -> None:
+        engines.sendall(struct.pack(">BxxxL", 2, 10) + b"last words")
+        engines.close()
+
+    monkeypatch.setattr(process, "kill", killed)
+    monkeypatch.setattr(process, "look", lambda _: replace(running, running=False))
+
+    async def tail() -> tuple[bytes, str]:
+        async with asyncio.timeout(TIMEOUT_S):
+            server = ContainerProcess(pool, LAUNCH, Container(id="abc", streams=ours), running)
+            await server.open()
+            engines.sendall(struct.pack(">BxxxL", 1, 9) + b"nonsense\n")
+            line = await server.stdout.readline()
+            await server.settled()
+            return line, server.stderr_tail()
+
+    assert asyncio.run(tail()) == (b"nonsense\n", "last words")
+
+
+def test_a_container_that_is_ending_is_not_counted_as_the_whole_machine() -> None:
+    mounts = "\n".join(f"3{i} 1 0:3{i} / /c/{kind} rw - cgroup cgroup rw,{kind}" for i, kind in enumerate(V1))
+    running = [f"{i}:{kind}:/docker/abc" for i, kind in enumerate(V1)]
+    found = own_cgroup("abc", mounts, "\n".join(running))
+    assert found is not None
+    assert (found.memory, found.cpu) == (Path("/c/memory/docker/abc"), Path("/c/cpuacct/docker/abc"))
+    ending = own_cgroup("abc", mounts, "\n".join([*running[:2], "2:cpuacct:/"]))
+    assert ending is not None
+    assert ending.cpu is None
+    assert own_cgroup("abc", mounts, "\n".join([running[0], "1:memory:/", "2:cpuacct:/"])) is None

@@ -221,6 +221,18 @@ def cgroup_of(container_id: str, pid: int) -> Cgroup | None:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
         return None
-    if container_id not in own or (found := find_hierarchy(mounts, own)) is None or not found.memory.is_dir():
+    found = own_cgroup(container_id, mounts, own)
+    return found if found is not None and found.memory.is_dir() else None
+
+
+def own_cgroup(container_id: str, mountinfo: str, process_cgroups: str) -> Cgroup | None:
+    """The container's, and nobody else's, from the texts of /proc/self/mountinfo and of its process's /proc/PID/cgroup.
+
+    A process that is ending is said to be in the root of each hierarchy of version 1, from one line to the next: what
+    is counted there is the whole machine's.
+    """
+    found = find_hierarchy(mountinfo, process_cgroups)
+    if found is None or not all(container_id in str(folder) for folder in (found.memory, found.pids)):
         return None
-    return Cgroup(version=found.version, memory=found.memory, pids=found.pids, cpu=found.cpu)
+    cpu = found.cpu if container_id in str(found.cpu) else None
+    return Cgroup(version=found.version, memory=found.memory, pids=found.pids, cpu=cpu)

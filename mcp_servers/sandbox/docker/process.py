@@ -23,6 +23,7 @@ _HEADER = struct.Struct(">BxxxL")
 """Before each frame: which stream, three zeros, how many bytes."""
 _SHORTEST_LOOK_S = 0.005
 _LONGEST_LOOK_S = 1.0
+_SETTLE_TIMEOUT_S = 5.0
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
@@ -158,6 +159,12 @@ class ContainerProcess:
 
     def stderr_tail(self) -> str:
         return self._streams.tail.decode(errors="replace") if self._streams else ""
+
+    async def settled(self) -> None:
+        """Ends the server: the engine copies its two streams one beside the other, and knows no end but theirs."""
+        await self._kill()
+        if self._streams is not None:
+            await asyncio.wait([self._streams.ended], timeout=_SETTLE_TIMEOUT_S)
 
     def limit_hit(self) -> str | None:
         return self._limit
