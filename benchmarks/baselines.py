@@ -23,7 +23,8 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.warm import warmed
 from gymcp.protocols import AgentFactory
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out
-from gymcp.trainers.recipe import Recipe, load_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import load_recipe
 from gymcp.types import Task, Trajectory
 
 TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"

@@ -27,7 +27,8 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import Recipe, load_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import load_recipe
 from gymcp.types import Task, ToolCall
 
 ROOT = Path(__file__).parents[1]

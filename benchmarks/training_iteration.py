@@ -16,7 +16,7 @@ from gymcp.envs import load_env, load_spec
 from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import make_recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.types import Json
 
 LIMIT_S = 30.0

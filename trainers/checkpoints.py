@@ -15,7 +15,8 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.learner import Learner
-from gymcp.trainers.recipe import Recipe, make_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.state import STATE, read_state
 from gymcp.types import Json

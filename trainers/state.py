@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.recipe import Recipe, make_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.types import Json
 
 STATE = "training.json"

@@ -14,7 +14,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import make_recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.types import Score
 
 TABLE: dict[str, Any] = {

@@ -10,7 +10,7 @@ from gymcp.cli.train_run import run
 from gymcp.errors import ConfigError
 from gymcp.trainers.objective import TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS
-from gymcp.trainers.recipe import load_recipe, make_recipe
+from gymcp.trainers.recipe_file import load_recipe, make_recipe
 
 ROOT = Path(__file__).parents[2]
 

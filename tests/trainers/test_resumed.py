@@ -18,7 +18,7 @@ from gymcp.envs import load_env, load_spec
 from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import METRICS, read_metrics
-from gymcp.trainers.recipe import load_recipe
+from gymcp.trainers.recipe_file import load_recipe
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 TIMEOUT_S = 600.0

@@ -25,7 +25,8 @@ from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.models import load_pupil
 from gymcp.trainers.progress import CURVES, METRICS, read_metrics
-from gymcp.trainers.recipe import Recipe, make_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.trainers.rollouts import Ground
 from gymcp.types import Sampled, Sampling
 

@@ -23,7 +23,8 @@ from gymcp.store import TrajectoryStore
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import Recipe, load_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import load_recipe
 from gymcp.trainers.rows import rows_of
 from gymcp.trainers.samplers import SERVED, served
 from gymcp.types import Json

@@ -19,7 +19,8 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.demonstrations import demonstrations
 from gymcp.trainers.loop import train
-from gymcp.trainers.recipe import Recipe, make_recipe
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.trainers.shown import recorded_episodes
 from gymcp.types import Action, Message, Observation, Sampled, Step, ToolCall, Trajectory
 

@@ -10,7 +10,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.progress import CURVES, read_metrics
-from gymcp.trainers.recipe import load_recipe
+from gymcp.trainers.recipe_file import load_recipe
 from gymcp.types import Json
 
 
