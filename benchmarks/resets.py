@@ -28,8 +28,9 @@ from gymcp.envs.snapshots import all_of
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Action, EpisodeLimits, Suite, Task, ToolCall
 

@@ -20,8 +20,9 @@ from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.listing import forget_tools, keep_tools, tools_hash
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.turns import turn
 from gymcp.mcp_servers.worlds.digester import digest_program

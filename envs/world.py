@@ -13,8 +13,9 @@ from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.listing import lists_of
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 

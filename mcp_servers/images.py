@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.snapshot import Copy, fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, save_workspace

@@ -14,8 +14,8 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
-from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tool_checks import fault_of_tools
 from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools

@@ -25,10 +25,10 @@ from gymcp.mcp_servers.installs.install import (
     with_tree,
 )
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, locked
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.scripts import forkable_script
-from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
 from gymcp.mcp_servers.tool_hashes import differences, hash_tools
 from gymcp.mcp_servers.warm import warmed

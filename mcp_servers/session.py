@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import mcp
 import mcp_types
@@ -18,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 
 from gymcp.errors import (
     CannotFork,
-    ConfigError,
     EnvInfraError,
     IntegrityError,
     ProtocolError,
@@ -26,23 +24,16 @@ from gymcp.errors import (
     ServerExhausted,
     ServerTimeout,
 )
-from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.plain_text import plain_text
-from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
 from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
-from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
-from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
+from gymcp.mcp_servers.sandbox import SandboxProcess
+from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tool_lists import ToolList, checked_list, known_list
-from gymcp.mcp_servers.transport import Violation, pipe_transport
-from gymcp.mcp_servers.worlds.digester import Digester, open_digester
-from gymcp.mcp_servers.worlds.seeds import seed_folder
-from gymcp.mcp_servers.worlds.workspace import SavedWorkspace, Workspace, open_workspace
+from gymcp.mcp_servers.transport import Violation
+from gymcp.mcp_servers.worlds.digester import Digester
+from gymcp.mcp_servers.worlds.workspace import Workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams  # only a type
 
 BROUGHT_CHARACTERS = 2000
 """Of a state that comes along with a call's result; a longer one is fetched, where it is new."""
@@ -90,7 +81,7 @@ class ToolSession:
         self._violation = violation
         self.workspace: Workspace | None = None
         """Where the state is in files."""
-        self._digester: Digester | None = None
+        self.digester: Digester | None = None
         self._known_key = ""
         self._told: tuple[str, Json] | None = None
         """The declared state with its address, once it was fetched; None again from a call on."""
@@ -116,20 +107,20 @@ class ToolSession:
 
     async def update(self) -> None:
         """Takes note of what calls changed in the server's files; what a server declares came with their results."""
-        if self._digester is not None:
-            self._known_key = await self._digester.key()
+        if self.digester is not None:
+            self._known_key = await self.digester.key()
 
     async def start(self, initial_state: Json, seed: int) -> None:
         """Hands over the initial state and reads the tool list. Raises EnvInfraError, IntegrityError."""
         tools_key = None
         if self.spec.state == "declared":
-            async with self._boundary("setup", self.spec.start_timeout_s):
+            async with self.boundary("setup", self.spec.start_timeout_s):
                 params = {"initialState": initial_state, "seed": seed}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
             if answer.stateKey is None:
                 raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
             self._known_key, tools_key = answer.stateKey, answer.toolsKey
-        async with self._boundary("list", self.spec.start_timeout_s):
+        async with self.boundary("list", self.spec.start_timeout_s):
             listed = known_list(self.spec, tools_key) if tools_key is not None else None
             listed = listed or await self._list_tools(tools_key)
         self.tools = listed.tools
@@ -185,7 +176,7 @@ class ToolSession:
         started = time.perf_counter()
         self._told = self._brought = None
         try:
-            async with self._boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
+            async with self.boundary(f"tool '{call.name}'", timeout_s + 2 * PING_TIMEOUT_S):
                 content, is_error = await self._call(call.name, arguments, timeout_s)
         except ServerTimeout as error:
             if self.spec.state != "declared":
@@ -262,13 +253,13 @@ class ToolSession:
 
         Raises ProtocolError where a declared state does not have the key that the server has claimed for it.
         """
-        if self._digester is not None:
-            self._known_key, state = await self._digester.state(self._known_key)
+        if self.digester is not None:
+            self._known_key, state = await self.digester.state(self._known_key)
             return self._known_key, state
         return self._told or self._brought or await self._fetch()
 
     async def _fetch(self) -> tuple[str, Json]:
-        async with self._boundary("gymcp/state", self.spec.start_timeout_s):
+        async with self.boundary("gymcp/state", self.spec.start_timeout_s):
             answer = await self._harness_request("gymcp/state", {}, _StateResult)
         self._told = self._proven("gymcp/state", answer.state, self._known_key, answer.stateKey)
         return self._told
@@ -286,7 +277,7 @@ class ToolSession:
         return await self._client.session.send_request(request, result)
 
     @contextlib.asynccontextmanager
-    async def _boundary(self, doing: str, timeout_s: float) -> AsyncIterator[None]:
+    async def boundary(self, doing: str, timeout_s: float) -> AsyncIterator[None]:
         """The SDK has many errors for a lost server; to us they are one boundary, with four names."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -330,97 +321,6 @@ class ToolSession:
         tail = plain_text(self._process.stderr_tail()).strip()
         said = f"server '{self.spec.name}': {doing}: {plain_text(why)}"
         return said + (f"; its last words: {tail[-500:]}" if tail else "")
-
-
-@contextlib.asynccontextmanager
-async def open_session(
-    spec: ServerSpec,
-    sandbox: Sandbox,
-    *,
-    initial_state: Json,
-    seed: int,
-    saved: SavedWorkspace | None = None,
-    task: str = "",
-) -> AsyncIterator[ToolSession]:
-    """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
-
-    `saved`: files to go on from instead of the initial state's. `task`: whose answers of a cassette are meant. Enter
-    and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
-    """
-    if fault := fault_of_url(spec):
-        raise ConfigError(f"server '{spec.name}': {fault}")
-    async with contextlib.AsyncExitStack() as stack:
-        if spec.url is not None:
-            yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
-            return
-        launch, workspace, digester = bridged(spec), None, None
-        if isinstance(spec.state, FileState):
-            seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
-            workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
-            digester = await stack.enter_async_context(open_digester(spec.name, spec.state, workspace, sandbox))
-            launch = replace(launch, workspace=workspace.folder, written=workspace.written, entry=workspace.entry)
-        process = await stack.enter_async_context(sandbox.start(launch))
-
-        async def begin(session: ToolSession) -> None:
-            session.workspace, session._digester = workspace, digester
-            await session.start(initial_state, seed)
-
-        yield await stack.enter_async_context(connected(spec, process, begin))
-
-
-@contextlib.asynccontextmanager
-async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
-    """A session with a server elsewhere, or with its cassette."""
-    violation = Violation()
-    transport, recorder = remote_streams(spec, task, violation)
-
-    async def begin(session: ToolSession) -> None:
-        await session.start(initial_state, seed)
-        if recorder is not None:
-            recorder.check()
-
-    spoken = spec if is_live(spec) else replace(spec, wire=PLAYED_WIRE)
-    async with connected(spoken, Elsewhere(), begin, (transport, violation)) as session:
-        yield session
-
-
-@contextlib.asynccontextmanager
-async def connected(
-    spec: ServerSpec,
-    process: SandboxProcess,
-    begin: Callable[[ToolSession], Awaitable[None]],
-    through: tuple[AbstractAsyncContextManager[TransportStreams], Violation] | None = None,
-) -> AsyncIterator[ToolSession]:
-    """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
-
-    `through`: a transport, and where it notes what goes wrong; None: the pipes of the process.
-    """
-    if through is None:
-        noted = Violation()
-        through = pipe_transport(process, noted, headers=spec.http is not None), noted
-    transport, violation = through
-    failure: BaseException | None = None
-    async with contextlib.AsyncExitStack() as stack:
-        client = mcp.Client(transport, mode=spec.wire, cache=None)
-        session = ToolSession(spec, client, process, violation)
-        async with session._boundary("handshake", spec.start_timeout_s):
-            await stack.enter_async_context(client)
-        client.session.validate_tool_result = _believed  # type: ignore[method-assign]
-        try:
-            await begin(session)
-            yield session
-        except BaseException as error:
-            failure = error  # kept out of the client's task group, which would wrap it into an ExceptionGroup
-    if failure is not None:
-        raise failure
-
-
-async def _believed(name: str, result: mcp_types.CallToolResult) -> None:
-    """Instead of the SDK's check of structured content, of which nobody is shown anything, against the server's schema.
-
-    What that takes is the server's to choose, with a pattern or with references that double at every step; and while it
-    goes on, in this process, no timeout and no other episode does.
-    """
 
 
 def _innermost(error: BaseException) -> BaseException:

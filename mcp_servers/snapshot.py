@@ -14,8 +14,9 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from gymcp.errors import CannotFork
+from gymcp.mcp_servers.opening import connected
 from gymcp.mcp_servers.sandbox import SandboxProcess
-from gymcp.mcp_servers.session import Standing, ToolSession, connected
+from gymcp.mcp_servers.session import Standing, ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 
 

@@ -30,8 +30,9 @@ from start_paths import START_PATHS, UNCONFINED, StartPath
 from surroundings import surroundings
 
 from gymcp.errors import GymcpError
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox
 from gymcp.types import Json, ToolCall

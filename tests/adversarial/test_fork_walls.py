@@ -13,8 +13,9 @@ from captive import Captive
 
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.snapshot import fork_session
 from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import ToolCall

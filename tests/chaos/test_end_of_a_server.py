@@ -11,10 +11,10 @@ import pytest
 from faults import environment
 
 from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import Running
-from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.warm import warmed
 
 FAULT = "uses up its memory"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
+from runtime_wire import RUNTIME, Wire
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
@@ -79,3 +82,29 @@ def inside(bwrap: Bubblewrap) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def to_end() -> Callable[..., Ended]:
     return run_to_end
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a sandbox mounts: the runtime and one program, in folders without `__init__.py`."""
+    root = tmp_path_factory.mktemp("mounted")
+    programs = root / "gymcp" / "mcp_servers" / "programs"
+    programs.mkdir(parents=True)
+    shutil.copy(RUNTIME, programs.parent)
+    shutil.copy(Path(__file__).parent / "programs_fixture" / "notes.py", programs)
+    return root
+
+
+@pytest.fixture
+def wire(tree: Path) -> Iterator[Wire]:
+    wire = Wire(tree)
+    yield wire
+    assert wire.close() == 0
+
+
+@pytest.fixture(scope="module")
+def lasting_wire(tree: Path) -> Iterator[Wire]:
+    """One process for many examples."""
+    wire = Wire(tree)
+    yield wire
+    assert wire.close() == 0

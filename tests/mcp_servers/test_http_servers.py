@@ -16,9 +16,10 @@ from gymcp.envs.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.bridging import bridged, parse_port
 from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.programs.http_bridge import Breach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult

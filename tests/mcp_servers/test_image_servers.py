@@ -21,11 +21,11 @@ from gymcp.mcp_servers.installs.image import built_name
 from gymcp.mcp_servers.installs.install import ensure_present, is_present
 from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox, check_images
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.session import open_session
 from gymcp.types import ToolCall
 
 

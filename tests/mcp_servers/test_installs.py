@@ -18,8 +18,8 @@ from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, hold, let_g
 from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
 from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, ToolCall
 

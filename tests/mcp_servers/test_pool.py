@@ -14,9 +14,9 @@ from cell_program import Cell
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.session import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
 

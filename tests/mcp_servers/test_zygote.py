@@ -19,10 +19,11 @@ from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.locked import how_it_starts, spec_of
 from gymcp.mcp_servers.lockfile import locked
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.scripts import forkable_script
-from gymcp.mcp_servers.session import ToolSession, open_session
+from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.snapshot import fork_session
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox, warmed

@@ -19,8 +19,8 @@ from gymcp.cli.servers import Build, Image, Wall, pairs, refuse_other, wall_for,
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.locked import lock_server, spec_of
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, checked_name, editing
+from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import open_session
 from gymcp.types import Json, Tool, ToolCall
 
 TRIES = 6
