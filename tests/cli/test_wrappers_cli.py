@@ -80,4 +80,5 @@ def test_the_gates_of_a_suite_are_one_line_of_a_table() -> None:
     assert (row["suite"], row["sample"], row["tools"], row["wrong"]) == ("backoffice", 4, 23, [])
     assert row["passed"]["oracle"] == [4, 4]
     assert row["passed"]["mutated"][0] == row["passed"]["null"][0] == 0
+    assert done.stderr.startswith("1/1 backoffice: pass, ")
     assert gymcp("suites", "--full").returncode == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gymcp.cli.train_run import run
+from gymcp.cli.train_run import run, teller
 from gymcp.errors import ConfigError
 from gymcp.trainers.objective import TruncatedWeight
 from gymcp.trainers.presets import WITHOUT_GROUPS
@@ -116,3 +116,13 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:
         load_recipe(tmp_path / "bad.toml")
     with pytest.raises(ConfigError, match="not found"):
         load_recipe(tmp_path / "absent.toml")
+
+
+def test_an_iteration_says_where_it_stands_and_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = teller(make_recipe({"env": "backoffice", "learn": {"iterations": 15}}))
+    tell({"iteration": 0, "test/seeds/success": 0.427})
+    tell({"iteration": 6, "success": 0.3125, "calls": 1.44, "entropy": 0.457, "kl": 0.001, "seconds": 19.3})
+    assert capsys.readouterr().out.splitlines() == [
+        " 0/15  seeds 42.7 %",
+        " 6/15  practice  31.2 %  calls 1.4  entropy 0.46  kl 0.001  19 s, 3 min left",
+    ]

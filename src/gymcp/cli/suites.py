@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,11 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
     wall = get_sandbox(sandbox)
     wall.check()
     reap_before_a_run()
-    found = [gates_of(load_env(catalog.load_spec(name)), wall, limit=limit, concurrency=CONCURRENCY) for name in chosen]
+    found: list[SuiteGates] = []
+    for number, name in enumerate(chosen, start=1):
+        found.append(gates_of(load_env(catalog.load_spec(name)), wall, limit=limit, concurrency=CONCURRENCY))
+        ended = "FAIL" if found[-1].wrong else "pass"
+        print(f"{number}/{len(chosen)} {name}: {ended}, {found[-1].seconds:.0f} s", file=sys.stderr, flush=True)
     if as_json:
         print_json({"passed": not any(gates.wrong for gates in found), "suites": [gates.row() for gates in found]})
     else:

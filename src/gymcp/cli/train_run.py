@@ -8,8 +8,9 @@ from pathlib import Path
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
-from gymcp.trainers.loop import FINAL, train
+from gymcp.trainers.loop import FINAL, Tell, train
 from gymcp.trainers.progress import CURVES, read_metrics
+from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import load_recipe
 from gymcp.types import Json
 
@@ -23,7 +24,7 @@ def run(
     env = load_env(load_spec(recipe.env))
     if not as_json:
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
-    ending = train(recipe, env, folder, resume=resume, tell=(lambda row: None) if as_json else _tell)
+    ending = train(recipe, env, folder, resume=resume, tell=(lambda row: None) if as_json else teller(recipe))
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
@@ -33,7 +34,12 @@ def run(
     console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
 
 
-def _tell(row: Mapping[str, Json]) -> None:
+def teller(recipe: Recipe) -> Tell:
+    """Prints rows of metrics as they come, a line each."""
+    return lambda row: _tell(row, recipe.learn.iterations)
+
+
+def _tell(row: Mapping[str, Json], iterations: int) -> None:
     if "phase" in row:
         console.print(
             f"warm start {row['epoch']}/{row['of']}  loss {row['loss']:.4f}  {row['tokens_per_second']:.0f} tokens/s"
@@ -41,11 +47,12 @@ def _tell(row: Mapping[str, Json]) -> None:
             highlight=False,
         )
         return
-    parts = [f"{row['iteration']:4}"]
+    parts = [f"{row['iteration']:>{len(str(iterations))}}/{iterations}"]
     if "success" in row:
         parts += [f"practice {100 * row['success']:5.1f} %", f"calls {row['calls']:.1f}"]
     if "entropy" in row:
-        parts += [f"entropy {row['entropy']:.3f}", f"kl {row['kl']:.4f}", f"{row['seconds']:.1f} s"]
+        left = _time(row["seconds"] * (iterations - row["iteration"]))
+        parts += [f"entropy {row['entropy']:.2f}", f"kl {row['kl']:.3f}", f"{row['seconds']:.0f} s, {left} left"]
     if "skipped" in row:
         parts.append(str(row["skipped"]))
     parts += [
@@ -54,3 +61,7 @@ def _tell(row: Mapping[str, Json]) -> None:
         if key.startswith("test/") and key.endswith("/success")
     ]
     console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
