@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -66,12 +66,20 @@ def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | Non
     state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
-    before = plain(make_recipe(state["recipe"]))  # keys that are newer than the run have their defaults
-    if before != plain(recipe):
+    before = make_recipe(state["recipe"])  # keys that are newer than the run have their defaults
+    if plain(_lengthened(before, recipe)) != plain(recipe):
         raise ConfigError(
-            f"training run {folder}: was started with another recipe: {', '.join(_differing(before, recipe))}"
+            f"training run {folder}: was started with another recipe: {', '.join(_differing(plain(before), recipe))};"
+            " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
     return Saved(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]), recipe=state["recipe"])
+
+
+def _lengthened(before: Recipe, recipe: Recipe) -> Recipe:
+    """With more iterations, where these are wanted and change nothing about the ones before."""
+    more = recipe.learn.iterations > before.learn.iterations and before.learn.schedule == "constant"
+    iterations = recipe.learn.iterations if more else before.learn.iterations
+    return replace(before, learn=replace(before.learn, iterations=iterations))
 
 
 def _differing(before: Mapping[str, Json], recipe: Recipe) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from gymcp.envs import load_env, load_spec
+from gymcp.errors import ConfigError
 from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import METRICS, read_metrics
@@ -114,7 +115,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     for line in process.stdout:
-        if line.split()[:1] == ["1"]:
+        if line.split()[:1] == ["1/3"]:
             break
     process.send_signal(signal.SIGKILL)
     assert process.wait(TIMEOUT_S) == -signal.SIGKILL
@@ -123,4 +124,19 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe
     assert json.loads((folder / "training.json").read_text())["iteration"] < 3
     trained(recipe, folder, resume=True)
     assert (folder / METRICS).read_bytes() == (first / METRICS).read_bytes()
+    assert same_weights(folder, first)
+
+
+def test_a_run_that_has_ended_goes_on_where_more_iterations_are_wanted(first: Path, recipe: Path) -> None:
+    """As if it had been wanted from the start, but for the look at held-out tasks where it ended before."""
+    folder = recipe.parent / "longer"
+    shorter = load_recipe(recipe, [("learn.iterations", 2)])
+    env = load_env(load_spec("backoffice"))
+    assert train(shorter, env, folder, resume=False).iterations == 2
+    with pytest.raises(ConfigError, match="another recipe: learn; only"):
+        train(load_recipe(recipe, [("learn.iterations", 1)]), env, folder, resume=True)
+    with pytest.raises(ConfigError, match="another recipe: learn; only"):
+        train(load_recipe(recipe, [("learn.schedule", "linear")]), env, folder, resume=True)
+    trained(recipe, folder, resume=True)
+    assert read_metrics(folder)[3] == read_metrics(first)[3]
     assert same_weights(folder, first)
