@@ -30,29 +30,25 @@ from gymcp.types import Task, Trajectory
 TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
 
 
-def played_by(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
+async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
     """The scored records of one episode of each task, in the order in which they ended."""
     found: list[Trajectory] = []
-
-    async def play() -> None:
-        async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
-            jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
-            schedule = Schedule(concurrency=recipe.rollout.concurrency)
-            await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: found.append(done.trajectory))
-
-    asyncio.run(play())
+    async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
+        jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
+        schedule = Schedule(concurrency=recipe.rollout.concurrency)
+        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: found.append(done.trajectory))
     return [record for record in found if record.outcome.has_score]
 
 
 def nearest_template(recipe: Recipe) -> Iterator[Result]:
     """Success by split, and by level within it, among the demonstrations of the recipe's warm start."""
     env = environment(recipe.env)
-    shown = played_by(env, recipe, SCRIPTED["oracle"], demonstrated_tasks(env, recipe))
+    shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstrated_tasks(env, recipe)))
     agent = nearest([record for record in shown if record.success])
     rule = recipe.evaluation
     for split in rule.whole_splits or rule.splits:
         tasks = held_out(env, recipe, split, rule.whole_tasks or rule.tasks)
-        solved = {record.task: bool(record.success) for record in played_by(env, recipe, agent, tasks)}
+        solved = {record.task: bool(record.success) for record in asyncio.run(play(env, recipe, agent, tasks))}
         yield _rate(split, len(shown), solved, tasks)
         for level in sorted({task.tags[1] for task in tasks}):
             yield _rate(f"{split}, {level}", len(shown), solved, [task for task in tasks if task.tags[1] == level])

@@ -1,55 +1,67 @@
 """The policy of our own beside what it should beat: more supervision of the same kind, and no learning at all.
 
-Five runs, each resumable; what is in the folder already is not run again:
+Runs of training are resumable; what is in the folder already is not run again:
 
 - ``recipe``: ``recipes/tiny.toml`` as it is, looked at after its warm start and at its end.
-- ``longer``: its warm start alone, with as many more passes as fill the wall-clock of the recipe.
+- ``longer``: its warm start alone, with as many more passes as fill the wall-clock of the recipe, which is run first.
 - ``full``: supervised on many more of the oracle's episodes, for the same number of updates.
-- ``absent``: two families are in no demonstration; they are practised all the same.
-- ``template``: nothing is learnt: the nearest of the shown requests is answered as it was, with this one's values.
+- ``absent``: two families are in no demonstration; they are practised all the same, in half as many iterations.
+- ``nearest``: nothing is learnt: the demonstration of the nearest request is followed, with this one's values.
+- ``shipped``: the checkpoint in the package, on tasks that no run of the recipe has looked at.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-import re
 import resource
-import time
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from baselines import nearest_template, play
+
+from gymcp.agents.policy_specs import ModelOptions, open_model, parse_policy
+from gymcp.agents.react import ReactSettings, TokenModel, react
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
-from gymcp.trainers.curriculum import demonstrated_tasks, held_out
+from gymcp.envs.suites.backoffice import make_tasks
+from gymcp.evaluators.statistics.intervals import wilson
+from gymcp.trainers.curriculum import demonstrated_tasks
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import load_recipe
-from gymcp.types import Task, ToolCall
+from gymcp.types import Sampling, Task, Trajectory
 
 ROOT = Path(__file__).parents[1]
 ABSENT = ("contact", "refund")
 FULL = 12_000
 """Episodes of the oracle."""
-VALUE = re.compile(r"[A-Z][0-9]+|[0-9]+|[A-Z][a-z]+ [A-Z][a-z]+|(?<=to )[A-Z][a-z]+")
+UNSEEN, FIRST_UNSEEN = 25, 1000
+"""Tasks of each family and level, numbered from there: held-out tasks are numbered from 0."""
+RUNS = ("recipe", "longer", "full", "absent")
 
 
 def variants(recipe: Recipe, seconds: Mapping[str, float]) -> dict[str, Recipe]:
-    """By name. `seconds`: what the recipe's warm start and the whole of it took, where that is known."""
+    """By name. `seconds`: what the recipe's warm start and the whole of it took; without that no ``longer``."""
     warm, learn = recipe.warm_start, replace(recipe.learn, iterations=0)
-    longer = round(warm.epochs * seconds["all"] / max(seconds["warm start"], 1.0)) if seconds else warm.epochs
     shown = replace(warm, tasks=FULL, epochs=max(round(warm.epochs * warm.tasks / FULL), 1))
+    half = replace(recipe.learn, iterations=recipe.learn.iterations // 2)
     rest = tuple(name for name in families(recipe) if name not in ABSENT)
-    return {
+    found = {
         "recipe": recipe,
-        "longer": replace(recipe, warm_start=replace(warm, epochs=longer), learn=learn),
         "full": replace(recipe, warm_start=shown, learn=learn),
-        "absent": replace(recipe, warm_start=replace(warm, families=rest)),
+        "absent": replace(recipe, warm_start=replace(warm, families=rest), learn=half),
     }
+    if seconds:
+        epochs = round(warm.epochs * seconds["all"] / max(seconds["warm start"], 1.0))
+        found["longer"] = replace(recipe, warm_start=replace(warm, epochs=epochs), learn=learn)
+    return found
 
 
 def families(recipe: Recipe) -> list[str]:
@@ -61,26 +73,24 @@ def families(recipe: Recipe) -> list[str]:
 
 def run(recipe: Recipe, env: LoadedEnv, folder: Path) -> dict[str, Any]:
     """Trains, unless that is done, and gives what the held-out tasks showed before and after."""
-    done = folder / "done.json"
+    done, warm = folder / "done.json", folder / "warm_start.json"
     if not done.exists():
-        seconds: dict[str, float] = {}
-        began, cpu = time.perf_counter(), _cpu()
+        cpu = _cpu()
 
         def tell(row: Mapping[str, Any]) -> None:
-            print(
-                json.dumps({key: row[key] for key in ("phase", "epoch", "iteration", "success", "loss") if key in row})
-            )
+            shown = {key: row[key] for key in ("phase", "epoch", "iteration", "success", "loss") if key in row}
+            print(json.dumps(shown), file=sys.stderr, flush=True)
             if row.get("phase") == "warm start":
-                seconds["warm start"] = float(row["seconds"])
+                warm.write_text(json.dumps(row["seconds"]))
 
         train(recipe, env, folder, resume=(folder / "training.json").exists(), tell=tell)
-        rows = read_metrics(folder)
-        seconds["all"] = time.perf_counter() - began
+        rows, shown_s = read_metrics(folder), json.loads(warm.read_text())
         found = {
-            "seconds": seconds,
+            "seconds": {"warm start": shown_s, "all": shown_s + sum(map(_seconds, rows))},
             "cpu_seconds": _cpu() - cpu,
             "load": os.getloadavg()[0],
             "shown": recipe.warm_start.tasks,
+            "epochs": recipe.warm_start.epochs,
             "practised": len(rows[1:]) * recipe.rollout.groups * recipe.rollout.episodes,
             "before": tests(rows[0]),
             "after": tests(rows[-1]),
@@ -88,6 +98,10 @@ def run(recipe: Recipe, env: LoadedEnv, folder: Path) -> dict[str, Any]:
         done.write_text(json.dumps(found, indent=1))
     loaded: dict[str, Any] = json.loads(done.read_text())
     return loaded
+
+
+def _seconds(row: Mapping[str, Any]) -> float:
+    return float(row.get("seconds", 0.0) + row.get("seconds/evaluation", 0.0))
 
 
 def tests(row: Mapping[str, Any]) -> dict[str, float]:
@@ -100,47 +114,26 @@ def _cpu() -> float:
     return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
-def template(recipe: Recipe, env: LoadedEnv) -> dict[str, float]:
-    """Success of the nearest shown request's answer, on the held-out tasks; it can read no result."""
-    shown = [(task, frozenset(_plain(task).split())) for task in demonstrated_tasks(env, recipe)]
+async def _episodes(env: LoadedEnv, recipe: Recipe, tasks: list[Task]) -> list[Trajectory]:
+    async with open_model(parse_policy("tiny"), ModelOptions()) as model:
+        assert isinstance(model, TokenModel)
+        agent = react(model, ReactSettings(sampling=Sampling(max_tokens=32, temperature=0.0)))
+        return await play(env, recipe, agent, tasks)
+
+
+def shipped(env: LoadedEnv, recipe: Recipe) -> dict[str, float]:
+    """Success of the policy in the package, the likeliest token always taken, with its 95 % interval."""
     found: dict[str, float] = {}
-    splits = recipe.evaluation.whole_splits or recipe.evaluation.splits
-    for split in splits:
-        tasks = held_out(env, recipe, split, recipe.evaluation.whole_tasks or None)
-        right = [(task, _right(task, shown)) for task in tasks]
-        found[f"{split}/success"] = sum(good for _, good in right) / len(right)
-        for level in sorted({task.tags[1] for task in tasks}):
-            of_level = [good for task, good in right if task.tags[1] == level]
-            found[f"{split}/{level}"] = sum(of_level) / len(of_level)
+    for split in recipe.evaluation.whole_splits:
+        for level in recipe.tasks.levels:
+            tasks = list(make_tasks(split, levels=[level], count=UNSEEN, first=FIRST_UNSEEN))
+            records = asyncio.run(_episodes(env, recipe, tasks))
+            solved = sum(bool(record.success) for record in records)
+            if (interval := wilson(solved, len(records))) is not None:
+                name = f"{split}/level {level}"
+                found |= {name: solved / len(records), f"{name} from": interval.low, f"{name} to": interval.high}
+                found[f"{split}/tasks of level {level}"] = len(records)
     return found
-
-
-def _right(task: Task, shown: Sequence[tuple[Task, frozenset[str]]]) -> bool:
-    words = frozenset(_plain(task).split())
-    nearest = max(shown, key=lambda pair: len(words & pair[1]) / len(words | pair[1]))[0]
-    values = dict(zip(_values(nearest), _values(task), strict=False))
-    gold = nearest.gold[0]
-    calls = [(call.name, {key: _put(value, values) for key, value in _arguments(call).items()}) for call in gold.calls]
-    wanted = [(call.name, _arguments(call)) for call in task.gold[0].calls]
-    return calls == wanted and _put(gold.final_text, values) == task.gold[0].final_text
-
-
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    return {} if isinstance(call.arguments, str) else dict(call.arguments)
-
-
-def _plain(task: Task) -> str:
-    return VALUE.sub("?", task.prompts[0])
-
-
-def _values(task: Task) -> list[str]:
-    return VALUE.findall(task.prompts[0].split("\n", 1)[1])
-
-
-def _put(value: Any, values: Mapping[str, str]) -> Any:
-    if isinstance(value, int):
-        return int(values.get(str(value), value))
-    return values.get(value, value)
 
 
 def main() -> None:
@@ -152,23 +145,31 @@ def main() -> None:
     args = parser.parse_args()
     recipe = load_recipe(args.recipe)
     env = load_env(load_spec(recipe.env))
-    wanted = args.only.split(",") if args.only else ["recipe", "longer", "full", "absent", "template"]
+    wanted = args.only.split(",") if args.only else [*RUNS, "nearest", "shipped"]
     args.out.mkdir(parents=True, exist_ok=True)
     known = args.out / "recipe" / "done.json"
     found: dict[str, Any] = {}
     for name in wanted:
-        if name == "template":
-            found[name] = {"after": template(recipe, env)}
-            continue
-        seconds = json.loads(known.read_text())["seconds"] if known.exists() else {}
-        found[name] = run(variants(recipe, seconds)[name], env, args.out / name)
+        if name == "nearest":
+            found[name] = {"after": {row.metric.partition(": ")[2]: row.value for row in nearest_template(recipe)}}
+        elif name == "shipped":
+            found[name] = {"after": shipped(env, recipe)}
+        else:
+            seconds = json.loads(known.read_text())["seconds"] if known.exists() else {}
+            chosen = variants(recipe, seconds)
+            if name not in chosen:
+                parser.error(f"{name}: there is no such run, or it takes as long as 'recipe', which is to be run first")
+            found[name] = run(chosen[name], env, args.out / name)
     if args.json:
         print(json.dumps(found, indent=1))
         return
     for name, result in found.items():
+        told = ABSENT if name == "absent" else ()
         for when in ("before", "after"):
-            scores = {key: value for key, value in result.get(when, {}).items() if "/level" in key}
-            print(f"{name:<9} {when:<6} " + "  ".join(f"{key} {100 * value:.1f} %" for key, value in scores.items()))
+            scores = {
+                key: value for key, value in result.get(when, {}).items() if "level" in key or key.endswith(told or "|")
+            }
+            print(f"{name:<8} {when:<6} " + "  ".join(f"{key} {value:.3g}" for key, value in scores.items()))
 
 
 if __name__ == "__main__":

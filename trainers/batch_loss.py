@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gymcp.trainers.batch import Floats
 from gymcp.trainers.forward import TokenValues
-from gymcp.trainers.losses import Denominators, aggregated, kl_estimate, policy_loss
+from gymcp.trainers.losses import Denominators, aggregated, kl_estimate, policy_loss, ratios
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.rows import Example
 from gymcp.types import Row
@@ -95,7 +95,7 @@ class Sums:
             setattr(self, name, getattr(self, name) + value)
 
     def add(self, loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> None:
-        ratio = torch.exp((new - old).clamp(-20, 20))
+        ratio = ratios(loss, new, old, mask)
         outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
         self.loss += float(part)
         self.entropy += float(entropy.sum())

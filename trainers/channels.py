@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaln, xlogy
 
+from gymcp.errors import ConfigError
 from gymcp.trainers.batch import Floats, Ints, StepBatch
 from gymcp.trainers.returns import generalised_advantages, returns_to_go, totals
 
@@ -135,8 +136,12 @@ def beta_density(means: Floats, at: Floats) -> Floats:
     Its parameters follow from the moments of the means, weakened to a third and never below 1; where the means do not
     vary they are 1, which is no scaling at all.
 
-    Source: arXiv:2506.02864 and its authors' repository.
+    Raises ConfigError for a mean that is no share. Source: arXiv:2506.02864 and its authors' repository.
     """
+    if np.any((means < 0) | (means > 1)):
+        raise ConfigError(
+            f"credit: bnpo needs scores from 0 to 1, and means of groups go from {means.min():g} to {means.max():g}"
+        )
     mean, variance = float(means.mean()), float(means.var(ddof=1)) if len(means) > 1 else 0.0
     if variance <= 0.0:
         return np.ones_like(at)

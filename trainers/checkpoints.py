@@ -51,6 +51,11 @@ def save_training(
             shutil.rmtree(other)
 
 
+def note_end(folder: Path, reason: str) -> None:
+    """Writes down how the run ended, until it goes on."""
+    write_atomically(folder / STATE, json.dumps({**read_state(folder), "ended": reason}).encode())
+
+
 def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic | None) -> None:
     """Raises ConfigError for a checkpoint of another model, or one that is not there."""
     here = folder / CHECKPOINT / str(saved.iteration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -27,6 +28,8 @@ from gymcp.trainers.objective import Loss
 from gymcp.trainers.rows import Example
 from gymcp.types import Row
 
+FIRST = 256
+"""Numbers of a frozen weight by which it is known again."""
 Schedule = Literal["constant", "linear", "cosine"]
 T = TypeVar("T")
 U = TypeVar("U")
@@ -255,6 +258,7 @@ class Learner:
             "optimizer": self._optimizer.state_dict(),
             "random": torch.get_rng_state(),
             "steps": self.steps,
+            "frozen": fingerprint(self.model),
         }
         if self._reference is not None:
             state["reference"] = self._reference
@@ -278,6 +282,10 @@ class Learner:
         shapes = {name: tuple(weight.shape) for name, weight in own.items()}
         if {name: tuple(weight.shape) for name, weight in state["weights"].items()} != shapes:
             raise ConfigError(f"checkpoint {folder}: its weights are those of another model")
+        if state.get("frozen", fingerprint(self.model)) != fingerprint(self.model):
+            raise ConfigError(
+                f"checkpoint {folder}: its adapter belongs to another model of the same shape: what is frozen differs"
+            )
         with torch.no_grad():
             for name, weight in own.items():
                 weight.copy_(state["weights"][name])
@@ -287,6 +295,16 @@ class Learner:
         torch.set_rng_state(state["random"])
         self.steps = int(state["steps"])
         return self
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """Of the weights that are not trained: the first numbers of each, since a large model has too many to read them."""
+    found = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            first = weight.detach().flatten()[:FIRST].float().cpu().numpy()
+            found.update(name.encode() + first.tobytes())
+    return found.hexdigest()
 
 
 def learning_rate(settings: LearnerSettings, step: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.warm import warmed
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.checkpoints import Saved, load_training, save_training, saved_training
+from gymcp.trainers.checkpoints import Saved, load_training, note_end, save_training, saved_training
 from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
@@ -33,9 +33,10 @@ from gymcp.trainers.rollouts import Ground, told
 from gymcp.trainers.samplers import Sampler, open_sampler, served
 from gymcp.trainers.shapers import Trackers
 from gymcp.trainers.shown import recorded_episodes
+from gymcp.trainers.state import FINISHED
 from gymcp.trainers.stops import MAX_LOST, collapse, lost
 from gymcp.trainers.warm_start import examples_shown, warm_start
-from gymcp.types import Json
+from gymcp.types import Json, Trajectory
 
 MODEL = "model"
 FINAL = "final"
@@ -49,7 +50,7 @@ class Ending:
 
     iterations: int
     reason: str
-    """``finished``, or why it stopped before."""
+    """`FINISHED`, or why it stopped before."""
 
 
 def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: Tell = lambda row: None) -> Ending:
@@ -127,8 +128,7 @@ class _Run:
             if saved is None:
                 self.progress = stack.enter_context(Progress(self.folder))
                 if shown:
-                    for row in warm_start(self.recipe, pupil, shown):
-                        self.tell(row)
+                    self._warm_up(pupil, shown)
                 if self.recipe.preset.loss.kl:
                     learner.keep_reference()
                 save_training(self.folder, self.recipe, 0, learner, critic, self.trackers)
@@ -139,6 +139,17 @@ class _Run:
             opened = open_sampler(self.recipe, pupil, self.folder, self.server, str(self.iteration))
             sampler = await stack.enter_async_context(opened)
             return await self._iterate(pupil, learner, critic, sampler)
+
+    def _warm_up(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
+        """Raises ConfigError where it leads nowhere."""
+        try:
+            for row in warm_start(self.recipe, pupil, shown):
+                self.tell(row)
+        except FloatingPointError as error:
+            rate = self.recipe.warm_start.learning_rate
+            raise ConfigError(
+                f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
+            ) from error
 
     # ------------------------------------------------------------------------------------------------------- the parts
 
@@ -185,6 +196,9 @@ class _Run:
             try:
                 row = await self._one(pupil, learner, critic, sampler)
             except FloatingPointError as error:
+                # earlier updates of this iteration may have led there: what is kept is the last whole one
+                if saved := saved_training(self.folder, self.recipe, resume=True):
+                    load_training(self.folder, saved, learner, critic)
                 return self._end(pupil, str(error))
             self.iteration += 1
             every = self.recipe.evaluation.every
@@ -193,7 +207,7 @@ class _Run:
                 row |= await self._test(pupil, sampler, whole=last)
             self._note(row)
             save_training(self.folder, self.recipe, self.iteration, learner, critic, self.trackers)
-        return self._end(pupil, collapse(self.progress.rows, learn) or "finished")
+        return self._end(pupil, collapse(self.progress.rows, learn) or FINISHED)
 
     async def _one(
         self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler
@@ -265,6 +279,7 @@ class _Run:
         whole = model.merge_and_unload() if self.recipe.model.lora_rank else model
         whole.save_pretrained(self.folder / FINAL)
         pupil.renderer.tokenizer.save_pretrained(self.folder / FINAL)
+        note_end(self.folder, reason)
         return Ending(iterations=self.iteration, reason=reason)
 
 

@@ -43,7 +43,7 @@ def policy_loss(
     """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute."""
     if loss.kind == "likelihood":
         return aggregated(loss, -advantages * new, mask, denominators)
-    ratio = _ratio(loss, new, old, mask)
+    ratio = ratios(loss, new, old, mask)
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)
         each = -weight * advantages * new
@@ -54,7 +54,8 @@ def policy_loss(
     return aggregated(loss, each, mask, denominators)
 
 
-def _ratio(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+    """[B, L]: what is clipped: of each token, or, for gspo, of its sequence."""
     change = (new - old).clamp(-_LOG_RATIO, _LOG_RATIO)
     if loss.kind != "gspo":
         return torch.exp(change)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_type_hints
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.channels import BetaDensity
 from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.modulators import Negative
 from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
@@ -192,6 +193,8 @@ def _docked(preset: Preset, rule: ShortEnough) -> Preset:
     )
     if docked == preset.terms:
         raise ConfigError("recipe: learn.overlong_tokens lowers the score, which this preset does not read by itself")
+    if any(isinstance(channel.scale, BetaDensity) for term in docked for channel in term.channels):
+        raise ConfigError("recipe: learn.overlong_tokens docks scores below 0, and bnpo needs scores from 0 to 1")
     net = Sum(name="net", weights=(("reward", 1.0), ("overlong", 1.0)))
     return replace(preset, terms=docked, shapers=(*preset.shapers, rule, net))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError
 from gymcp.trainers.presets import WITHOUT_GROUPS
 from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.selectors import LEAST_OF_EACH
 from gymcp.trainers.tables import record_of
 from gymcp.types import Json
 
@@ -55,6 +56,18 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
         for name in names:
             if getattr(getattr(recipe, section), name) < 1:
                 raise ConfigError(f"recipe '{recipe.name}': {section}.{name} must be 1 or more")
+    for name, rate in (
+        ("learn.learning_rate", recipe.learn.learning_rate),
+        ("learn.critic_learning_rate", recipe.learn.critic_learning_rate),
+        ("warm_start.learning_rate", recipe.warm_start.learning_rate),
+    ):
+        if rate > 1:
+            raise ConfigError(f"recipe '{recipe.name}': {name} is {rate:g}: it must be at most 1")
+    if 0 < recipe.learn.cleanest < 2 * LEAST_OF_EACH:
+        raise ConfigError(
+            f"recipe '{recipe.name}': learn.cleanest is {recipe.learn.cleanest}: of each task at least"
+            f" {LEAST_OF_EACH} solved ones and as many others are kept; take {2 * LEAST_OF_EACH} or more, or 0 for all"
+        )
     if recipe.learn.max_grad_norm == 0:
         raise ConfigError(f"recipe '{recipe.name}': learn.max_grad_norm must be above 0: no gradient would be left")
     if recipe.rollout.temperature <= 0:

@@ -11,6 +11,8 @@ from gymcp.trainers.batch import Floats, StepBatch
 from gymcp.trainers.shapers import solved
 
 Kept = npt.NDArray[np.bool_]
+LEAST_OF_EACH = 2
+"""Solved trajectories of a group, and others, that `CleanSuccesses` keeps where there are so many."""
 
 
 def _groups(batch: StepBatch) -> npt.NDArray[np.int64]:
@@ -45,7 +47,8 @@ class CleanSuccesses:
     """
 
     keep: int
-    least: int = 2
+    """At least twice `least`."""
+    least: int = LEAST_OF_EACH
 
     def __call__(self, batch: StepBatch) -> Kept:
         group, reward = _groups(batch), batch.totals(batch.column("reward"))

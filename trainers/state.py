@@ -12,6 +12,8 @@ from gymcp.trainers.recipe_file import make_recipe
 from gymcp.types import Json
 
 STATE = "training.json"
+FINISHED = "finished"
+"""How a run ended of which all iterations were done."""
 
 
 def read_state(folder: Path) -> Mapping[str, Json]:

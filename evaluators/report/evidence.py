@@ -16,6 +16,7 @@ from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
 from gymcp.types import Json, Task, Trajectory
 
 TRAINING_FILE = "training.json"
+_FINISHED = "finished"
 METRICS_FILE = "metrics.jsonl"
 WORST = 8
 """Tasks whose transcripts are in the report."""
@@ -124,15 +125,17 @@ def _name(run: Run) -> str:
 
 
 def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
-    """The run's record, a training run's rows, and what could not be read."""
+    """The run's record, a training run's rows, and what is wrong: it could not be read, or training stopped early."""
     if (folder / TRAINING_FILE).exists():
         try:
-            recipe = json.loads((folder / TRAINING_FILE).read_bytes())["recipe"]
+            state = json.loads((folder / TRAINING_FILE).read_bytes())
+            recipe, ended = state["recipe"], state.get("ended", _FINISHED)
             config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": recipe}
         except (OSError, ValueError, KeyError, TypeError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
         run = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
-        return run, _rows(folder), []
+        stopped = [] if ended == _FINISHED else [f"training stopped after {state['iteration']} iterations: {ended}"]
+        return run, _rows(folder), stopped
     try:
         return open_run(folder), [], []
     except StoreError as error:

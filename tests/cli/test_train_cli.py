@@ -36,7 +36,7 @@ def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
         (("--preset", "gigo"), "no preset 'gigo'; have reinforce_pp"),
         (("--set", "omega=1"), "preset 'gigpo': no option 'omega'; have gamma"),
         (("--set", "gamma"), "--set gamma: must be key=value"),
-        (("--preset", "empg"), "needs the column entropy"),
+        (("--preset", "empg"), "needs entropy of every step, which only the model that learns gives"),
     ],
 )
 def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from parity import BANK, even_answers
+from safetensors.torch import load_file
 
 from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
+from gymcp.evaluators.report.evidence import read_evidence
 from gymcp.trainers.loop import train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe_file import make_recipe
@@ -77,6 +80,18 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv,
     ending = train(recipe, bank, tmp_path, resume=False)
     assert ending.iterations < 5
     assert "is not finite; no weight was changed" in ending.reason
+    (told,) = read_evidence(tmp_path).problems
+    assert told == f"training stopped after {ending.iterations} iterations: {ending.reason}"
+    checkpoint = torch.load(tmp_path / "checkpoint" / str(ending.iterations) / "learner.pt", weights_only=True)
+    kept = load_file(tmp_path / "final" / "model.safetensors")
+    assert all(torch.equal(kept[name], weight) for name, weight in checkpoint["weights"].items() if name in kept)
+
+
+def test_a_warm_start_that_leads_nowhere_is_one_error(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(table(model, warm_start={"tasks": 2, "epochs": 8, "batch": 1}, learn={"iterations": 0}))
+    broken = replace(recipe, warm_start=replace(recipe.warm_start, learning_rate=1e30))
+    with pytest.raises(ConfigError, match=r"warm start: the .* is not finite.*; is warm_start\.learning_rate, 1e\+30"):
+        train(broken, bank, tmp_path, resume=False)
 
 
 def test_prompts_that_leave_no_room_for_a_step_end_the_run_with_the_reason(
@@ -117,4 +132,20 @@ def test_a_checkpoint_of_another_model_is_refused(bank: LoadedEnv, model: Path, 
     place.unlink()
     place.symlink_to(make_tiny_model(tmp_path / "other", "compact", size=TinySize(vocabulary=600, hidden=64, layers=1)))
     with pytest.raises(ConfigError, match="its weights are those of another model"):
+        train(recipe, bank, tmp_path / "run", resume=True)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
+def test_an_adapter_does_not_go_on_with_another_model_of_the_same_shape(
+    bank: LoadedEnv, model: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "model"
+    place.symlink_to(model)
+    recipe = make_recipe({**table(place, learn={"iterations": 0}), "model": {"path": str(place), "lora_rank": 2}})
+    assert train(recipe, bank, tmp_path / "run", resume=False).iterations == 0
+    assert train(recipe, bank, tmp_path / "run", resume=True).iterations == 0
+    place.unlink()
+    size = TinySize(vocabulary=600, hidden=32, layers=1, heads=2)
+    place.symlink_to(make_tiny_model(tmp_path / "other", "compact", size=size, seed=9))
+    with pytest.raises(ConfigError, match="belongs to another model of the same shape: what is frozen differs"):
         train(recipe, bank, tmp_path / "run", resume=True)

@@ -12,6 +12,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.batch_loss import Sums
 from gymcp.trainers.forward import common_prefix, plan, token_values
 from gymcp.trainers.learner import Learner, LearnerSettings, learning_rate
 from gymcp.trainers.objective import Loss, TruncatedWeight
@@ -231,6 +232,17 @@ def test_bfloat16_arithmetic_over_float32_weights_goes_the_same_way() -> None:
     assert second.grad_norm == pytest.approx(first.grad_norm, rel=5e-2)
     assert second.grad_norm != first.grad_norm
     assert {weight.dtype for weight in rounded.model.parameters()} == {torch.float32}
+
+
+def test_what_is_clipped_is_counted_by_the_ratio_that_is_clipped() -> None:
+    """Up for one token of a sequence and down for the other: the sequence's own ratio is 1."""
+    new, old, mask = torch.tensor([[0.1, -0.1]]), torch.zeros(1, 2), torch.ones(1, 2)
+    shares = []
+    for loss in (Loss(clip_low=0.05, clip_high=0.05), Loss(kind="gspo", clip_low=0.05, clip_high=0.05)):
+        seen = Sums()
+        seen.add(loss, torch.zeros(()), new, old, mask, torch.zeros(2))
+        shares.append(seen.clipped / seen.tokens)
+    assert shares == [1.0, 0.0]
 
 
 def test_schedules() -> None:

@@ -42,12 +42,12 @@ def test_long_episodes_are_docked_where_the_recipe_says_so_and_their_score_stays
 
 
 def test_so_many_episodes_of_a_task_are_learnt_from_as_the_recipe_says() -> None:
-    found = credit(cleanest=2)
+    found = credit(cleanest=4)
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
-@pytest.mark.parametrize("learn", [{"informative": True, "negative": 0.1}, {"cleanest": 2}], ids=["dapo", "roc"])
+@pytest.mark.parametrize("learn", [{"informative": True, "negative": 0.1}, {"cleanest": 4}], ids=["dapo", "roc"])
 def test_where_nothing_is_left_to_learn_from_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
     options = {"components": ["reward"]} if preset == "gdpo" else {}
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset, **options}, "learn": learn})

@@ -1,4 +1,4 @@
-"""Presets checked by hand where no reference vector is, and what holds of all of them."""
+"""Presets checked by hand where no reference vector is; what holds of all of them is in test_degenerate.py."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import StepBatch, batch_of, batch_of_columns
+from gymcp.trainers.batch import batch_of, batch_of_columns
 from gymcp.trainers.channels import beta_density
 from gymcp.trainers.credit import advantages, assign_credit
-from gymcp.trainers.presets import PRESETS, make_preset
+from gymcp.trainers.presets import make_preset
 from gymcp.trainers.selectors import CleanSuccesses, Informative
 from gymcp.types import Action, GoldTurn, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -202,105 +200,3 @@ def test_a_preset_that_is_not_there_is_refused(name: str, options: dict[str, Any
 def test_what_a_preset_needs_is_asked_for_by_name(name: str, column: str) -> None:
     with pytest.raises(ConfigError, match=f"needs the column {column}"):
         advantages(make_preset(name), [[1.0]], ["g"])
-
-
-ALL = [name for name in PRESETS if name not in ("matchtir", "gdpo")]
-Episodes = list[tuple[int, list[tuple[float, int, float]]]]
-episodes = st.lists(
-    st.tuples(
-        st.integers(0, 2),
-        st.lists(
-            st.tuples(st.integers(0, 3).map(float), st.integers(0, 3), st.integers(1, 5).map(float)),
-            min_size=1,
-            max_size=5,
-        ),
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-def made(drawn: Episodes, score: Any = lambda value: value) -> StepBatch:
-    rewards = [[0.0] * (len(steps) - 1) + [score(float(steps[-1][0] > 1))] for _, steps in drawn]
-    return batch_of_columns(
-        rewards,
-        [group for group, _ in drawn],
-        [[(group, state) for _, state, _ in steps] for group, steps in drawn],
-        calls=[[value for value, _, _ in steps] for _, steps in drawn],
-        tokens=[[count for _, _, count in steps] for _, steps in drawn],
-        entropy=[[value + 0.1 * count for value, _, count in steps] for _, steps in drawn],
-        value=[[0.1 * value for value, _, _ in steps] for _, steps in drawn],
-    )
-
-
-def rows(batch: StepBatch, name: str) -> list[list[float]]:
-    credit = assign_credit(batch, make_preset(name))
-    return [row.tolist() for row in np.split(credit.advantage, batch.starts[1:-1])]
-
-
-@pytest.mark.parametrize("name", ALL)
-@settings(max_examples=30, deadline=None)
-@given(drawn=episodes, seed=st.integers(0, 1000))
-def test_the_order_of_episodes_does_not_matter(name: str, drawn: Episodes, seed: int) -> None:
-    order = np.random.default_rng(seed).permutation(len(drawn)).tolist()
-    plain, shuffled = rows(made(drawn), name), rows(made([drawn[i] for i in order]), name)
-    assert [pytest.approx(plain[i], abs=1e-7) for i in order] == shuffled
-
-
-@pytest.mark.parametrize("name", ALL)
-@settings(max_examples=30, deadline=None)
-@given(drawn=episodes)
-def test_credit_is_finite_and_one_number_a_step(name: str, drawn: Episodes) -> None:
-    found = rows(made(drawn), name)
-    assert [len(row) for row in found] == [len(steps) for _, steps in drawn]
-    assert all(math.isfinite(value) for row in found for value in row)
-
-
-GROUPED = [name for name in ALL if name not in ("reinforce_pp", "rebn", "empg", "ppo", "eapo", "aspo", "bnpo")]
-
-
-@pytest.mark.parametrize("name", GROUPED)
-@settings(max_examples=30, deadline=None)
-@given(drawn=episodes)
-def test_other_groups_in_the_batch_change_nothing(name: str, drawn: Episodes) -> None:
-    together = rows(made(drawn), name)
-    for group in {group for group, _ in drawn}:
-        alone = rows(made([episode for episode in drawn if episode[0] == group]), name)
-        assert [row for row, (g, _) in zip(together, drawn, strict=True) if g == group] == [
-            pytest.approx(row, abs=1e-9) for row in alone
-        ]
-
-
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "loop", "gigpo", "san", "flow_grpo"])
-@settings(max_examples=30, deadline=None)
-@given(drawn=episodes)
-def test_a_constant_added_to_all_scores_changes_nothing(name: str, drawn: Episodes) -> None:
-    """With gamma 1 where there are returns: a discount makes a constant depend on how far the end is."""
-    options = {"gamma": 1.0} if name == "gigpo" else {}
-    found = [
-        assign_credit(made(drawn, lambda value, shift=shift: value + shift), make_preset(name, **options)).advantage
-        for shift in (0.0, 2.0)
-    ]
-    assert found[0].tolist() == pytest.approx(found[1].tolist(), abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "gigpo", "san", "flow_grpo", "otc"])
-def test_a_group_of_one_gets_nothing(name: str) -> None:
-    assert advantages(make_preset(name), [[0.0, 1.0]], ["g"], [["s", "t"]]) == [[0.0, 0.0]]
-
-
-@pytest.mark.parametrize(
-    "name", ["grpo", "dr_grpo", "rloo", "loop", "gigpo", "san", "flow_grpo", "otc", "hdpo", "bnpo"]
-)
-@pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
-def test_equal_episodes_have_no_advantage(name: str, score: float) -> None:
-    found = advantages(make_preset(name), [[0.0, score]] * 3, ["g"] * 3, [["s", "t"]] * 3, calls=[[1.0, 0.0]] * 3)
-    assert found == [[0.0, 0.0]] * 3
-
-
-@pytest.mark.parametrize("name", ["grpo", "rloo", "gigpo"])
-def test_a_group_given_twice_under_another_name_gets_the_same_twice(name: str) -> None:
-    rewards, anchors = [[0.0, 1.0], [0.0, 0.0], [1.0]], [["s", "x"], ["s", "y"], ["s"]]
-    once = advantages(make_preset(name), rewards, ["a"] * 3, anchors)
-    twice = advantages(make_preset(name), rewards * 2, ["a"] * 3 + ["b"] * 3, anchors * 2)
-    assert twice == [pytest.approx(row) for row in once * 2]

@@ -82,6 +82,13 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
             "lowers the score, which this preset does not read",
         ),
         ({"warm_start": {"run": "runs/mine"}}, "warm_start.run is 'runs/mine', and warm_start.tasks is 0"),
+        (
+            {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "bnpo"}},
+            "docks scores below 0, and bnpo needs scores from 0 to 1",
+        ),
+        ({"learn": {"cleanest": 3}}, "learn.cleanest is 3: of each task at least 2 solved ones and as many others"),
+        ({"learn": {"learning_rate": 1e30}}, "learn.learning_rate is 1e[+]30: it must be at most 1"),
+        ({"warm_start": {"learning_rate": 2}}, "warm_start.learning_rate is 2: it must be at most 1"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
 )

@@ -12,6 +12,7 @@ from rich.table import Table
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
+from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.trainers.anchors import ANCHORS, anchor_codes
 from gymcp.trainers.batch import Floats, StepBatch, batch_of
@@ -20,6 +21,7 @@ from gymcp.trainers.curriculum import practised
 from gymcp.trainers.diagnostics import anchor_statistics
 from gymcp.trainers.presets import Preset, make_preset
 from gymcp.trainers.shapers import MatchedCalls
+from gymcp.trainers.signals import SIGNALS
 from gymcp.trainers.state import STATE, trained_by
 from gymcp.types import Json, Task, Trajectory
 
@@ -58,6 +60,11 @@ def advantages_of(folder: Path, preset: str, options: Mapping[str, Json]) -> dic
 
 
 def _batch(folder: Path, preset: Preset) -> StepBatch:
+    if columns := preset.needs & SIGNALS:
+        raise ConfigError(
+            f"train --dry-run: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
+            " learns gives: train with it, or give `advantages` the column"
+        )
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
         tasks = {task.id: task for task in _tasks(folder)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import typer
+
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
@@ -12,13 +14,14 @@ from gymcp.trainers.loop import FINAL, Tell, train
 from gymcp.trainers.progress import CURVES, read_metrics
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import load_recipe
+from gymcp.trainers.state import FINISHED
 from gymcp.types import Json
 
 
 def run(
     recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
 ) -> None:
-    """Trains, printing a line an iteration, then where everything lies."""
+    """Trains, printing a line an iteration, then where everything lies. Exits with 1 where the run stopped early."""
     recipe = load_recipe(recipe_path, settings)
     folder = out or Path("runs") / f"train-{recipe.name}"
     env = load_env(load_spec(recipe.env))
@@ -29,9 +32,11 @@ def run(
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
         print_json({"run": str(folder), "iterations": ending.iterations, "ended": ending.reason, "last": last, **tests})
-        return
-    console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False)
-    console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
+    else:
+        console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False, soft_wrap=True)
+        console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
+    if ending.reason != FINISHED:
+        raise typer.Exit(1)
 
 
 def teller(recipe: Recipe) -> Tell:

@@ -1,0 +1,255 @@
+"""What holds of every preset, and, of the few of which it does not, why not and what they give instead.
+
+Properties are tried on recorded episodes, through the presets' own shapers; what a mapping exempts is pinned on an
+example that can be followed by hand. A preset that is added is in every property until it is exempted here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import UNDISCOUNTED, Drawn, Rows, again, but, episodes, example, made, near, nothing, rows, same, tried
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.batch import batch_of_columns
+from gymcp.trainers.credit import assign_credit
+from gymcp.trainers.presets import PRESETS, make_preset
+
+# --- What holds of all of them.
+
+
+@tried
+@given(drawn=episodes, seed=st.integers(0, 1000))
+def test_the_order_of_episodes_does_not_matter(drawn: list[Drawn], seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(len(drawn)).tolist()
+    plain, shuffled = made(drawn), made([drawn[i] for i in order])
+    for name in PRESETS:
+        found = rows(plain, name)
+        assert same(rows(shuffled, name), [found[i] for i in order]), name
+
+
+@tried
+@given(drawn=episodes)
+def test_credit_is_finite_and_one_number_a_step(drawn: list[Drawn]) -> None:
+    batch = made(drawn)
+    for name in PRESETS:
+        found = rows(batch, name)
+        assert [len(row) for row in found] == [len(each.steps) for each in drawn], name
+        assert all(math.isfinite(value) for row in found for value in row), name
+
+
+# --- Other groups.
+
+
+def beta(at: float, a: float, b: float) -> float:
+    """The density of the Beta distribution with parameters `a` and `b`."""
+    return float(at ** (a - 1) * (1 - at) ** (b - 1) * math.gamma(a + b) / math.gamma(a) / math.gamma(b))
+
+
+BATCH_WIDE = {
+    "reinforce_pp": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
+    "rebn": ("whitened over the steps of the batch", (1.0, 1.7321, 1.7321)),
+    "ppo": ("whitened over the tokens of the batch", (0.7071, 1.5, 1.6202)),
+    "gdpo": ("whitened over the batch", (0.7071, 1.2247, 1.3229)),
+    "empg": ("entropy is measured against the batch's", (0.7071, 1.0339, 1.0339)),
+    "bnpo": (
+        "the density is that of all groups' means",  # mean 1/4, variances 1/8 and 1/12: strengths 1/2 and 5/4
+        (0.5, 0.5 / beta(0.5, 1 + 0.125 / 3, 1 + 0.375 / 3), 0.5 / beta(0.5, 1 + 0.3125 / 3, 1 + 0.9375 / 3)),
+    ),
+}
+"""Why, and what a solved episode gets beside a failed one: alone, beside a failed group, and with both groups twice."""
+DEGREES_OF_FREEDOM = {
+    "reinforce_pp": "n - 1 over the tokens of the batch",
+    "ppo": "n - 1 over the tokens of the batch",
+    "gdpo": "n - 1 over the episodes of the batch",
+    "bnpo": "n - 1 over the groups of the batch",
+}
+
+
+@tried
+@given(drawn=episodes, others=episodes)
+def test_other_groups_in_the_batch_change_nothing(drawn: list[Drawn], others: list[Drawn]) -> None:
+    alone, together = made(drawn), made([*drawn, *again(others)])
+    for name in but(BATCH_WIDE):
+        assert same(rows(together, name)[: len(drawn)], rows(alone, name)), name
+
+
+@tried
+@given(drawn=episodes)
+def test_groups_given_twice_under_other_names_get_the_same_twice(drawn: list[Drawn]) -> None:
+    once, twice = made(drawn), made([*drawn, *again(drawn)])
+    for name in but(DEGREES_OF_FREEDOM):
+        assert same(rows(twice, name), rows(once, name) * 2), name
+
+
+@pytest.mark.parametrize("name", BATCH_WIDE)
+def test_what_is_compared_over_the_batch_sees_other_groups(name: str) -> None:
+    alone = example(name, [[1.0], [0.0]], "gg")
+    beside = example(name, [[1.0], [0.0], [0.0], [0.0]], "gghh", entropy=[[0.0], [0.0], [1.0], [1.0]])
+    twice = example(name, [[1.0], [0.0], [0.0], [0.0]] * 2, "gghhiijj", entropy=[[0.0], [0.0], [1.0], [1.0]] * 2)
+    assert [alone[0], beside[0], twice[0]] == near([[value] for value in BATCH_WIDE[name][1]])
+
+
+# --- A constant added to all scores.
+
+SPLIT = [[1.0], [0.0, 0.5]]
+TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
+    # Fewest calls 1, then 0: the scores count 1 and 0 times, then cos(pi / 3) = .5 times 1.5, and once 1.
+    "otc": ("the score is multiplied", SPLIT, {"calls": [[1.0], [0.0, 0.0]]}, (0.7071, -0.7071)),
+    # The second is solved then, with economy 1 against 1/2: .15 of .7071 is taken off.
+    "hdpo": ("economy is of the solved", SPLIT, {"calls": [[1.0], [0.0, 0.0]]}, (0.7071, 0.6010)),
+    # The second is solved then, and calls at 1 instead of at 0; 2 / 3 of that is more than the bound, .7 of .7071.
+    "aspo": ("early use is of the solved", SPLIT, {"calls": [[1.0], [0.0, 1.0]]}, (0.7071, 1.2021)),
+    # Means 1/4 and 0, then 3/4 and 1/2: strengths 5/2 and 13/2.
+    "bnpo": (
+        "the density is another at another mean",
+        [[0.5], [0.0], [0.0], [0.0]],
+        {},
+        (0.25 / beta(0.25, 1 + 0.3125 / 3, 1 + 2.1875 / 3), 0.25 / beta(0.75, 1 + 4.0625 / 3, 1 + 2.4375 / 3)),
+    ),
+}
+"""Why, and what the first episode gets before and after a half is added to all scores."""
+
+
+@tried
+@given(drawn=episodes)
+def test_a_constant_added_to_all_scores_changes_nothing(drawn: list[Drawn]) -> None:
+    """Without a discount, which makes a constant depend on how far the end is: see `ALIKE`."""
+    plain, higher = made(drawn), made([replace(each, score=each.score + 2.0) for each in drawn])
+    for name in but(TO_SOLVED):
+        options = UNDISCOUNTED.get(name, {})
+        assert same(rows(higher, name, **options), rows(plain, name, **options)), name
+
+
+@pytest.mark.parametrize("name", TO_SOLVED)
+def test_what_depends_on_the_level_of_scores(name: str) -> None:
+    _, rewards, columns, expected = TO_SOLVED[name]
+    higher = [[*row[:-1], row[-1] + 0.5] for row in rewards]
+    found = [example(name, each, "gghh"[: len(rewards)], **columns)[0] for each in (rewards, higher)]
+    assert found == near([[value] for value in expected])
+
+
+# --- A group that scores alike, and a group of one.
+
+ALIKE = {
+    "reinforce_pp": ("compares with the batch", [[0.4472], [0.4472, 0.4472, 0.4472], [-1.7889]]),
+    "rebn": ("compares with the batch, and steps", [[1.125], [-0.75, -0.125, 1.125], [-1.375]]),
+    "ppo": ("compares with the batch, and steps", [[1.0062], [-0.6708, -0.1118, 1.0062], [-1.2298]]),
+    "gigpo": ("discounted: in s, 1 against 1/4", [[0.375], [-0.375, 0.0, 0.0], [0.0]]),
+    "eapo": ("compares steps: 1, 1/4, 1/2, 1", [[0.8333], [-1.1667, -0.5, 0.8333], [0.0]]),
+    "otc": ("no calls against two", [[0.7071], [-0.7071, -0.7071, -0.7071], [0.0]]),
+    "hdpo": ("no calls against two, weighing .15", [[0.1061], [-0.1061, -0.1061, -0.1061], [0.0]]),
+    "matchtir": ("reads calls instead: none matched against one", [[-0.7071], [0.7071, 0.3536, 0.3536], [0.0]]),
+    "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
+}
+"""Why, and what is given to [[1], [0, 0, 1]], both from state s, and to a failed episode of another group."""
+ALL_FAILED = {
+    "reinforce_pp": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
+    "rebn": ("compares with the batch", [[-0.5], [-0.5, -0.5, -0.5], [2.0]]),
+    "ppo": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
+    "matchtir": ALIKE["matchtir"],
+    "empg": ALIKE["empg"],
+}
+"""Likewise for [[0], [0, 0, 0]] and to a solved episode of another group."""
+CALLED: dict[str, Any] = {
+    "anchors": [["s"], ["s", "t", "u"], ["v"]],
+    "calls": [[0.0], [1.0, 1.0, 0.0], [0.0]],
+    "matched": [[0.0], [1.0, 0.0, 0.0], [0.0]],
+}
+ALONE = {
+    "reinforce_pp": ("compares with the batch", [[0.5, 0.5, 0.5], [-1.5]]),
+    "rebn": ("compares with the batch, and steps", [[-0.5071, 0.1690, 1.5213], [-1.1832]]),
+    "ppo": ("compares with the batch, and steps", [[-0.4392, 0.1464, 1.3175], [-1.0247]]),
+    "gigpo": ("comes back to s: 1/4 against 1/2", [[-0.125, 0.125, 0.0], [0.0]]),
+    "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
+    "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
+}
+"""Why, and what is given to [[0, 0, 1]], in state s twice, and to a failed episode of another group."""
+
+
+@pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
+@tried
+@given(alike=episodes, others=episodes)
+def test_a_group_that_scores_alike_gets_nothing(score: float, alike: list[Drawn], others: list[Drawn]) -> None:
+    """Whatever its episodes' lengths, states and calls, and whatever else is in the batch."""
+    batch = made([*(replace(each, group=3, score=score) for each in alike), *others])
+    for name in but(ALIKE if score else ALL_FAILED):
+        assert nothing(rows(batch, name)[: len(alike)], name), name
+    for name in ("gigpo", "eapo"):  # it is the discount that tells their steps apart
+        assert nothing(rows(batch, name, gamma=1.0)[: len(alike)], name), name
+
+
+@tried
+@given(drawn=episodes)
+def test_a_group_of_one_gets_nothing(drawn: list[Drawn]) -> None:
+    batch = made([replace(each, group=n) for n, each in enumerate(drawn)])
+    for name in but(ALONE):
+        assert nothing(rows(batch, name), name), name
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_a_group_that_scores_alike_is_given(name: str) -> None:
+    assert example(name, [[1.0], [0.0, 0.0, 1.0], [0.0]], "ggh", **CALLED) == near(ALIKE[name][1])
+
+
+@pytest.mark.parametrize("name", ALL_FAILED)
+def test_what_a_group_that_all_failed_is_given(name: str) -> None:
+    assert example(name, [[0.0], [0.0, 0.0, 0.0], [1.0]], "ggh", **CALLED) == near(ALL_FAILED[name][1])
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_a_group_of_one_is_given(name: str) -> None:
+    assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", anchors=[["s", "s", "u"], ["v"]]) == near(ALONE[name][1])
+
+
+@pytest.mark.parametrize(
+    ("name", "solved", "alone"),
+    [
+        # (1 - .95^2) / 2, and (.95 - .95^2) / 2.
+        ("gigpo", [[0.04875], [-0.04875, 0.0, 0.0]], [[-0.02375, 0.02375, 0.0]]),
+        ("eapo", [[0.7837], [-1.3044, -0.2630, 0.7837]], [[-0.9990, -0.0017, 1.0006]]),
+    ],
+)
+def test_the_figures_of_the_page_are_those_of_the_defaults(name: str, solved: Rows, alone: Rows) -> None:
+    found = rows(batch_of_columns([[1.0], [0.0, 0.0, 1.0]], "gg", [["s"], ["s", "t", "u"]]), name)
+    by_itself = rows(batch_of_columns([[0.0, 0.0, 1.0]], "g", [["s", "s", "u"]]), name)
+    assert (found, by_itself) == (near(solved), near(alone))
+
+
+# --- Padding: steps after the end without tokens, calls, reward or value, as a trainer of rectangles has them.
+
+PADDED = {
+    "rebn": ("whitens over steps", [[1.4142], [-0.7071, -0.7071]], [[1.7321], [-0.5774, -0.5774]]),
+    "eapo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[1.5], [-0.5, -0.5]]),
+    "flow_grpo": ("every step is a row", [[1.1547], [-0.5774, -0.5774]], [[0.8660], [-0.8660, -0.8660]]),
+    "empg": ("a step to come; centred", [[0.9095], [-0.4047, -0.5047]], [[0.7571], [-0.6571, -0.7571]]),
+    "matchtir": ("stands beside real steps of its index", [[0.3536], [-0.3536, 0.0]], [[0.3536], [-0.3536, 0.3536]]),
+}
+"""Why, and what is given to [[1], [0, 0]] before and after the first is padded to the length of the second."""
+
+
+@tried
+@given(drawn=episodes, padded=st.integers(1, 3))
+def test_empty_steps_after_the_end_change_nothing_before_it(drawn: list[Drawn], padded: int) -> None:
+    plain, longer = made(drawn), made(drawn, padded)
+    for name in but(PADDED):
+        assert same([row[:-padded] for row in rows(longer, name)], rows(plain, name)), name
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_what_empty_steps_change(name: str) -> None:
+    plain = example(name, [[1.0], [0.0, 0.0]], "gg", matched=[[1.0], [0.0, 1.0]])
+    padded = example(name, [[1.0, 0.0], [0.0, 0.0]], "gg", tokens=[[1.0, 0.0], [1.0, 1.0]], matched=[[1.0, 0], [0, 1]])
+    assert [plain, [padded[0][:1], padded[1]]] == [near(each) for each in PADDED[name][1:]]
+
+
+def test_a_score_that_is_no_share_is_refused_where_the_preset_needs_one() -> None:
+    batch = batch_of_columns([[1.5], [1.0], [0.0], [1.0]], ["a", "a", "b", "b"])
+    with pytest.raises(ConfigError, match=r"bnpo needs scores from 0 to 1, and means of groups go from 0\.5 to 1\.25"):
+        assign_credit(batch, make_preset("bnpo"))
