@@ -80,7 +80,9 @@ def tiny(out: Path) -> list[str]:
 def watched_training(out: Path) -> None:
     """Random weights, some of the oracle's episodes, then practice; ends with the learning curve."""
     CONSOLE.print(
-        "A smaller one, from random weights, on level 1: a minute or two of showing, then practice", style="bold"
+        "A smaller one, from random weights: it is shown some of level 1, then it practises, three minutes in all",
+        style="bold",
+        soft_wrap=True,
     )
     done = subprocess.run([GYMCP, "train", RECIPE, "--out", out / "train"], check=False)
     if done.returncode:
