@@ -164,12 +164,14 @@ def main() -> None:
         print(json.dumps(found, indent=1))
         return
     for name, result in found.items():
-        told = ABSENT if name == "absent" else ()
         for when in ("before", "after"):
-            scores = {
-                key: value for key, value in result.get(when, {}).items() if "level" in key or key.endswith(told or "|")
-            }
+            scores = {key: value for key, value in result.get(when, {}).items() if _is_told(name, key)}
             print(f"{name:<8} {when:<6} " + "  ".join(f"{key} {value:.3g}" for key, value in scores.items()))
+
+
+def _is_told(name: str, key: str) -> bool:
+    """Levels, and of ``absent`` the families that it is about; the rest is in the JSON."""
+    return "level" in key or (name == "absent" and key.endswith(ABSENT))
 
 
 if __name__ == "__main__":

@@ -282,7 +282,8 @@ class Learner:
         shapes = {name: tuple(weight.shape) for name, weight in own.items()}
         if {name: tuple(weight.shape) for name, weight in state["weights"].items()} != shapes:
             raise ConfigError(f"checkpoint {folder}: its weights are those of another model")
-        if state.get("frozen", fingerprint(self.model)) != fingerprint(self.model):
+        frozen = fingerprint(self.model)
+        if state.get("frozen", frozen) != frozen:  # older checkpoints do not say
             raise ConfigError(
                 f"checkpoint {folder}: its adapter belongs to another model of the same shape: what is frozen differs"
             )
