@@ -15,6 +15,7 @@ import httpx
 import pytest
 import torch
 from engine_models import error_of
+from said import errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_serving import GYMCP, KEY, nothing_is_left, serving
 
@@ -96,7 +97,7 @@ def test_what_is_wrong_with_a_served_policy_is_one_error(
     done = evaluate(policy.format(**words), *(str(option).format(**words) for option in options))
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
-    assert done.stderr.count("\n") == 1, done.stderr
+    assert len(errors(done.stderr)) == 1, done.stderr
 
 
 def test_a_served_model_answers_as_a_chat_endpoint(served: str, tmp_path: Path) -> None:
@@ -199,4 +200,4 @@ def test_a_port_in_use_is_one_error(vllm_is_installed: None, tied: dict[str, Pat
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot be used: Address already in use; choose another with --port" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert len(errors(done.stderr)) == 1

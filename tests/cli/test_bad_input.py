@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import gymcp
+from said import errors
 
 ENV_FILE = """
 import json
@@ -84,7 +85,7 @@ def test_an_image_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "gymcp-no-such-image:1" in done.stderr or "no engine answers" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
     done = gymcp("eval", file, "--out", "run", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
@@ -97,5 +98,5 @@ def test_a_package_that_does_not_exist_is_named(node: None, tmp_path: Path) -> N
     assert done.returncode == 2
     assert done.stderr.startswith("gymcp: server 'gymcp-no-such-package': resolve: ")
     assert "gymcp-no-such-package" in done.stderr.removeprefix("gymcp: server 'gymcp-no-such-package'")
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
     assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from said import errors
 
 from gymcp.cli.eval import _unused
 from gymcp.envs import load_env, load_spec
@@ -149,7 +150,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: st
     done = gymcp(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,7 +168,7 @@ def test_a_malformed_environment_file_is_one_line(text: str, said: str, tmp_path
     file = tmp_path / "broken.py"
     file.write_text(text)
     done = gymcp("eval", file)
-    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert said in done.stderr
 
 
@@ -225,7 +226,7 @@ def test_a_file_that_is_no_environment_ends_with_exit_code_2(tmp_path: Path) -> 
         ("env.txt", "environment file 'env.txt': not a Python file"),
     ]:
         done = gymcp("eval", env, cwd=tmp_path)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+        assert (done.returncode, len(errors(done.stderr))) == (2, 1)
         assert said in done.stderr
 
 
@@ -268,7 +269,7 @@ def test_an_edited_run_json_is_one_line(config: object, said: str, tmp_path: Pat
     record = {"format": 1, "created": "", "config": config, "seeds": [], "versions": {}, "git": None}
     (tmp_path / "run.json").write_text(json.dumps(record))
     done = gymcp("grade", tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert said in done.stderr
 
 
@@ -306,7 +307,7 @@ def test_a_suite_that_was_half_installed_is_not_installed(tmp_path: Path) -> Non
 @pytest.mark.parametrize("env", [BANK, "bfcl", "time"])
 def test_a_cache_that_cannot_be_written_is_one_line(env: object, where: dict[str, str], tmp_path: Path) -> None:
     done = gymcp("eval", env, env={"GYMCP_HOME": "", **where}, cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
     assert "set GYMCP_HOME to a folder that can be written" in done.stderr
 
 
@@ -368,7 +369,7 @@ def test_no_bubblewrap_says_what_to_install(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "bubblewrap" in done.stderr
     assert "--sandbox none" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
 
 
 def test_a_second_run_in_the_same_folder_loses_nothing(tmp_path: Path) -> None:
@@ -400,7 +401,7 @@ def test_a_run_of_a_newer_version_is_refused(verb: str, tmp_path: Path) -> None:
     done = gymcp(verb, run)
     assert done.returncode == 2
     assert "newer" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
 
 
 def test_the_sandbox_none_says_so_loudly(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from cli_runner import BANK, gymcp
+from said import errors
 
 from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
 from gymcp.mcp_servers.leftovers import is_alive
@@ -38,7 +39,7 @@ def test_no_engine_is_one_line_and_no_fault_of_the_doctors() -> None:
     assert done.stderr.startswith(
         "gymcp: docker: no engine answers at /nowhere/docker.sock (No such file or directory)"
     )
-    assert len(done.stderr.splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
     doctor = gymcp("doctor", "--json", env=NO_ENGINE)
     assert doctor.returncode == 0, doctor.stdout
     (finding,) = [found for found in json.loads(doctor.stdout)["findings"] if found["what"] == "docker"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import GYMCP, gymcp
+from said import errors
 
 DOC = Path(__file__).parents[2] / "docs" / "adding-a-server.md"
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
@@ -63,7 +64,7 @@ def test_another_server_of_the_same_name_takes_no_other_s_place(tmp_path: Path) 
         ("new", "mine", "--server", "https://mcp.time.example/mcp"),
     ):
         done = gymcp(*words, cwd=tmp_path)
-        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
         assert re.search(r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --name NAME", done.stderr)
     named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--name", "mine", cwd=tmp_path)
     assert "server 'mine': resolve" in named.stderr
@@ -134,7 +135,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[object], said: st
     done = gymcp(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,7 +145,7 @@ def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
     done = gymcp("servers", "add", "--config", "config.json", cwd=tmp_path)
     assert done.returncode == 2
     assert "server 'notes': GYMCP_TEST_UNSET" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
 
 
 def test_sync_installs_again_what_was_changed_and_a_run_refuses_it_before(tmp_path: Path) -> None:

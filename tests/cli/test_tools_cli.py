@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from said import errors
 
 from gymcp.cli import tools
 from gymcp.errors import ConfigError
@@ -47,7 +48,7 @@ def test_a_budget_without_room_is_one_line_and_exit_code_2() -> None:
     done = gymcp("eval", BANK, "--retrieve", 5, "--tool-budget", 300)
     assert done.returncode == 2
     assert "a budget of 300 characters is too small" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(errors(done.stderr)) == 1
 
 
 def test_what_cannot_be_asked_says_why() -> None:

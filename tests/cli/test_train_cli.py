@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from said import errors
 from typer.testing import CliRunner
 
 from gymcp.cli.app import app
@@ -41,7 +42,7 @@ def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
 )
 def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
     done = gymcp("train", "--dry-run", str(run), *arguments)
-    assert (done.returncode, says in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+    assert (done.returncode, says in done.stderr, len(errors(done.stderr))) == (2, True, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_runner import BANK, gymcp
+from said import errors
 
 FORBID = "[[rule]]\neffect = 'forbid'\ntools = ['transfer']\n"
 BIG = FORBID + "arguments.amount = { minimum = 60 }\n"
@@ -50,7 +51,7 @@ def test_a_run_under_rules_keeps_them_and_is_graded_again_with_them(rules: Path,
 )
 def test_what_is_not_there_is_one_line_and_no_run(words: tuple[str, str], complaint: str, tmp_path: Path) -> None:
     done = gymcp("eval", BANK, *words, cwd=tmp_path)
-    assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert complaint in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -80,5 +81,6 @@ def test_the_gates_of_a_suite_are_one_line_of_a_table() -> None:
     assert (row["suite"], row["sample"], row["tools"], row["wrong"]) == ("backoffice", 4, 23, [])
     assert row["passed"]["oracle"] == [4, 4]
     assert row["passed"]["mutated"][0] == row["passed"]["null"][0] == 0
-    assert done.stderr.startswith("1/1 backoffice: pass, ")
+    (line,) = errors(done.stderr)
+    assert line.startswith("1/1 backoffice: pass, ")
     assert gymcp("suites", "--full").returncode == 2

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from said import errors
 from shout_image import Shout
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
@@ -197,7 +198,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         checked = _gymcp(shout, "check", "loud.py", "--sandbox", "docker", "--json")
         assert checked.returncode == 0, checked.stdout + checked.stderr
         refused = _gymcp(shout, "check", "loud.py")
-        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        assert (refused.returncode, len(errors(refused.stderr))) == (2, 1)
         assert "need --sandbox docker" in refused.stderr
         lock = shout.folder.parent / "servers.lock"
         name = built_name(entry)

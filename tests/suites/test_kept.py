@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from said import errors
 
 from gymcp.envs.suites.files import SuiteFiles
 from gymcp.envs.suites.kept import keep, kept, kept_folder
@@ -59,7 +60,7 @@ def test_a_suite_that_has_changed_is_refused_and_installed_again(home: Path, fil
     changed = home / "suites" / "bfcl" / files.root.name / "server" / "bfcl_eval" / "__init__.py"
     changed.write_text("raise SystemExit")
     refused = _gymcp(home, "eval", "bfcl", "--limit", "1", "--json")
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1), refused.stderr
+    assert (refused.returncode, len(errors(refused.stderr))) == (2, 1), refused.stderr
     assert (
         "suite 'bfcl': installed file 'server/bfcl_eval/__init__.py' has changed; run: gymcp suites" in refused.stderr
     )
