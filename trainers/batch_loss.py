@@ -90,6 +90,14 @@ class Sums:
         self.loss = self.entropy = self.kl = self.kl_reference = self.clipped = 0.0
         self.tokens = 0
 
+    def values(self) -> Tensor:
+        return torch.tensor(list(vars(self).values()), dtype=torch.float64)
+
+    def replaced(self, values: Tensor) -> Sums:
+        found = Sums()
+        vars(found).update(zip(vars(found), values.tolist(), strict=True))
+        return found
+
     def join(self, other: Sums) -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from gymcp.errors import ConfigError
 from gymcp.types import Row
 
 
@@ -31,6 +32,37 @@ class TokenValues:
     """Of the tokens, under the distribution they were drawn from, temperature included."""
     entropy: Tensor
     """Of that distribution, in nats, without gradient."""
+
+
+class Scorer(torch.nn.Module):
+    """What is asked of a model, as one `forward`: what wraps a module (DDP, FSDP) acts before and after that."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Raises ConfigError for a head of its own kind."""
+        super().__init__()
+        if not check_head(model):
+            raise ConfigError(
+                f"learner: {type(model).__name__} scales or caps its logits; models whose logits are their output"
+                " embeddings applied to the last hidden state can be trained (Qwen, Llama, Mistral ...)"
+            )
+        self.model = model
+        # what accelerate looks at to wrap layers and the embeddings, which may be one
+        self._no_split_modules = model._no_split_modules
+        self.get_input_embeddings = model.get_input_embeddings
+        self.get_output_embeddings = model.get_output_embeddings
+        self.tie_weights = model.tie_weights
+
+    def forward(
+        self, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0, features: bool = False
+    ) -> tuple[Tensor, ...]:
+        """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or [S, H] features of their steps.
+
+        Tensors in a tuple: no wrapper looks into a record.
+        """
+        if features:
+            return (step_features(self.model, rows, prefix=prefix),)
+        values = token_values(self.model, rows, prefix=prefix, temperature=temperature)
+        return values.logprobs, values.entropy
 
 
 def plan(rows: Sequence[Row], groups: Sequence[int], *, tokens: int, share: bool) -> list[MicroBatch]:
@@ -88,7 +120,7 @@ def token_values(
     distribution = torch.log_softmax(logits, dim=-1)
     with torch.no_grad():
         entropy = -(distribution.exp() * distribution).sum(-1)
-    return TokenValues(logprobs=distribution.gather(-1, ids[:, None])[:, 0], entropy=entropy)
+    return TokenValues(logprobs=-torch.nn.functional.nll_loss(distribution, ids, reduction="none"), entropy=entropy)
 
 
 @torch.no_grad()
@@ -118,7 +150,7 @@ def _before(model: PreTrainedModel, rows: Sequence[Row], places: Sequence[tuple[
     positions = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
     hidden = _hidden(model, input_ids=ids, position_ids=positions, **options)
     if not places:
-        return hidden.new_zeros(0, hidden.shape[-1])
+        return hidden[:0, 0]
     which, where = torch.tensor(places, device=device).T
     return hidden[which, where - prefix - 1]
 

@@ -6,13 +6,11 @@ import hashlib
 import json
 import math
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -23,16 +21,16 @@ from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
 from gymcp.trainers.batch import Floats
 from gymcp.trainers.batch_loss import LearnerBatch, Sums, batch_loss, denominators_of
-from gymcp.trainers.forward import MicroBatch, TokenValues, check_head, plan, step_features, token_values
+from gymcp.trainers.forward import MicroBatch, TokenValues, plan
 from gymcp.trainers.objective import Loss
+from gymcp.trainers.processes import Alone, Processes, spread_like, whole
 from gymcp.trainers.rows import Example
 from gymcp.types import Row
 
 FIRST = 256
 """Numbers of a frozen weight by which it is known again."""
 Schedule = Literal["constant", "linear", "cosine"]
-T = TypeVar("T")
-U = TypeVar("U")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,23 +84,28 @@ class Update:
 class Learner:
     """A causal language model and its optimiser. The model object is shared with whoever samples from it: no copy."""
 
-    def __init__(self, model: PreTrainedModel, settings: LearnerSettings) -> None:
-        """Raises ConfigError for a model without anything to train, or with a head of its own kind."""
+    def __init__(
+        self, model: PreTrainedModel, settings: LearnerSettings, processes: Processes | None = None
+    ) -> None:  # fmt: skip
+        """Raises ConfigError for a model without anything to train, or with a head of its own kind.
+
+        With `processes` of several, all of them make a learner and call the same methods with the same arguments.
+        """
         self.model = model
         self.settings = settings
         self.steps = 0
+        self._processes = processes or Alone(settings.workers)
         self._reference: list[Tensor] | None = None
-        self._trained = [weight for weight in model.parameters() if weight.requires_grad]
-        if not self._trained:
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        if not trained:
             raise ConfigError("learner: no weight of the model is to be trained; is everything frozen?")
-        if not check_head(model):
-            raise ConfigError(
-                f"learner: {type(model).__name__} scales or caps its logits; models whose logits are their output"
-                " embeddings applied to the last hidden state can be trained (Qwen, Llama, Mistral ...)"
-            )
-        self._optimizer = torch.optim.AdamW(
-            self._trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        optimizer = torch.optim.AdamW(
+            trained, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
         )
+        self._scorer: Any
+        self._optimizer: Any
+        self._scorer, self._optimizer = self._processes.place(model, optimizer)
+        self._trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
     def logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
         """[B] rows -> for each, [L]: the log-probability of every drawn token; 0 elsewhere."""
@@ -114,18 +117,21 @@ class Learner:
 
     def features(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> Tensor:
         """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before a step's first token."""
-        found: list[Tensor] = [torch.empty(0)] * len(rows)
-        for micro in self._plan(rows, groups):
+        width = self.model.config.get_text_config().hidden_size
+        found = [torch.zeros(len(row.steps), width, device=self.model.device) for row in rows]
+        for micro, counts in self._processes.dealt(self._plan(rows, groups)):
             chosen = [rows[b] for b in micro.rows]
-            with self._precision():
-                of_steps = step_features(self.model, chosen, prefix=micro.prefix)
-            for b, part in zip(micro.rows, torch.split(of_steps, [len(row.steps) for row in chosen]), strict=True):
-                found[b] = part
-        return torch.cat(found)
+            with self._precision(), torch.no_grad():
+                (of_steps,) = self._scorer(chosen, prefix=micro.prefix, features=True)
+            parts = torch.split(of_steps, [len(row.steps) for row in chosen])
+            for b, part in zip(micro.rows, parts, strict=True):
+                if counts:
+                    found[b] = part
+        return self._processes.added(torch.cat(found))
 
     def keep_reference(self) -> None:
         """The trained weights as they are now are what `reference_logprobs` is about, from now on."""
-        self._reference = [weight.detach().clone() for weight in self._trained]
+        self._reference = [weight.detach().clone() for weight in self._trained.values()]
 
     def reference_logprobs(self, rows: Sequence[Row], groups: Sequence[int] | None = None) -> list[Floats]:
         """As `logprobs`, of the kept reference. While it runs, nobody else may compute with the model."""
@@ -136,32 +142,38 @@ class Learner:
     def _as_reference(self) -> Iterator[None]:
         if self._reference is None:
             raise ConfigError("learner: the loss asks for a divergence from a reference, and none was kept")
-        now = [weight.data for weight in self._trained]
+        now = [weight.detach().clone() for weight in self._trained.values()]
         try:
-            for weight, then in zip(self._trained, self._reference, strict=True):
-                weight.data = then
+            self._put(self._reference)
             yield
         finally:
-            for weight, own in zip(self._trained, now, strict=True):
-                weight.data = own
+            self._put(now)
+
+    @torch.no_grad()
+    def _put(self, values: Sequence[Tensor]) -> None:
+        self._processes.forget()
+        for weight, value in zip(self._trained.values(), values, strict=True):
+            weight.copy_(value)
 
     def _columns(
         self, rows: Sequence[Row], groups: Sequence[int] | None, pick: Callable[[TokenValues], Tensor]
     ) -> list[Floats]:
         found = [np.zeros(len(row.token_ids)) for row in rows]
         with torch.no_grad():
-            for micro in self._plan(rows, groups):
+            for micro, counts in self._processes.dealt(self._plan(rows, groups)):
                 flat = pick(self._values([rows[b] for b in micro.rows], micro.prefix)).double().cpu().numpy()
                 at = 0
-                for b in micro.rows:
+                for b in micro.rows if counts else ():
                     drawn = np.flatnonzero(rows[b].loss_mask)
                     found[b][drawn] = flat[at : at + len(drawn)]
                     at += len(drawn)
-        return found
+        together = self._processes.added(torch.from_numpy(np.concatenate([*found, np.zeros(0)]))).numpy()
+        return np.split(together, np.cumsum([len(row.token_ids) for row in rows])[:-1])
 
     def _values(self, rows: Sequence[Row], prefix: int) -> TokenValues:
         with self._precision():
-            return token_values(self.model, rows, prefix=prefix, temperature=self.settings.temperature)
+            logprobs, entropy = self._scorer(rows, prefix=prefix, temperature=self.settings.temperature)
+        return TokenValues(logprobs=logprobs, entropy=entropy)
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=self.settings.autocast)
@@ -193,7 +205,10 @@ class Learner:
             reference=reference,
         )
         seen = self._gradients(batch, self._plan(rows, groups))
-        norm = float(torch.nn.utils.clip_grad_norm_(self._trained, self.settings.max_grad_norm))
+        if not math.isfinite(seen.loss):
+            self._optimizer.zero_grad(set_to_none=True)
+            raise FloatingPointError(f"the loss of update {self.steps + 1} is not finite; no weight was changed")
+        norm = self._clip()
         if not math.isfinite(norm):
             self._optimizer.zero_grad(set_to_none=True)
             raise FloatingPointError(f"the gradient of update {self.steps + 1} is not finite; no weight was changed")
@@ -209,7 +224,7 @@ class Learner:
             loss=seen.loss,
             grad_norm=norm,
             learning_rate=rate,
-            tokens=seen.tokens,
+            tokens=int(seen.tokens),
             seen_tokens=sum(len(row.token_ids) for row in rows),
             entropy=seen.entropy / tokens,
             kl=seen.kl / tokens,
@@ -218,59 +233,70 @@ class Learner:
         )
 
     def _gradients(self, batch: LearnerBatch, micros: Sequence[MicroBatch]) -> Sums:
-        """Adds every micro-batch's gradient to the weights', in their order whatever the number of workers."""
-        self._optimizer.zero_grad(set_to_none=True)
-        seen = Sums()
+        """Leaves the gradient of the whole batch with the weights."""
 
-        def one(micro: MicroBatch) -> tuple[Sums, tuple[Tensor, ...]]:
+        def work(micro: MicroBatch) -> tuple[Sums, Tensor]:
             own = Sums()
             values = self._values([batch.examples[b].row for b in micro.rows], micro.prefix)
-            part = batch_loss(batch, micro.rows, values, own)
-            if not part.requires_grad:  # no row of it has a token of its own
-                return own, ()
-            return own, torch.autograd.grad(part, self._trained, materialize_grads=True)
+            return own, batch_loss(batch, micro.rows, values, own)
 
-        with ThreadPoolExecutor(self.settings.workers) as pool:
-            for own, gradients in _in_turn(pool, one, micros, self.settings.workers):
-                seen.join(own)
-                if not math.isfinite(seen.loss):
-                    self._optimizer.zero_grad(set_to_none=True)
-                    raise FloatingPointError(
-                        f"the loss of update {self.steps + 1} is not finite; no weight was changed"
-                    )
-                for weight, gradient in zip(self._trained, gradients, strict=bool(gradients)):
-                    weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-        return seen
+        self._optimizer.zero_grad(set_to_none=True)
+        seen = Sums()
+        for own in self._processes.gradients(work, micros, list(self._trained.values())):
+            seen.join(own)
+        return seen.replaced(self._processes.added(seen.values()))
+
+    def _clip(self) -> float:
+        """The norm of the gradient before it is clipped."""
+        weights = self._trained.values()
+        norm = whole(torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None]))
+        torch.nn.utils.clip_grads_with_norm_(weights, self.settings.max_grad_norm, norm)
+        return float(norm)
 
     def _plan(self, rows: Sequence[Row], groups: Sequence[int] | None) -> list[MicroBatch]:
         chosen = list(groups) if groups is not None else [0] * len(rows)
-        share = self.settings.share_prefixes and groups is not None
+        share = self.settings.share_prefixes and not self._processes.spread and groups is not None
         tokens = self.settings.micro_batch_tokens
-        if self.settings.workers > 1:  # something to do for each of them
-            tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // self.settings.workers))
+        if self._processes.parts > 1:  # something to do for each of them
+            tokens = min(tokens, -(-sum(len(row.token_ids) for row in rows) // self._processes.parts))
         return plan(rows, chosen, tokens=tokens, share=share)
 
+    def weights(self) -> dict[str, Tensor] | None:
+        """All weights by name, whole, in the main process; None where those of the model are whole by themselves."""
+        return self._gathered(self.model.state_dict()) if self._processes.spread else None
+
     def save(self, folder: Path) -> None:
-        """Trained weights, optimiser, random state, counters: all that `load` needs to go on bit-exactly."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Trained weights, optimiser, random state, counters: all that `load` needs to go on bit-exactly.
+
+        Tensors are whole, on however many processes they were spread, and the main one writes them.
+        """
+        optimizer = self._optimizer.state_dict()
         state = {
-            "weights": {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad},
-            "optimizer": self._optimizer.state_dict(),
+            "weights": self._gathered(self._trained),
+            "optimizer": {**optimizer, "state": {n: self._gathered(own) for n, own in optimizer["state"].items()}},
             "random": torch.get_rng_state(),
             "steps": self.steps,
             "frozen": fingerprint(self.model),
         }
         if self._reference is not None:
-            state["reference"] = self._reference
-        target = folder / "learner.pt"
-        partial = target.with_suffix(".partial")
-        with partial.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-        about = {"steps": self.steps, "settings": asdict(self.settings)}
-        write_atomically(folder / "learner.json", json.dumps(about).encode())
+            state["reference"] = list(self._gathered(dict(enumerate(self._reference))).values())
+        if self._processes.main:
+            folder.mkdir(parents=True, exist_ok=True)
+            target = folder / "learner.pt"
+            partial = target.with_suffix(".partial")
+            with partial.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(target)
+            about = {"steps": self.steps, "settings": asdict(self.settings)}
+            write_atomically(folder / "learner.json", json.dumps(about).encode())
+        self._processes.wait()
+
+    def _gathered(self, tensors: Mapping[K, Tensor]) -> dict[K, Tensor]:
+        """Whole ones, where they are written; nothing elsewhere."""
+        found = ((name, whole(tensor)) for name, tensor in tensors.items())
+        return {name: tensor.detach().cpu() for name, tensor in found if self._processes.main}
 
     def load(self, folder: Path) -> Self:
         """Goes on from `save`. Raises ConfigError for a checkpoint of another model."""
@@ -278,21 +304,23 @@ class Learner:
             state = torch.load(folder / "learner.pt", map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise ConfigError(f"checkpoint {folder}: there is no learner.pt") from None
-        own = {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
-        shapes = {name: tuple(weight.shape) for name, weight in own.items()}
-        if {name: tuple(weight.shape) for name, weight in state["weights"].items()} != shapes:
+        own = self._trained
+        shapes = {name: weight.shape for name, weight in own.items()}
+        if {name: weight.shape for name, weight in state["weights"].items()} != shapes:
             raise ConfigError(f"checkpoint {folder}: its weights are those of another model")
         frozen = fingerprint(self.model)
         if state.get("frozen", frozen) != frozen:  # older checkpoints do not say
             raise ConfigError(
                 f"checkpoint {folder}: its adapter belongs to another model of the same shape: what is frozen differs"
             )
-        with torch.no_grad():
-            for name, weight in own.items():
-                weight.copy_(state["weights"][name])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._put([spread_like(weight, state["weights"][name]) for name, weight in own.items()])
+        optimizer = state["optimizer"]
+        for weight, of_weight in zip(own.values(), optimizer["state"].values(), strict=bool(optimizer["state"])):
+            of_weight |= {name: spread_like(weight, of_weight[name]) for name in ("exp_avg", "exp_avg_sq")}
+        self._optimizer.load_state_dict(optimizer)
         if "reference" in state:
-            self._reference = [then.to(weight) for then, weight in zip(state["reference"], own.values(), strict=True)]
+            pairs = zip(own.values(), state["reference"], strict=True)
+            self._reference = [spread_like(weight, then) for weight, then in pairs]
         torch.set_rng_state(state["random"])
         self.steps = int(state["steps"])
         return self
@@ -303,7 +331,7 @@ def fingerprint(model: PreTrainedModel) -> str:
     found = hashlib.sha256()
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
-            first = weight.detach().flatten()[:FIRST].float().cpu().numpy()
+            first = whole(weight.detach()).flatten()[:FIRST].float().cpu().numpy()
             found.update(name.encode() + first.tobytes())
     return found.hexdigest()
 
@@ -318,13 +346,3 @@ def learning_rate(settings: LearnerSettings, step: int) -> float:
     done = min(done, 1.0)
     factor = 1 - done if settings.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
     return settings.learning_rate * factor
-
-
-def _in_turn(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:
-    """The results in the order of the items, of which at most `ahead` are under way or waiting to be taken."""
-    under_way = deque(pool.submit(work, item) for item in items[:ahead])
-    for item in items[ahead:]:
-        yield under_way.popleft().result()
-        under_way.append(pool.submit(work, item))
-    while under_way:
-        yield under_way.popleft().result()

@@ -23,10 +23,12 @@ from gymcp.trainers.checkpoints import Saved, load_training, note_end, save_trai
 from gymcp.trainers.credit import step_credits
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
+from gymcp.trainers.leading import load_everywhere, make_learner
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.learning import Lessons, Repetition
 from gymcp.trainers.models import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
 from gymcp.trainers.presets import GOLD
+from gymcp.trainers.processes import Accelerated
 from gymcp.trainers.progress import Progress
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.rollouts import Ground, told
@@ -53,13 +55,28 @@ class Ending:
     """`FINISHED`, or why it stopped before."""
 
 
-def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: Tell = lambda row: None) -> Ending:
+def train(
+    recipe: Recipe,
+    env: LoadedEnv,
+    folder: Path,
+    *,
+    resume: bool,
+    tell: Tell = lambda row: None,
+    processes: Accelerated | None = None,
+) -> Ending:
     """Trains in `folder`, telling each row of metrics; with `resume` goes on after the last whole iteration.
+
+    With `processes`, this is the main one, and the others `follow` it.
 
     Raises ConfigError for a folder that holds another run or tasks that lack what the preset needs, and EnvInfraError
     where nothing can be rolled out.
     """
     saved = saved_training(folder, recipe, resume=resume)
+    if processes is not None and processes.spread and recipe.rollout.engine == "embedded":
+        raise ConfigError(
+            f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"
+            " set rollout.engine to 'vllm', or launch with DDP (accelerate launch --multi_gpu)"
+        )
     _check_tasks(recipe, env)
     _check_gold(recipe, env)
     get_sandbox(recipe.rollout.sandbox)  # says whether there is one before anything is written
@@ -69,7 +86,7 @@ def train(recipe: Recipe, env: LoadedEnv, folder: Path, *, resume: bool, tell: T
         raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
     disable_progress_bar()
     with _reproducible(recipe), served(recipe) as server:
-        return asyncio.run(_Run(recipe, env, folder, tell, server).run(saved))
+        return asyncio.run(_Run(recipe, env, folder, tell, server, processes).run(saved))
 
 
 @contextmanager
@@ -107,8 +124,17 @@ def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, env: LoadedEnv, folder: Path, tell: Tell, server: str) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        env: LoadedEnv,
+        folder: Path,
+        tell: Tell,
+        server: str,
+        processes: Accelerated | None,
+    ) -> None:
         self.recipe, self.env, self.folder, self.tell, self.server = recipe, env, folder, tell, server
+        self.processes = processes
         self.trackers = Trackers()
         self.iteration = 0
 
@@ -121,29 +147,31 @@ class _Run:
             shown = await self.ground.shown() if saved is None or repeats else []
             if saved is None:
                 make_folder(self.recipe.model, self.folder / MODEL, texts_of(shown), seed=self.recipe.seed)
-            pupil = load_pupil(self.recipe.model, self._model_folder(), seed=self.recipe.seed)
+            pupil = load_everywhere(self.recipe.model, self._model_folder(), self.recipe.seed, self.processes)
             stack.enter_context(_one_thread(pupil))
-            learner, critic = self._learner(pupil), self._critic(pupil)
+            critic = self._critic(pupil)
             self.examples = examples_shown(self.recipe, pupil, shown) if repeats else []
             if saved is None:
                 self.progress = stack.enter_context(Progress(self.folder))
                 if shown:
                     self._warm_up(pupil, shown)
+                learner = self._learner(pupil)
                 if self.recipe.preset.loss.kl:
                     learner.keep_reference()
                 save_training(self.folder, self.recipe, 0, learner, critic, self.trackers)
             else:
+                learner = self._learner(pupil)
                 load_training(self.folder, saved, learner, critic)
                 self.iteration, self.trackers = saved.iteration, saved.trackers
                 self.progress = stack.enter_context(Progress(self.folder, until=self.iteration))
-            opened = open_sampler(self.recipe, pupil, self.folder, self.server, str(self.iteration))
+            opened = open_sampler(self.recipe, pupil, learner, self.folder, self.server, str(self.iteration))
             sampler = await stack.enter_async_context(opened)
             return await self._iterate(pupil, learner, critic, sampler)
 
     def _warm_up(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
         """Raises ConfigError where it leads nowhere."""
         try:
-            for row in warm_start(self.recipe, pupil, shown):
+            for row in warm_start(self.recipe, pupil, shown, self.processes):
                 self.tell(row)
         except FloatingPointError as error:
             rate = self.recipe.warm_start.learning_rate
@@ -169,7 +197,7 @@ class _Run:
             autocast=in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
             workers=pupil.workers,
         )
-        return Learner(pupil.model, settings)
+        return make_learner(pupil, settings, self.processes)
 
     def _critic(self, pupil: Pupil) -> Critic | None:
         if "value" not in self.recipe.preset.needs:
@@ -192,14 +220,14 @@ class _Run:
             self._note({"iteration": 0, **await self._test(pupil, sampler, whole=True)})
         while self.iteration < learn.iterations:
             if stop := collapse(self.progress.rows, learn):
-                return self._end(pupil, stop)
+                return self._end(pupil, learner, stop)
             try:
                 row = await self._one(pupil, learner, critic, sampler)
             except FloatingPointError as error:
                 # earlier updates of this iteration may have led there: what is kept is the last whole one
                 if saved := saved_training(self.folder, self.recipe, resume=True):
                     load_training(self.folder, saved, learner, critic)
-                return self._end(pupil, str(error))
+                return self._end(pupil, learner, str(error))
             self.iteration += 1
             every = self.recipe.evaluation.every
             last = self.iteration == learn.iterations
@@ -207,7 +235,7 @@ class _Run:
                 row |= await self._test(pupil, sampler, whole=last)
             self._note(row)
             save_training(self.folder, self.recipe, self.iteration, learner, critic, self.trackers)
-        return self._end(pupil, collapse(self.progress.rows, learn) or FINISHED)
+        return self._end(pupil, learner, collapse(self.progress.rows, learn) or FINISHED)
 
     async def _one(
         self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler
@@ -274,7 +302,11 @@ class _Run:
         self.progress.add(kept)
         self.tell(row)
 
-    def _end(self, pupil: Pupil, reason: str) -> Ending:
+    def _end(self, pupil: Pupil, learner: Learner, reason: str) -> Ending:
+        weights = learner.weights()
+        if weights is not None:
+            pupil = load_pupil(self.recipe.model, self._model_folder(), self.recipe.seed, place="cpu")
+            pupil.model.load_state_dict(weights)
         model: Any = pupil.model
         whole = model.merge_and_unload() if self.recipe.model.lora_rank else model
         whole.save_pretrained(self.folder / FINAL)

@@ -67,15 +67,17 @@ def is_small(model: Any) -> bool:
     return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
 
 
-def load_pupil(recipe: ModelRecipe, folder: Path, *, seed: int = 0) -> Pupil:
-    """Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
+def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> Pupil:
+    """On a GPU, where there is one and no `place` is named.
+
+    Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
 
     Weights that are trained are float32 whatever they compute in: a small step would be lost in bfloat16.
     """
     who = f"model '{folder}'"
     context = min(context_of(folder, who), recipe.context)
     tokenizer, end_ids = load_tokenizer(folder, who)
-    place = "cuda" if torch.cuda.is_available() else "cpu"
+    place = place or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         halved = recipe.lora_rank > 0 and in_bfloat16(recipe, on_gpu=place != "cpu")
         dtype = torch.bfloat16 if halved else torch.float32

@@ -19,6 +19,7 @@ from gymcp.agents.vllm import VllmPolicy
 from gymcp.agents.vllm_server import VllmPlan, running_vllm
 from gymcp.errors import ConfigError
 from gymcp.protocols import Policy
+from gymcp.trainers.learner import Learner
 from gymcp.trainers.models import Pupil, in_bfloat16
 from gymcp.trainers.recipe import Recipe
 
@@ -54,8 +55,9 @@ class Embedded:
 class Served:
     """Writes what has changed into a folder, from which the server reads it: all weights, or a LoRA adapter."""
 
-    def __init__(self, policy: VllmPolicy, model: Any, folder: Path, *, adapter: bool) -> None:
-        self._policy, self._model, self._folder, self._adapter = policy, model, folder, adapter
+    def __init__(self, policy: VllmPolicy, learner: Learner, model: Any, folder: Path, *, adapter: bool) -> None:
+        self._policy, self._learner, self._model = policy, learner, model
+        self._folder, self._adapter = folder, adapter
 
     @property
     def policy(self) -> Policy:
@@ -68,7 +70,7 @@ class Served:
     async def publish(self, version: str) -> None:
         """The server draws from the weights as they are now, under this version."""
         here = self._folder / version
-        await asyncio.to_thread(self._model.save_pretrained, here)
+        await asyncio.to_thread(self._model.save_pretrained, here, state_dict=self._learner.weights())
         if self._adapter:
             await self._policy.use_adapter(here, version)
         else:
@@ -107,7 +109,9 @@ def served(recipe: Recipe) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def open_sampler(recipe: Recipe, pupil: Pupil, folder: Path, server: str, version: str) -> AsyncIterator[Sampler]:
+async def open_sampler(
+    recipe: Recipe, pupil: Pupil, learner: Learner, folder: Path, server: str, version: str
+) -> AsyncIterator[Sampler]:
     """Draws from the pupil's weights as they are now. Raises ConfigError for a server of another model."""
     if not server:
         options = EngineOptions(
@@ -129,6 +133,6 @@ async def open_sampler(recipe: Recipe, pupil: Pupil, folder: Path, server: str, 
             )
         where = folder / SERVED
         where.mkdir(exist_ok=True)
-        sampler = Served(model.policy, pupil.model, where, adapter=recipe.model.lora_rank > 0)
+        sampler = Served(model.policy, learner, pupil.model, where, adapter=recipe.model.lora_rank > 0)
         await sampler.publish(version)
         yield sampler

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gymcp.trainers.demonstrations import demonstrations
-from gymcp.trainers.learner import Learner, LearnerSettings
+from gymcp.trainers.leading import make_learner
+from gymcp.trainers.learner import LearnerSettings
 from gymcp.trainers.models import Pupil, in_bfloat16
 from gymcp.trainers.objective import Loss
+from gymcp.trainers.processes import Accelerated
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.rows import Example
 from gymcp.types import Json, Trajectory
@@ -21,7 +23,9 @@ def examples_shown(recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory]) ->
     return demonstrations(shown, pupil.renderer, most_tokens=pupil.context, context=recipe.warm_start.context)
 
 
-def warm_start(recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory]) -> Iterator[dict[str, Json]]:
+def warm_start(
+    recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory], processes: Accelerated | None
+) -> Iterator[dict[str, Json]]:
     """Teaches the pupil what the records show, and tells of every pass over them."""
     warm = recipe.warm_start
     examples = examples_shown(recipe, pupil, shown)
@@ -35,7 +39,7 @@ def warm_start(recipe: Recipe, pupil: Pupil, shown: Sequence[Trajectory]) -> Ite
         autocast=in_bfloat16(recipe.model, on_gpu=pupil.model.device.type != "cpu"),
         workers=pupil.workers,
     )
-    teacher = Learner(pupil.model, settings)
+    teacher = make_learner(pupil, settings, processes)
     order = np.random.default_rng(recipe.seed)
     started = time.perf_counter()
     tokens = 0

@@ -10,7 +10,9 @@ import typer
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
-from gymcp.trainers.loop import FINAL, Tell, train
+from gymcp.trainers.leading import follow, leading, processes_here
+from gymcp.trainers.loop import FINAL, Ending, Tell, train
+from gymcp.trainers.processes import Accelerated
 from gymcp.trainers.progress import CURVES, read_metrics
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import load_recipe
@@ -21,13 +23,36 @@ from gymcp.types import Json
 def run(
     recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
 ) -> None:
-    """Trains, printing a line an iteration, then where everything lies. Exits with 1 where the run stopped early."""
+    """Trains, printing a line an iteration, then where everything lies. Exits with 1 where the run stopped early.
+
+    Of several processes that a launcher has started, the main one does, and the others help it.
+    """
+    processes = processes_here()
+    if processes is not None and not processes.main:
+        follow(processes)
+        return
+    with leading(processes):
+        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json)
+    if ending.reason != FINISHED:
+        raise typer.Exit(1)
+
+
+def _train(
+    recipe_path: Path,
+    settings: Sequence[tuple[str, Json]],
+    out: Path | None,
+    processes: Accelerated | None,
+    *,
+    resume: bool,
+    as_json: bool,
+) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = out or Path("runs") / f"train-{recipe.name}"
     env = load_env(load_spec(recipe.env))
     if not as_json:
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
-    ending = train(recipe, env, folder, resume=resume, tell=(lambda row: None) if as_json else teller(recipe))
+    tell = (lambda row: None) if as_json else teller(recipe)
+    ending = train(recipe, env, folder, resume=resume, tell=tell, processes=processes)
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
@@ -35,8 +60,7 @@ def run(
     else:
         console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False, soft_wrap=True)
         console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
-    if ending.reason != FINISHED:
-        raise typer.Exit(1)
+    return ending
 
 
 def teller(recipe: Recipe) -> Tell:

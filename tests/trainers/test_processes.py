@@ -1,0 +1,97 @@
+"""Learning in several processes, really started by a launcher: DDP and FSDP2, on CPU cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from transformers import AutoModelForCausalLM
+
+from gymcp.trainers.checkpoints import CHECKPOINT
+from gymcp.trainers.loop import FINAL
+from gymcp.trainers.progress import read_metrics
+
+SCRIPT = Path(__file__).with_name("spread.py")
+RECIPE: dict[str, Any] = {
+    "env": "backoffice",
+    "name": "small",
+    "deterministic": True,
+    "model": {"vocabulary": 600, "hidden": 32, "layers": 2, "heads": 2, "context": 640},
+    "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
+    "warm_start": {"tasks": 6, "epochs": 1, "batch": 3},
+    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 8, "turns": 2, "concurrency": 4, "slots": 4},
+    "learn": {"iterations": 2, "learning_rate": 1e-3},
+    "credit": {"preset": "ppo"},
+    "evaluation": {"every": 1, "tasks": 4},
+}
+
+
+def launched(*arguments: object, processes: int = 2) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    return subprocess.run(
+        [*launcher, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp-from-main"])
+def test_several_processes_learn_what_one_would(way: str, tmp_path: Path) -> None:
+    done = launched(SCRIPT, way, "compare", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for kind, found in json.loads((tmp_path / "found.json").read_text()).items():
+        assert found.pop("spoilt") == 0
+        most = 0.3 if "bfloat16" in kind else 1e-3  # Adam makes much of what is rounded in another way
+        assert {name: value for name, value in found.items() if not value <= most} == {}, kind
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipes") / "small.toml"
+    path.write_text(tomli_w.dumps(RECIPE))
+    return path
+
+
+def rounded(folder: Path) -> list[Mapping[str, Any]]:
+    return [
+        {name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value for name, value in row.items()}
+        for row in read_metrics(folder)
+    ]
+
+
+def test_a_whole_run_in_two_processes_is_that_of_one(recipe: Path, tmp_path: Path) -> None:
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    done = launched("-m", "gymcp.cli", "train", recipe, "--out", together)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("finished after 2 iterations") == 1
+    one = [sys.executable, "-m", "gymcp.cli", "train", str(recipe), "--out", str(alone)]
+    subprocess.run(one, check=True, capture_output=True, timeout=400)
+    assert read_metrics(together) == rounded(alone)
+    final = [AutoModelForCausalLM.from_pretrained(folder / FINAL) for folder in (alone, together)]
+    for one_weight, other in zip(*(model.parameters() for model in final), strict=True):
+        assert (one_weight - other).abs().max() < 1e-3
+
+    # what two have saved, one goes on with
+    more = [*one[:-1], str(together), "--resume", "--set", "learn.iterations=3"]
+    subprocess.run(more, check=True, capture_output=True, timeout=400)
+    assert (together / CHECKPOINT / "3" / "learner.pt").exists()
+    assert [row["iteration"] for row in read_metrics(together)] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_trained_so_is_said_once_and_every_process_ends(recipe: Path, tmp_path: Path) -> None:
+    done = launched(SCRIPT, "fsdp", "train", recipe, "--out", tmp_path / "run")
+    assert done.returncode != 0
+    assert done.stderr.count("the embedded engine needs whole weights, and FSDP spreads them") == 1
+    assert not (tmp_path / "run").exists()
+    done = launched(SCRIPT, "ddp", "refuse")
+    assert done.returncode == 0, done.stderr[-3000:]
