@@ -1,12 +1,15 @@
-"""Run by a launcher, in each of several processes: ``spread.py WAY COMMAND ...``, WAY as in `processes`."""
+"""Several processes: how they are launched, and what each of them runs (``spread.py WAY COMMAND ...``)."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import numpy as np
 import tiny
 import torch
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin
+from parity import even_answers
 from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
@@ -22,10 +26,17 @@ from gymcp.cli import main as cli
 from gymcp.errors import ConfigError
 from gymcp.trainers import leading
 from gymcp.trainers.learner import Learner, LearnerSettings
+from gymcp.trainers.loop import train
 from gymcp.trainers.objective import Loss
 from gymcp.trainers.processes import Accelerated, whole
+from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe_file import make_recipe
 from gymcp.trainers.rows import Example
-from gymcp.types import Row
+from gymcp.trainers.samplers import SERVED
+from gymcp.types import Json, Row
+
+WAIT_S = 400
+SCRIPT = Path(__file__)
 
 # three tasks in micro-batches of which the processes cannot have equally many
 ROWS = [*tiny.group(1), *tiny.group(2), *tiny.group(3, episodes=1)]
@@ -46,6 +57,14 @@ MODELS: dict[str, Callable[[int], PreTrainedModel]] = {
     "adapter": lambda seed: adapter(seed, torch.float32),
     "adapter of bfloat16": lambda seed: adapter(seed, torch.bfloat16),
 }
+
+
+def launched(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Two processes of ``python ARGUMENTS``, ended."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*launcher, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
 
 
 def accelerator(way: str, **options: Any) -> Accelerator:
@@ -125,6 +144,28 @@ def spoilt(learner: Learner) -> float:
     return math.inf
 
 
+def keep_served(folder: Path) -> Callable[[Mapping[str, Json]], None]:
+    """Keeps what the server draws from in a run's second iteration, in `folder`/kept."""
+
+    def keep(row: Mapping[str, Json]) -> None:
+        if row.get("iteration") == 1:
+            shutil.copytree(folder / SERVED / "1", folder / "kept")
+
+    return keep
+
+
+def trained(recipe: Recipe, folder: Path, way: str) -> None:
+    processes = Accelerated(accelerator(way))
+    if not processes.main:
+        leading.follow(processes)
+        return
+    with leading.leading(processes):
+        ending = train(
+            recipe, even_answers(), folder, resume=False, tell=keep_served(folder), processes=processes
+        )  # fmt: skip
+        assert ending.reason == "finished"
+
+
 def main(way: str, command: str, *arguments: str) -> None:
     torch.set_num_threads(1)
     if command == "compare":
@@ -132,6 +173,9 @@ def main(way: str, command: str, *arguments: str) -> None:
         found = {kind: compared(Accelerated(made), way, kind, folder / kind) for kind in MODELS}
         if made.is_main_process:
             (folder / "found.json").write_text(json.dumps(found))
+    elif command == "practise":
+        recipe, folder = map(Path, arguments)
+        trained(make_recipe(json.loads(recipe.read_text())), folder, way)
     elif command == "refuse":
         with contextlib.suppress(ConfigError):
             Accelerated(accelerator(way, gradient_accumulation_steps=2))

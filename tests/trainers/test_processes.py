@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,13 +11,13 @@ from typing import Any
 
 import pytest
 import tomli_w
+from spread import SCRIPT, WAIT_S, launched
 from transformers import AutoModelForCausalLM
 
 from gymcp.trainers.checkpoints import CHECKPOINT
 from gymcp.trainers.loop import FINAL
 from gymcp.trainers.progress import read_metrics
 
-SCRIPT = Path(__file__).with_name("spread.py")
 RECIPE: dict[str, Any] = {
     "env": "backoffice",
     "name": "small",
@@ -31,18 +30,6 @@ RECIPE: dict[str, Any] = {
     "credit": {"preset": "ppo"},
     "evaluation": {"every": 1, "tasks": 4},
 }
-
-
-def launched(*arguments: object, processes: int = 2) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-    return subprocess.run(
-        [*launcher, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp-from-main"])
@@ -75,7 +62,7 @@ def test_a_whole_run_in_two_processes_is_that_of_one(recipe: Path, tmp_path: Pat
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("finished after 2 iterations") == 1
     one = [sys.executable, "-m", "gymcp.cli", "train", str(recipe), "--out", str(alone)]
-    subprocess.run(one, check=True, capture_output=True, timeout=400)
+    subprocess.run(one, check=True, capture_output=True, timeout=WAIT_S)
     assert read_metrics(together) == rounded(alone)
     final = [AutoModelForCausalLM.from_pretrained(folder / FINAL) for folder in (alone, together)]
     for one_weight, other in zip(*(model.parameters() for model in final), strict=True):
@@ -83,7 +70,7 @@ def test_a_whole_run_in_two_processes_is_that_of_one(recipe: Path, tmp_path: Pat
 
     # what two have saved, one goes on with
     more = [*one[:-1], str(together), "--resume", "--set", "learn.iterations=3"]
-    subprocess.run(more, check=True, capture_output=True, timeout=400)
+    subprocess.run(more, check=True, capture_output=True, timeout=WAIT_S)
     assert (together / CHECKPOINT / "3" / "learner.pt").exists()
     assert [row["iteration"] for row in read_metrics(together)] == [0, 1, 2, 3]
 

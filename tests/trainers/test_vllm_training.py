@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from parity import BANK, even_answers
 from peft import PeftModel
+from spread import SCRIPT, keep_served, launched
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policy_specs import parse_policy
@@ -20,13 +21,14 @@ from gymcp.agents.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.vllm import open_vllm
 from gymcp.agents.vllm_install import CPU, vllm_python
 from gymcp.store import TrajectoryStore
+from gymcp.trainers.checkpoints import plain
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.loop import FINAL, train
 from gymcp.trainers.progress import read_metrics
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import load_recipe
 from gymcp.trainers.rows import rows_of
-from gymcp.trainers.samplers import SERVED, served
+from gymcp.trainers.samplers import served
 from gymcp.types import Json
 
 ROOT = Path(__file__).parents[2]
@@ -82,14 +84,15 @@ async def reset(server: str, model: Path) -> None:
         await policy.load_weights(model, "start")
 
 
-def trained(recipe: Recipe, folder: Path) -> Path:
+def trained(recipe: Recipe, folder: Path, way: str) -> Path:
     """The run, and in `folder`/kept what the server drew from in its second iteration."""
-
-    def keep(row: Mapping[str, Json]) -> None:
-        if row.get("iteration") == 1:
-            shutil.copytree(folder / SERVED / "1", folder / "kept")
-
-    assert train(recipe, even_answers(), folder, resume=False, tell=keep).reason == "finished"
+    if way == "alone":
+        assert train(recipe, even_answers(), folder, resume=False, tell=keep_served(folder)).reason == "finished"
+    else:
+        file = folder.with_suffix(".json")
+        file.write_text(json.dumps(plain(recipe)))
+        done = launched(SCRIPT, way, "practise", file, folder)
+        assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
@@ -103,10 +106,12 @@ def recorded_error(folder: Path, version: str, model: Any) -> float:
     return max(float(np.abs(np.array(row.logprobs) - own).max()) for row, own in zip(of_version, ours, strict=True))
 
 
+@pytest.mark.parametrize("way", ["alone", "fsdp"])
 def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
-    model: Path, server: str, tmp_path: Path
+    way: str, model: Path, server: str, tmp_path: Path
 ) -> None:
-    folder = trained(small(FULL, model, **{"rollout.server": server}), tmp_path)
+    asyncio.run(reset(server, model))
+    folder = trained(small(FULL, model, **{"rollout.server": server}), tmp_path / "run", way)
     start = AutoModelForCausalLM.from_pretrained(model)
     second = AutoModelForCausalLM.from_pretrained(folder / "kept")
     assert recorded_error(folder, "0", start) < 1e-4
@@ -120,10 +125,13 @@ def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
     assert AutoModelForCausalLM.from_pretrained(folder / FINAL).num_parameters() == start.num_parameters()
 
 
-def test_an_adapter_is_trained_and_goes_to_the_server_alone(model: Path, server: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["alone", "fsdp"])
+def test_an_adapter_is_trained_and_goes_to_the_server_alone(
+    way: str, model: Path, server: str, tmp_path: Path
+) -> None:  # fmt: skip
     asyncio.run(reset(server, model))
     recipe = small(LORA, model, **{"rollout.server": server, "model.lora_rank": 4})
-    folder = trained(recipe, tmp_path)
+    folder = trained(recipe, tmp_path / "run", way)
     base = AutoModelForCausalLM.from_pretrained(model)
     fresh = AutoModelForCausalLM.from_pretrained(model)
     adapted: Any = PeftModel.from_pretrained(fresh, folder / "kept", is_trainable=True)
