@@ -168,7 +168,7 @@ class Learner:
                     found[b][drawn] = flat[at : at + len(drawn)]
                     at += len(drawn)
         together = self._processes.added(torch.from_numpy(np.concatenate([*found, np.zeros(0)]))).numpy()
-        return np.split(together, np.cumsum([len(row.token_ids) for row in rows])[:-1])
+        return np.split(together, np.cumsum([len(row.token_ids) for row in rows]))[:-1]
 
     def _values(self, rows: Sequence[Row], prefix: int) -> TokenValues:
         with self._precision():
@@ -316,7 +316,7 @@ class Learner:
         self._put([spread_like(weight, state["weights"][name]) for name, weight in own.items()])
         optimizer = state["optimizer"]
         for weight, of_weight in zip(own.values(), optimizer["state"].values(), strict=bool(optimizer["state"])):
-            of_weight |= {name: spread_like(weight, of_weight[name]) for name in ("exp_avg", "exp_avg_sq")}
+            of_weight.update({name: spread_like(weight, of_weight[name]) for name in ("exp_avg", "exp_avg_sq")})
         self._optimizer.load_state_dict(optimizer)
         if "reference" in state:
             pairs = zip(own.values(), state["reference"], strict=True)
