@@ -76,7 +76,9 @@ def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: boo
     for number, name in enumerate(chosen, start=1):
         found.append(gates_of(load_env(catalog.load_spec(name)), wall, limit=limit, concurrency=CONCURRENCY))
         ended = "FAIL" if found[-1].wrong else "pass"
-        print(f"{number}/{len(chosen)} {name}: {ended}, {found[-1].seconds:.0f} s", file=sys.stderr, flush=True)
+        mean = sum(gates.seconds for gates in found) / number
+        left = f", about {mean * (len(chosen) - number):.0f} s left" if number < len(chosen) else ""
+        print(f"{number}/{len(chosen)} {name}: {ended}, {found[-1].seconds:.0f} s{left}", file=sys.stderr, flush=True)
     if as_json:
         print_json({"passed": not any(gates.wrong for gates in found), "suites": [gates.row() for gates in found]})
     else:
