@@ -55,7 +55,7 @@ def test_the_python_code_works(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "final_report.pdf" in done.stdout
