@@ -32,7 +32,7 @@ ENV = replace(loaded.spec, servers=loaded.servers)
 """
 AT_FIRST = 4
 """Episodes after which the harness is killed."""
-LIVING: dict[Wall, int] = {"files": 400, "forked": 1500, "docker": 20}
+LIVING: dict[Wall, int] = {"files": 400, "forked": 1500, "docker": 40}
 """Episodes of the run that goes on: far more than are played between two looks at it, whatever its start path."""
 
 

@@ -42,8 +42,8 @@ CLIENT = {
 """Scenario -> the checks that the session does not pass. Not run: ``auth/*``, which are about OAuth, and the harness
 speaks to nobody in a user's name but with the headers it was given."""
 TIMED = {"client-sse-retry-timing"}
-"""Wants a client to be there again 0.5 s later, and no later than 0.7 s: of one that waits as it is told, a busy machine
-makes that more now and then, but not every time."""
+"""Wants a client to be there again after 0.5 s and before 0.7 s. A busy machine makes one late that waits as it was
+told, but not every time."""
 TRIES = 5
 
 WITHHELD = {
