@@ -113,17 +113,15 @@ class WarmSandbox:
             self._silent.add(repr(launch))
             raise _NotAwake(f"a server did not answer a ping within {_AWAKE_S:g} s") from error
         except (OSError, ValueError) as error:
-            raise _NotAwake(f"a server broke off: {error}") from error
+            await process.settled()
+            raise _NotAwake(f"a server broke off: {error}{_last_words(process)}") from error
         try:
             answered = json.loads(line)["id"] == _PING_ID
         except (ValueError, KeyError, TypeError, RecursionError):
             answered = False
         if not answered:
             said = plain_text(line[:200].decode(errors="replace")).strip() or "it has ended"
-            last = plain_text(process.stderr_tail()).strip()[-500:]
-            raise _NotAwake(
-                f"a server did not answer a ping, but: {said}" + (f"; its last words: {last}" if last else "")
-            )
+            raise _NotAwake(f"a server did not answer a ping, but: {said}{_last_words(process)}")
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -160,6 +158,11 @@ class WarmSandbox:
                     return None
                 self._templates[key] = found
             return found
+
+
+def _last_words(process: SandboxProcess) -> str:
+    last = plain_text(process.stderr_tail()).strip()[-500:]
+    return f"; its last words: {last}" if last else ""
 
 
 def free_memory_mb() -> float:

@@ -152,8 +152,8 @@ class Bridge:
 
     def _in_thread(self, work: Any, *arguments: Any, counted: bool = True) -> None:
         thread = threading.Thread(target=self._guarded, args=(work, *arguments), daemon=True)
+        thread.start()  # before the watch can see it: one that has not begun cannot be joined
         self._threads = [other for other in self._threads if other.is_alive()] + [thread] * counted
-        thread.start()
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
         try:

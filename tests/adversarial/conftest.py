@@ -31,7 +31,7 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 TIMEOUT_S = 60.0
-PLAY_S = 400.0
+PLAY_S = 900.0
 Played = Callable[[str, str], dict[str, Any]]
 
 

@@ -18,6 +18,8 @@ Given = dict[str, Any]  # by name: places, numbers and the token, as the harness
 T = TypeVar("T")
 ATTEMPT_S = 10
 """Then the kernel ends the attempt, and it counts as hung."""
+WAIT_S = 8
+"""For what comes at once where it comes at all, on a machine that is busy with other attempts, too."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 

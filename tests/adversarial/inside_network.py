@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
-from inside import Given, Prevented, attempt, first_of, token_in
+from inside import WAIT_S, Given, Prevented, attempt, first_of, token_in
 
 GROUP = "network"
 
 
 def _ask(family: int, address: tuple[str, int], given: Given) -> str:
     with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.settimeout(3)
+        sock.settimeout(WAIT_S)
         sock.connect(address)
         return token_in(sock.recv(200), given)
 
@@ -34,20 +35,23 @@ def connect_to_loopback_by_its_sixth_version(given: Given) -> str:
 @attempt(GROUP)
 def send_a_datagram(given: Given) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(3)
-        sock.sendto(b"hello", ("127.0.0.1", given["udp_port"]))
+        sock.settimeout(WAIT_S)
+        sock.connect(("127.0.0.1", given["udp_port"]))  # so that it is told where nobody is there
+        sock.send(b"hello")
         return token_in(sock.recv(200), given)
 
 
 @attempt(GROUP)
 def take_a_port_that_the_host_sees(given: Given) -> str:
     """Listens, and has the harness's own listener told to call back: it knows whether anybody can be reached."""
-    with socket.create_server(("127.0.0.1", given["free_port"])) as server:
-        server.settimeout(3)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.sendto(b"call me", ("127.0.0.1", given["udp_port"]))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(("127.0.0.1", given["udp_port"]))
+        sock.send(b"call me at %d" % server.getsockname()[1])
+        if server not in select.select([server, sock], [], [], WAIT_S)[0]:
+            raise Prevented("nobody calls back")
         peer, _ = server.accept()
         with peer:
+            peer.settimeout(WAIT_S)
             return token_in(peer.recv(200), given)
 
 
@@ -67,7 +71,7 @@ def send_raw_packets(given: Given) -> str:
 def talk_to_the_docker_engine(given: Given) -> str:
     def ask(path: str) -> str:
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(3)
+            sock.settimeout(WAIT_S)
             sock.connect(path)
             sock.sendall(b"GET /version HTTP/1.0\r\n\r\n")
             if b"200 OK" not in sock.recv(1000):

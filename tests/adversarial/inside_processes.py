@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 
-from inside import Given, Prevented, attempt, checked, first_of, libc, number_of, syscall, token_in
+from inside import WAIT_S, Given, Prevented, attempt, checked, first_of, libc, number_of, syscall, token_in
 
 GROUP = "processes"
 _SEIZE = 0x4206
@@ -171,7 +171,7 @@ def read_keyring_of_the_harness(given: Given) -> str:
 @attempt(GROUP)
 def connect_to_abstract_socket(given: Given) -> str:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(3)
+        sock.settimeout(WAIT_S)
         sock.connect("\0" + given["abstract"])
         return token_in(sock.recv(200), given)
 
@@ -179,7 +179,7 @@ def connect_to_abstract_socket(given: Given) -> str:
 @attempt(GROUP)
 def connect_to_a_socket_in_a_folder(given: Given) -> str:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(3)
+        sock.settimeout(WAIT_S)
         sock.connect(given["unix_socket"])
         return token_in(sock.recv(200), given)
 
@@ -187,6 +187,6 @@ def connect_to_a_socket_in_a_folder(given: Given) -> str:
 @attempt(GROUP)
 def connect_to_abstract_socket_of_another_server(given: Given) -> str:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(3)
+        sock.settimeout(WAIT_S)
         sock.connect("\0other-" + given["token"])
     return "connected"

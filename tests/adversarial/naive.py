@@ -190,7 +190,11 @@ def _read_all(folder: Path, token: str) -> str:
 
 
 def _entries(folder: Path) -> dict[str, int]:
-    return {path.name: path.lstat().st_size for path in folder.iterdir()}
+    found = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # one of the worlds never stands still
+            found[path.name] = path.lstat().st_size
+    return found
 
 
 async def naively_left_daemon(name: str, held_s: int) -> str:

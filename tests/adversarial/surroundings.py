@@ -92,9 +92,6 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
 
     first = port(await listen(asyncio.start_server(tell, "127.0.0.1", 0)))
     await listen(asyncio.start_server(tell, "127.0.0.2", first))
-    free = await asyncio.start_server(tell, "127.0.0.1", 0)
-    free_port = port(free)
-    free.close()
     abstract = f"gymcp-{token}"
     await listen(asyncio.start_unix_server(tell, f"\0{abstract}"))
     await listen(asyncio.start_unix_server(tell, folder / "socket"))
@@ -103,13 +100,12 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
     except OSError:
         sixth = 0
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-        lambda: _Echo(token, free_port), local_addr=("127.0.0.1", 0)
+        lambda: _Echo(token), local_addr=("127.0.0.1", 0)
     )
     stack.callback(transport.close)
     return {
         "port": first,
         "port6": sixth,
-        "free_port": free_port,
         "udp_port": transport.get_extra_info("sockname")[1],
         "abstract": abstract,
         "unix_socket": str(folder / "socket"),
@@ -119,22 +115,23 @@ async def _listeners(token: str, folder: Path, stack: contextlib.AsyncExitStack)
 class _Echo(asyncio.DatagramProtocol):
     """Answers a datagram with the token; asked to call back, it connects to the port and says the token there."""
 
-    def __init__(self, token: str, port: int) -> None:
-        self._token, self._port = token, port
+    def __init__(self, token: str) -> None:
+        self._token = token
         self._calls: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if data == b"call me":
-            self._calls.add(asyncio.create_task(self._call()))
+        asked, _, port = data.rpartition(b" ")
+        if asked == b"call me at" and port.isdigit():
+            self._calls.add(asyncio.create_task(self._call(int(port))))
         else:
             self._transport.sendto(self._token.encode(), addr)
 
-    async def _call(self) -> None:
+    async def _call(self, port: int) -> None:
         with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(self._token.encode())
             await writer.drain()
             writer.close()

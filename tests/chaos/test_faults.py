@@ -38,7 +38,7 @@ def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajector
     """Each fault and as many healthy episodes, at the same time, by task."""
     envs = [environment(wall, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
     if wall == "files":
-        envs.append(environment(wall, HANGS_AT_START, start_timeout_s=4.0))
+        envs.append(environment(wall, HANGS_AT_START, start_timeout_s=12.0))
     schedule = Schedule(concurrency=16, max_attempts=1, episode_timeout_s=120.0)
     ended: dict[str, Trajectory] = {}
     pool = Pool()  # its own: the process's keeps spares for a minute

@@ -32,7 +32,7 @@ ENV = replace(loaded.spec, servers=loaded.servers)
 """
 AT_FIRST = 4
 """Episodes after which the harness is killed."""
-LIVING: dict[Wall, int] = {"files": 400, "forked": 1500, "docker": 20}
+LIVING: dict[Wall, int] = {"files": 400, "forked": 1500, "docker": 40}
 """Episodes of the run that goes on: far more than are played between two looks at it, whatever its start path."""
 
 
@@ -91,7 +91,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         handle = os.pidfd_open(reaper) if reaper is not None else None
         victim.process.send_signal(signal.SIGKILL)
         victim.process.communicate(timeout=60)
-        cleaned = subprocess.run([str(GYMCP), "clean"], capture_output=True, text=True, timeout=120, check=False)
+        cleaned = subprocess.run([str(GYMCP), "clean"], capture_output=True, text=True, timeout=300, check=False)
         assert cleaned.returncode == 0, cleaned.stderr
         assert f"(of process {living.owner})" not in cleaned.stdout
         if handle is not None:
@@ -99,7 +99,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
             os.close(handle)
         assert tagged(TOKEN, victim.token) == ()
         assert marked(victim.owner, wall) == []
-        out, err = living.process.communicate(timeout=120)
+        out, err = living.process.communicate(timeout=600)
         assert living.process.returncode == 0, err
         assert json.loads(out)["outcomes"] == {"scored": LIVING[wall]}
         assert (tagged(TOKEN, living.token), marked(living.owner, wall)) == ((), [])

@@ -41,6 +41,10 @@ CLIENT = {
 }
 """Scenario -> the checks that the session does not pass. Not run: ``auth/*``, which are about OAuth, and the harness
 speaks to nobody in a user's name but with the headers it was given."""
+TIMED = {"client-sse-retry-timing"}
+"""Wants a client to be there again after 0.5 s and before 0.7 s. A busy machine makes one late that waits as it was
+told, but not every time."""
+TRIES = 5
 
 WITHHELD = {
     "tools-call-image": "what an agent is given is text; an image is named",
@@ -163,9 +167,14 @@ def test_the_session_changes_nothing_but_what_it_withholds(
 @pytest.mark.parametrize("scenario", CLIENT)
 def test_the_session_is_a_conformant_client(scenario: str, suite: list[str], tmp_path: Path) -> None:
     driver = shlex.join([sys.executable, str(HERE / "client_driver.py")])
-    said = asyncio.run(
-        _run([*suite, "client", "--command", driver, "--scenario", scenario, *_OPTIONS, "-o", str(tmp_path)])
-    )
-    (checks,) = _checks(tmp_path).values()
-    assert {check for check, status in checks if status not in ("SUCCESS", "INFO")} == CLIENT[scenario], said
+    for number in range(TRIES):
+        out = tmp_path / str(number)
+        said = asyncio.run(
+            _run([*suite, "client", "--command", driver, "--scenario", scenario, *_OPTIONS, "-o", str(out)])
+        )
+        (checks,) = _checks(out).values()
+        failed = {check for check, status in checks if status not in ("SUCCESS", "INFO")}
+        if failed != TIMED:
+            break
+    assert failed == CLIENT[scenario], said
     assert CLIENT[scenario] or "SUCCESS" in dict(checks).values(), said

@@ -16,7 +16,7 @@ from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,8 +65,9 @@ async def _episode(sandbox: Docker) -> tuple[str, bytes]:
         return process.container_id, await process.stdout.readline()
 
 
-def _mine() -> list[dict[str, Any]]:
-    return labelled(f"{OWNER_LABEL}={owner()}")
+def _mine() -> set[str]:
+    """Containers of this process; spares that other tests have left in its own pool go when their time has come."""
+    return {found["Id"] for found in labelled(f"{OWNER_LABEL}={owner()}")}
 
 
 def test_no_container_serves_two_episodes(pool: Pool) -> None:
@@ -84,23 +85,24 @@ def test_spares_wait_ready_and_go_with_the_pool(pool: Pool) -> None:
     async def two_at_once() -> None:
         await asyncio.gather(_episode(Docker(pool=pool)), _episode(Docker(pool=pool)))
 
-    before = len(_mine())
+    before = _mine()
     asyncio.run(two_at_once())
     pool.wait_for_spares()
-    spares = [found["Id"] for found in _mine()]
-    assert before < len(spares) <= before + 2
+    spares = _mine() - before
+    assert 1 <= len(spares) <= 2
     container, _ = asyncio.run(_episode(Docker(pool=pool)))
     assert container in spares
     pool.close()
-    assert len(_mine()) == before
+    assert _mine() <= before
 
 
 def test_spares_that_have_ended_are_not_handed_out(pool: Pool) -> None:
+    before = _mine()
     for _ in range(2):
         asyncio.run(_episode(Docker(pool=pool)))
     pool.wait_for_spares()
-    for found in _mine():
-        kill(found["Id"])
+    for spare in _mine() - before:
+        kill(spare)
     assert asyncio.run(_episode(Docker(pool=pool)))[1] == b"False\n"
 
 
@@ -137,11 +139,11 @@ def test_cancelled_while_it_starts_leaves_no_container(pool: Pool) -> None:
         with suppress(asyncio.CancelledError):
             await task
 
-    before = len(_mine())
+    before = _mine()
     for turns in range(4):
         asyncio.run(cancel(turns))
     pool.close()
-    assert len(_mine()) == before
+    assert _mine() <= before
 
 
 HARNESS = """
@@ -166,7 +168,8 @@ def test_what_a_killed_harness_left_is_found_and_removed(engine: None) -> None:
         os.kill(int(reaper), signal.SIGKILL)
         harness.kill()
     left = [found for found in find_leftovers() if found.name == container]
-    assert [(found.kind, found.owner.split("-")[0]) for found in left] == [("container", str(harness.pid))]
+    # none where a command of another test, which looks for leftovers when it starts, was quicker
+    assert [(found.kind, found.owner.split("-")[0]) for found in left] in ([], [("container", str(harness.pid))])
     remove_leftovers(left)
     assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
 
@@ -315,9 +318,9 @@ def test_a_server_that_holds_its_first_process_is_removed_all_the_same(pool: Poo
         async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
             return await process.stdout.readline()
 
-    before = len(_mine())
+    before = _mine()
     assert asyncio.run(hold()) == b"held\n"
-    assert len(_mine()) == before
+    assert _mine() <= before
 
 
 def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

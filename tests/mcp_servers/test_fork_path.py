@@ -304,6 +304,6 @@ def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
                 pass
 
     asyncio.run(episodes())  # caches of the process are filled
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     asyncio.run(episodes())
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - fewer: what other tests kept goes in its time

@@ -320,8 +320,8 @@ def test_a_server_that_breaks_is_lost_with_one_error(
 
 def test_a_server_that_opens_another_port_is_told_apart_from_one_that_dies(bwrap: Sandbox) -> None:
     with pytest.raises(ServerTimeout) as caught:
-        inside(replace(by_hand("silent"), start_timeout_s=5.0), bwrap, nothing)
-    assert f"server 'web': handshake: the server did not open port {PORT} within 4 s; its last" in str(caught.value)
+        inside(replace(by_hand("silent"), start_timeout_s=10.0), bwrap, nothing)
+    assert f"server 'web': handshake: the server did not open port {PORT} within 8 s; its last" in str(caught.value)
     assert str(caught.value).endswith("I listen elsewhere")
     spec = replace(by_hand(), argv=("python3", "-c", "import sys; sys.exit('no API key')"))
     with pytest.raises(ServerDied) as died:

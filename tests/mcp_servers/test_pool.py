@@ -18,7 +18,7 @@ from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.warm import WarmSandbox, warmed
 
 
 class Things:
@@ -197,8 +197,13 @@ def test_spare_that_cannot_serve_is_not_kept_and_says_why(
     spec = ServerSpec(name="bad", argv=("python3", "-c", program), spares=2)
 
     async def episode() -> None:
-        async with warmed(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0):
-            pass
+        async with warmed(bwrap) as warm:
+            assert isinstance(warm, WarmSandbox)
+            try:
+                async with open_session(spec, warm, initial_state=None, seed=0):
+                    pass
+            finally:
+                await warm.filled()  # what is said is said of those that nobody asked for
 
     with pytest.raises(EnvInfraError, match=r"server 'bad': (start|handshake)"):
         asyncio.run(episode())

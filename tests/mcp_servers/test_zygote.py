@@ -300,16 +300,17 @@ def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
             assert isinstance(warm, WarmSandbox)
             return warm.templates[0].process.pid
 
-    def left() -> tuple[list[str], int]:
+    def left() -> tuple[set[str], int]:
         namespace = overlay_namespace()
         mounts = Path(f"/proc/{namespace.pid}/mountinfo").read_text() if namespace else ""
-        return sorted(os.listdir("/proc/self/fd")), mounts.count("world-")  # noqa: PTH208
+        return set(os.listdir("/proc/self/fd")), mounts.count("world-")  # noqa: PTH208
 
     asyncio.run(episodes())  # caches of the process are filled
-    before = left()
+    before, _ = left()
     pid = asyncio.run(episodes())
-    assert left() == before
-    assert before[1] == 0
+    descriptors, worlds = left()
+    assert descriptors <= before  # fewer: what other tests kept goes in its time
+    assert worlds == 0
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -358,6 +359,6 @@ def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: 
             return await run(opened, "out = 'served'")
 
     assert asyncio.run(episode()) == "served"  # caches of the process are filled
-    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     assert asyncio.run(episode()) == "served"
-    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
