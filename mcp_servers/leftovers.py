@@ -183,8 +183,16 @@ def _cgroups() -> Iterator[Leftover]:
             for child in children:
                 match = re.fullmatch(rf"gymcp-({OWNER})-\w+", child)
                 path = Path(folder, child)
-                if match and not is_alive(match[1]) and path.lstat().st_uid == os.getuid():
+                if match and not is_alive(match[1]) and _is_ours(path):
                     yield Leftover(kind="cgroup", name=str(path), owner=match[1])
+
+
+def _is_ours(path: Path) -> bool:
+    """False, too, where it is gone: another process may be cleaning at this moment."""
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except FileNotFoundError:
+        return False
 
 
 def cgroup_mountpoints() -> list[Path]:
