@@ -320,7 +320,7 @@ print(process.pid, *(process.cgroup.folders if process.cgroup else ()), flush=Tr
 
 def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
     script = FORGETFUL.format(folder=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr == ""
     pid, *folders = done.stdout.split()
     assert not Path("/proc", pid).exists()
@@ -350,5 +350,5 @@ env.close()
 
 def test_an_environment_in_a_fork_of_the_process_starts_anew() -> None:
     script = FORKED_PROCESS.format(folder=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.splitlines() == ["the episode is another process's; reset first True", "0.0"]
