@@ -188,7 +188,7 @@ def _cgroups() -> Iterator[Leftover]:
 
 
 def _is_ours(path: Path) -> bool:
-    """False, too, where it is gone: another process may be cleaning at this moment."""
+    """False where it is gone: another harness may be removing the same leftovers."""
     try:
         return path.lstat().st_uid == os.getuid()
     except FileNotFoundError:

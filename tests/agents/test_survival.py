@@ -217,5 +217,6 @@ def test_two_hundred_episodes_at_once_leave_no_process_and_no_descriptor(tmp_pat
         before = standing()
         with play(COUNTER, stub.url, tmp_path, Schedule(concurrency=256), trials=200) as store:
             scores = Counter((row.outcome, row.score) for row in store.summaries())
-        assert standing() == before
+        # fewer: what other tests have left in the process, such as a grader that is not asked, ends after a minute
+        assert all(now <= then for now, then in zip(standing(), before, strict=True)), (standing(), before)
     assert scores == {(Outcome.SCORED, 1.0): 200}

@@ -249,15 +249,15 @@ def test_forks_leave_no_process_descriptor_or_folder() -> None:
             async with open_snapshot(point) as other:
                 handles.extend(os.pidfd_open(server_process(each).pid) for each in (episode, child, other))
 
-    def left() -> tuple[list[str], list[str]]:
-        return sorted(os.listdir("/proc/self/fd")), sorted(path.name for path in scratch_folder().iterdir())  # noqa: PTH208
+    def left() -> set[str]:
+        return {*os.listdir("/proc/self/fd"), *(path.name for path in scratch_folder().iterdir())}  # noqa: PTH208
 
     in_warm_episode(COUNT, work)  # caches of the process are filled
     ended(handles)
     before = left()
     in_warm_episode(COUNT, work)
     ended(handles)
-    assert left() == before
+    assert left() <= before  # fewer: what other tests have left in the process ends in its time
 
 
 def ended(handles: list[int]) -> None:
