@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from gymcp.mcp_servers.leftovers import owned_environment
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """Where vLLM finds the key that it asks for."""
+PORTS = range(20_000, 30_000)
+"""Below Linux' range for connections and for servers that ask for any port."""
 POLL_S = 0.5
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as the highest rank; adapters may have any up to it."""
@@ -187,10 +190,12 @@ def _warm_up(server: VllmServer, deadline: float) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
+    """One of those that the kernel gives nobody by itself: it is some ten seconds till vLLM takes it."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with suppress(ConfigError):
+            _check_port(port)
+            return port
+    raise ConfigError(f"vllm: no port from {PORTS.start} to {PORTS.stop - 1} is free; name another with --port")
 
 
 def _check_port(port: int) -> None:

@@ -34,19 +34,30 @@ class Letters:
 
 
 class Counted(Letters):
-    """Looks at every token of a request that has `NEVER` for a stop text, and tells when so many have been drawn."""
+    """Looks at every token of a request that has `NEVER` for a stop text; holds the engine once so many are drawn."""
 
     def __init__(self, *counts: int) -> None:
         self._counts = dict.fromkeys(counts)
         self._drawn = 0
-        self.reached = threading.Semaphore(0)
+        self._reached = threading.Semaphore(0)
+        self._go_on = threading.Semaphore(0)
 
     def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str:
         if len(ids) > 1:
             self._drawn += 1
             if self._drawn in self._counts:
-                self.reached.release()
+                self._reached.release()
+                assert self._go_on.acquire(timeout=WAIT_S)
         return "\N{REPLACEMENT CHARACTER}"
+
+    @asynccontextmanager
+    async def reached(self) -> AsyncIterator[None]:
+        """Begins at the next of the counts; the engine goes on where it ends, with what it was told meanwhile."""
+        assert await asyncio.to_thread(self._reached.acquire, timeout=WAIT_S)
+        try:
+            yield
+        finally:
+            self._go_on.release()
 
 
 NEVER = ("\N{SNOWMAN}",)
@@ -226,11 +237,14 @@ def test_an_update_in_mid_request_shows_in_the_versions_and_the_logprobs_stay_ex
             sampling = Sampling(max_tokens=60, seed=5, stop=NEVER)
             asked = [asyncio.create_task(engine.sample(prompt, sampling)) for prompt in prompts(5, shared=30)]
             for version in ("1", "2"):
-                await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
-                if way == "load_state":
-                    await engine.load_state(models[version].state_dict(), version)
-                else:
-                    await engine.update(version, lambda version=version: copy_into(model, models[version]))  # type: ignore[misc]
+                async with counted.reached():
+                    if way == "load_state":
+                        told = engine.load_state(models[version].state_dict(), version)
+                    else:
+                        told = engine.update(version, lambda version=version: copy_into(model, models[version]))  # type: ignore[misc]
+                    updated = asyncio.create_task(told)
+                    await asyncio.sleep(0)  # it waits for the model's thread
+                await updated
             assert engine.version == "2"
             return await asyncio.gather(*asked)
 
@@ -293,9 +307,9 @@ def test_a_cancelled_request_frees_its_slot() -> None:
             endless = asyncio.create_task(engine.sample([1], Sampling(max_tokens=10**6, stop=NEVER)))
             waiting = asyncio.create_task(engine.sample([2], Sampling(max_tokens=3)))
             never_admitted = asyncio.create_task(engine.sample([3], Sampling(max_tokens=10**6)))
-            await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
-            never_admitted.cancel()
-            endless.cancel()
+            async with counted.reached():
+                never_admitted.cancel()
+                endless.cancel()
             assert len((await waiting).ids) == 3
             assert endless.cancelled()
             assert never_admitted.cancelled()
@@ -309,12 +323,18 @@ def test_a_long_prompt_does_not_hold_others_up() -> None:
 
     async def play() -> None:
         async with engine_on(qwen(max_position_embeddings=4096), slots=2, prefill_tokens=16) as engine:
+            ended: list[str] = []
+            both_asked = threading.Event()
+            held = asyncio.create_task(engine.update("1", lambda: ended.append(str(both_asked.wait(WAIT_S)))))
             long = asyncio.create_task(engine.sample([1, 2] * 1000, Sampling(max_tokens=1)))
+            short = asyncio.create_task(engine.sample([3], Sampling(max_tokens=20)))
+            long.add_done_callback(lambda _: ended.append("long"))
+            short.add_done_callback(lambda _: ended.append("short"))
             await asyncio.sleep(0)
-            short = await engine.sample([3], Sampling(max_tokens=20))
-            assert len(short.ids) == 20
-            assert not long.done()
-            await long
+            both_asked.set()
+            await asyncio.gather(held, long, short)
+            assert len(short.result().ids) == 20
+            assert ended == ["True", "short", "long"]
 
     asyncio.run(play())
 
@@ -324,7 +344,8 @@ def test_closing_ends_what_is_under_way() -> None:
         counted, forever = Counted(3), Sampling(max_tokens=10**6, stop=NEVER)
         async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
             tasks = [asyncio.create_task(engine.sample([1], forever)) for _ in range(2)]
-            await asyncio.to_thread(counted.reached.acquire, timeout=WAIT_S)
+            async with counted.reached():
+                pass
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [str(answer) for answer in answers] == ["embedded engine: it is closed"] * 2
         assert {type(answer) for answer in answers} == {PolicyInfraError}

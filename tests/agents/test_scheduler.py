@@ -19,6 +19,9 @@ from gymcp.types import Action, Observation, Outcome, Task, Trajectory
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
 
+WAIT_S = 300.0
+"""Far more than anything here takes: a test that hangs fails."""
+
 Deciding = Callable[[Observation], Awaitable[Action]]
 
 
@@ -47,7 +50,7 @@ def play(decide: Callable[[int, Observation], Awaitable[Action]], count: int, sc
         ended.append(done)
 
     async def run() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             await run_jobs(BANK, get_sandbox("bwrap"), make, jobs(count), schedule, note)
 
     asyncio.run(run())
@@ -55,7 +58,7 @@ def play(decide: Callable[[int, Observation], Awaitable[Action]], count: int, sc
 
 
 def play_once(make: AgentFactory) -> Trajectory:
-    return asyncio.run(rollout(BANK, get_sandbox("bwrap"), make, jobs(1)[0], timeout_s=60)).trajectory
+    return asyncio.run(rollout(BANK, get_sandbox("bwrap"), make, jobs(1)[0], timeout_s=WAIT_S)).trajectory
 
 
 def test_a_slow_episode_holds_no_other() -> None:
@@ -72,19 +75,24 @@ def test_a_slow_episode_holds_no_other() -> None:
                 others_ended.set()
         return Action(text="done")
 
-    ended = play(decide, 8, Schedule(concurrency=2))
+    ended = play(decide, 8, Schedule(concurrency=2, least_free_mb=0.0))
     assert acted == 7
     assert len(ended) == 8
     assert {done.trajectory.outcome for done in ended} == {Outcome.SCORED}
 
 
 def test_a_hung_episode_ends_by_itself_while_the_others_are_played() -> None:
+    async def done(observation: Observation) -> Action:
+        return Action(text="done")
+
     async def decide(trial: int, observation: Observation) -> Action:
         if trial == 0:
             await asyncio.Event().wait()
-        return Action(text="done")
+        return await done(observation)
 
-    ended = play(decide, 8, Schedule(concurrency=2, episode_timeout_s=6.0, max_attempts=1))
+    one_s = play_once(lambda task, seed: Doing(done)).usage.wall_s  # on this machine, as busy as it is
+    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, least_free_mb=0.0)
+    ended = play(decide, 4, schedule)
     assert [(done.job.trial, done.trajectory.outcome) for done in ended][-1] == (0, Outcome.TIMEOUT)
     assert {done.trajectory.outcome for done in ended[:-1]} == {Outcome.SCORED}
     hung = ended[-1].trajectory.usage
@@ -107,7 +115,7 @@ def test_without_free_memory_episodes_run_one_after_another() -> None:
         under_way += 1
         most = max(most, under_way)
         if under_way < 4:
-            await asyncio.wait_for(all_there.wait(), 30)
+            await asyncio.wait_for(all_there.wait(), WAIT_S)
         else:
             all_there.set()
         under_way -= 1

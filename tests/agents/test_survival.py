@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ COUNTER_FILE = str(ROOT / "benchmarks" / "counter.py")
 COUNTER = load_env(load_spec(COUNTER_FILE))
 STUB = str(ROOT / "benchmarks" / "stub_policy.py")
 GYMCP = str(Path(sys.executable).with_name("gymcp"))
+WAIT_S = 600.0
+"""Far more than anything here takes: a test that hangs fails."""
 FAILING, PAYING, SILENT = "pay_back_5", "pay_back_30", "pay_back_100"
 
 Note = Callable[[Rollout], None]
@@ -53,7 +56,7 @@ def play(
 
     async def run() -> None:
         retries = Retries(attempts=2, first_pause_s=0.01)
-        async with asyncio.timeout(120), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
+        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
             agents = react(ChatModel(name="m", policy=policy), ReactSettings())
             jobs = jobs_of(Plan(agent="react", trials=trials), env.suite.tasks)
             await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, keep)
@@ -98,19 +101,17 @@ def test_a_failing_policy_server_costs_its_own_episode_alone_and_no_score(fault:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failure_that_passes_is_not_seen_in_the_scores(fault: str, tmp_path: Path) -> None:
-    failures = 0
+    failures = threading.Semaphore(2)
 
     def answer(number: int, body: dict[str, Any]) -> Reply:
-        nonlocal failures
-        if body["messages"][-1]["role"] == "tool" and failures < 2:
-            failures += 1
+        if body["messages"][-1]["role"] == "tool" and failures.acquire(blocking=False):
             return FAULTS[fault]
         said = body["messages"][0]["content"]
         debt = said.split("Bob the ")[1].split()[0]
         return says("done") if body["messages"][-1]["role"] == "tool" else paid(debt)
 
     with chat_server(answer) as server, play(BANK, server.url, tmp_path, Schedule()) as store:
-        assert failures == 2
+        assert not failures.acquire(blocking=False)
         assert [(row.outcome, row.score) for row in store.summaries()] == [(Outcome.SCORED, 1.0)] * 3
         replaced = [row for row in store.summaries(latest=False) if not row.latest]
         assert {(row.outcome, row.score) for row in replaced} <= {(Outcome.POLICY_INFRA, None)}
@@ -165,19 +166,29 @@ def test_a_policy_server_that_is_killed_and_comes_back_loses_nothing(tmp_path: P
 
 
 def test_after_a_kill_of_gymcp_resuming_has_every_trial_once(tmp_path: Path) -> None:
+    """After 120 answers, of which 10 make an episode, none comes until it is killed."""
     folder = tmp_path / "run"
-    with stub_server() as stub:
-        command = [GYMCP, "eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{stub.url}#m"]
+    is_killed = threading.Event()
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if number >= 120:
+            is_killed.wait(WAIT_S)
+        spoken = sum(message["role"] == "assistant" for message in body["messages"])
+        return says("", ("add", json.dumps({"number": spoken}))) if spoken < 9 else says("All is counted.")
+
+    with chat_server(answer) as server:
+        command = [GYMCP, "eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{server.url}#m"]
         command += ["--trials", "24", "--concurrency", "4", "--out", str(folder), "--resume", "--json"]
         killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT_S
         while recorded(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 killed.wait(timeout=0.02)
         killed.send_signal(signal.SIGKILL)
         assert killed.wait(timeout=60) == -signal.SIGKILL
+        is_killed.set()
         before = recorded(folder)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert 8 <= before < 24
     with TrajectoryStore.open(folder) as store:
@@ -206,5 +217,6 @@ def test_two_hundred_episodes_at_once_leave_no_process_and_no_descriptor(tmp_pat
         before = standing()
         with play(COUNTER, stub.url, tmp_path, Schedule(concurrency=256), trials=200) as store:
             scores = Counter((row.outcome, row.score) for row in store.summaries())
-        assert standing() == before
+        # fewer: what other tests have left in the process, such as a grader that is not asked, ends after a minute
+        assert all(now <= then for now, then in zip(standing(), before, strict=True)), (standing(), before)
     assert scores == {(Outcome.SCORED, 1.0): 200}

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Sampled, Sampling
 
 MODELS = {"data": [{"id": "tiny", "max_model_len": 8}]}
-QUICK = VllmSettings(timeout_s=0.5, attempts=4, backoff_s=0.001)
+QUICK = VllmSettings(timeout_s=20.0, attempts=4, backoff_s=0.001)
+HASTY_S = 2.0
+"""For an answer, where one does not come."""
 WAIT_S = 60.0
 
 
@@ -57,9 +60,11 @@ class Script:
 
 @asynccontextmanager
 async def policy_on(script: Script) -> AsyncIterator[VllmPolicy]:
+    settings = replace(QUICK, timeout_s=HASTY_S) if None in script.answers else QUICK
     async with asyncio.timeout(WAIT_S):
         server = await asyncio.start_server(script.answer, "127.0.0.1", 0)
-        async with server, open_vllm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "tiny", QUICK) as policy:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, open_vllm(url, "tiny", settings) as policy:
             yield policy
 
 

@@ -189,7 +189,7 @@ def test_a_server_that_is_ended_while_it_starts_leaves_nothing(
 ) -> None:
     with serving(tied["0"]) as running:
         url = running.line("starting vLLM on ")
-        assert running.processes()
+        assert running.has_processes()
         assert running.ended(signum) == code
         assert nothing_is_left(running, url)
 

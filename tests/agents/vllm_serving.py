@@ -45,6 +45,14 @@ class Serving:
         mark = f"GYMCP_OWNER={self.process.pid}-".encode()
         return [pid for pid in _pids() if mark in _environment(pid)]
 
+    def has_processes(self) -> bool:
+        """Within a bound: one that is being replaced by another program has no environment for a moment."""
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            if self.processes():
+                return True
+        return False
+
     def ended(self, signum: int) -> int:
         """Its exit code, once it has been sent the signal."""
         self.process.send_signal(signum)

@@ -52,7 +52,7 @@ def env_file(folder: Path, mode: str, *, image: str | None = None, timeout_s: fl
 @pytest.mark.parametrize(
     ("mode", "says"),
     [
-        ("silent", "handshake: no answer within 2 s" + STARTING),
+        ("silent", "handshake: no answer within 5 s" + STARTING),
         ("prints", "handshake: a line on standard output is not a JSON-RPC message: 'Welcome!\\n'" + STARTING),
         ("none", "list: it lists no tools" + STARTING),
         ("two", "list: it lists two tools named 'add'" + STARTING),
@@ -63,7 +63,7 @@ def env_file(folder: Path, mode: str, *, image: str | None = None, timeout_s: fl
 def test_check_says_in_one_error_which_server_at_which_stage_and_its_last_words(
     mode: str, says: str, tmp_path: Path
 ) -> None:
-    done = gymcp("check", env_file(tmp_path, mode, timeout_s=2.0 if mode == "silent" else 20.0), cwd=tmp_path)
+    done = gymcp("check", env_file(tmp_path, mode, timeout_s=5.0 if mode == "silent" else 20.0), cwd=tmp_path)
     assert done.returncode == 1
     (at, *more) = [n for n, line in enumerate(done.stderr.splitlines()) if line.startswith("gymcp: server 'bad': ")]
     assert more == []

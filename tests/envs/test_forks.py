@@ -249,15 +249,15 @@ def test_forks_leave_no_process_descriptor_or_folder() -> None:
             async with open_snapshot(point) as other:
                 handles.extend(os.pidfd_open(server_process(each).pid) for each in (episode, child, other))
 
-    def left() -> tuple[list[str], list[str]]:
-        return sorted(os.listdir("/proc/self/fd")), sorted(path.name for path in scratch_folder().iterdir())  # noqa: PTH208
+    def left() -> set[str]:
+        return {*os.listdir("/proc/self/fd"), *(path.name for path in scratch_folder().iterdir())}  # noqa: PTH208
 
     in_warm_episode(COUNT, work)  # caches of the process are filled
     ended(handles)
     before = left()
     in_warm_episode(COUNT, work)
     ended(handles)
-    assert left() == before
+    assert left() <= before  # fewer: what other tests have left in the process ends in its time
 
 
 def ended(handles: list[int]) -> None:
@@ -320,7 +320,7 @@ print(process.pid, *(process.cgroup.folders if process.cgroup else ()), flush=Tr
 
 def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
     script = FORGETFUL.format(folder=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stderr == ""
     pid, *folders = done.stdout.split()
     assert not Path("/proc", pid).exists()
@@ -350,5 +350,5 @@ env.close()
 
 def test_an_environment_in_a_fork_of_the_process_starts_anew() -> None:
     script = FORKED_PROCESS.format(folder=str(Path(__file__).parent))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.splitlines() == ["the episode is another process's; reset first True", "0.0"]

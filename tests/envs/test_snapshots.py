@@ -13,13 +13,12 @@ from gymcp.envs.episode import Episode, open_snapshot
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.order import ResetNeeded
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.envs.world import World
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.spec import StateSource
-from gymcp.types import Action, Outcome, Suite, Task
+from gymcp.types import Action, Outcome, Suite, Task, ToolCall
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -198,11 +197,9 @@ def test_a_server_that_is_another_after_a_restart_is_replayed_instead() -> None:
 
 def test_a_world_that_changed_since_the_last_step_has_no_snapshot() -> None:
     async def work(episode: Episode) -> None:
-        await ask(episode, "run", command="(sleep 0.2; echo late > late) >/dev/null 2>&1 &")
-        sandboxed: World = episode._world
-        key = episode.world_key
-        while sandboxed.key == key:
-            await sandboxed.update()
+        (session,) = episode._world.sessions
+        late = {"path": "late", "text": "outside of any step, as a process that a call left behind writes"}
+        await session.call(ToolCall(id="late", name="write", arguments=late), late, timeout_s=60)
         with pytest.raises(SnapshotError, match="changed since the last step"):
             await episode.snapshot()
 
