@@ -71,8 +71,9 @@ def warmed_up(recipe: Recipe, folder: Path, tell: Tell) -> Recipe:
     name = f"warm-{recipe.seed}"
     warm = replace(recipe, learn=replace(recipe.learn, iterations=0), evaluation=replace(recipe.evaluation, tasks=1))
     played(Run(name=name, recipe=warm), folder, tell)
+    again = recipe.learn.demonstrations > 0  # then they are wanted beside practice
     return replace(
         recipe,
         model=replace(recipe.model, path=str((folder / name / FINAL).resolve())),
-        warm_start=replace(recipe.warm_start, tasks=0),
+        warm_start=replace(recipe.warm_start, epochs=0) if again else replace(recipe.warm_start, tasks=0),
     )
