@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import Accelerator
@@ -18,11 +20,14 @@ from gymcp.errors import ConfigError, GymcpError
 from gymcp.trainers.learner import Learner, LearnerSettings
 from gymcp.trainers.models import Pupil, load_pupil
 from gymcp.trainers.processes import Accelerated
-from gymcp.trainers.recipe import ModelRecipe
+from gymcp.trainers.recipe import Recipe
 
 LONGEST = timedelta(days=7)
 """That rollouts between two updates may take. A main process that dies is noticed at once, by its launcher too."""
-_END, _LOAD, _MAKE = "end", "load", "make"
+_END, _LOAD, _MAKE = "end", "load the model", "make a learner"
+_RAISED = (ConfigError, FloatingPointError)
+"""By what a learner is asked: in all processes, if all have the same files."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +53,52 @@ def leading(processes: Accelerated | None) -> Iterator[None]:
     try:
         yield
     except GymcpError:
-        _say(processes, _Said(_END))
+        _end(processes)
         raise
-    _say(processes, _Said(_END))
+    _end(processes)
+
+
+def _end(processes: Accelerated | None) -> None:
+    if processes is not None:
+        processes.told(_Said(_END))
 
 
 def follow(processes: Accelerated) -> None:
-    """The part of every other process, until the main one ends. What is raised there as well is left to it."""
+    """The part of every other process, until the main one ends."""
     pupil: Pupil | None = None
     learner: Any = None
     while True:
         said: _Said = processes.told()
-        with suppress(ConfigError, FloatingPointError):
-            if said.name == _END:
-                return
+        if said.name == _END:
+            return
+        try:
             if said.name == _LOAD:
-                pupil = load_pupil(*said.arguments)
+                pupil = _load(*said.arguments)
             elif said.name == _MAKE and pupil is not None:
                 learner = Learner(pupil.model, said.arguments[0], processes)
             else:
                 getattr(learner, said.name)(*said.arguments, **said.options)
+        except _RAISED as error:
+            if _failures(processes, failed=True) < processes.parts:  # else the main process tells
+                print(f"gymcp: one of {processes.parts} processes: {error}", file=sys.stderr, flush=True)
+        else:
+            _failures(processes, failed=False)
 
 
-def load_everywhere(recipe: ModelRecipe, folder: Path, seed: int, processes: Accelerated | None) -> Pupil:
+def load_everywhere(recipe: Recipe, folder: Path, processes: Accelerated | None) -> Pupil:
     """`load_pupil`, in all processes."""
-    _say(processes, _Said(_LOAD, (recipe, folder, seed)))
-    return load_pupil(recipe, folder, seed)
+    return _everywhere(processes, _Said(_LOAD, (recipe, folder)), lambda: _load(recipe, folder))
 
 
 def make_learner(pupil: Pupil, settings: LearnerSettings, processes: Accelerated | None) -> Learner:
     """One of the pupil's model. What the main process asks of the newest, all processes do."""
-    _say(processes, _Said(_MAKE, (settings,)))
-    learner = Learner(pupil.model, settings, processes)
-    return learner if processes is None else cast(Learner, _Leader(learner, processes))
+    made = _everywhere(processes, _Said(_MAKE, (settings,)), lambda: Learner(pupil.model, settings, processes))
+    return made if processes is None else cast(Learner, _Leader(made, processes))
+
+
+def _load(recipe: Recipe, folder: Path) -> Pupil:
+    torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled() or recipe.deterministic)
+    return load_pupil(recipe.model, folder, recipe.seed)
 
 
 class _Leader:
@@ -91,12 +109,30 @@ class _Leader:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def everywhere(*arguments: Any, **options: Any) -> Any:
-            _say(self._processes, _Said(name, arguments, options))
-            return getattr(self._learner, name)(*arguments, **options)
+            method = partial(getattr(self._learner, name), *arguments, **options)
+            return _everywhere(self._processes, _Said(name, arguments, options), method)
 
         return everywhere
 
 
-def _say(processes: Accelerated | None, said: _Said) -> None:
-    if processes is not None:
-        processes.told(said)
+def _everywhere(processes: Accelerated | None, said: _Said, work: Callable[[], T]) -> T:
+    """What comes of it here. Raises what it raises, or ConfigError where only other processes failed."""
+    if processes is None:
+        return work()
+    processes.told(said)
+    try:
+        found = work()
+    except _RAISED:
+        _failures(processes, failed=True)
+        raise
+    if failed := _failures(processes, failed=False):
+        raise ConfigError(
+            f"training: {said.name}: {failed} of {processes.parts} processes failed, and the main one did not; they"
+            " said why. Do all of them see the same model and run folder?"
+        )
+    return found
+
+
+def _failures(processes: Accelerated, *, failed: bool) -> int:
+    """In how many processes."""
+    return int(processes.added(torch.tensor([float(failed)])))

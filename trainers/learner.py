@@ -300,6 +300,7 @@ class Learner:
 
     def load(self, folder: Path) -> Self:
         """Goes on from `save`. Raises ConfigError for a checkpoint of another model."""
+        frozen = fingerprint(self.model)  # all processes are here before one of them may lack the file
         try:
             state = torch.load(folder / "learner.pt", map_location="cpu", weights_only=True)
         except FileNotFoundError:
@@ -308,7 +309,6 @@ class Learner:
         shapes = {name: weight.shape for name, weight in own.items()}
         if {name: weight.shape for name, weight in state["weights"].items()} != shapes:
             raise ConfigError(f"checkpoint {folder}: its weights are those of another model")
-        frozen = fingerprint(self.model)
         if state.get("frozen", frozen) != frozen:  # older checkpoints do not say
             raise ConfigError(
                 f"checkpoint {folder}: its adapter belongs to another model of the same shape: what is frozen differs"

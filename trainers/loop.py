@@ -147,7 +147,7 @@ class _Run:
             shown = await self.ground.shown() if saved is None or repeats else []
             if saved is None:
                 make_folder(self.recipe.model, self.folder / MODEL, texts_of(shown), seed=self.recipe.seed)
-            pupil = load_everywhere(self.recipe.model, self._model_folder(), self.recipe.seed, self.processes)
+            pupil = load_everywhere(self.recipe, self._model_folder(), self.processes)
             stack.enter_context(_one_thread(pupil))
             critic = self._critic(pupil)
             self.examples = examples_shown(self.recipe, pupil, shown) if repeats else []

@@ -68,6 +68,13 @@ def test_a_whole_run_in_two_processes_is_that_of_one(recipe: Path, tmp_path: Pat
     for one_weight, other in zip(*(model.parameters() for model in final), strict=True):
         assert (one_weight - other).abs().max() < 1e-3
 
+    # a checkpoint that one process cannot see is an error, and not other weights there
+    blind = launched(SCRIPT, "ddp", "blind", recipe, "--resume", "--set", "learn.iterations=3", "--out", together)
+    assert blind.returncode != 0
+    assert f"checkpoint {together.with_name('nowhere')}: there is no learner.pt" in blind.stderr
+    assert "training: load: 1 of 2 processes failed, and the main one did not" in blind.stderr
+    assert len(read_metrics(together)) == 3
+
     # what two have saved, one goes on with
     more = [*one[:-1], str(together), "--resume", "--set", "learn.iterations=3"]
     subprocess.run(more, check=True, capture_output=True, timeout=WAIT_S)
