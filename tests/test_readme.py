@@ -22,9 +22,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_every_command_works_in_the_order_of_the_page(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("examples", "recipes"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith(".venv/bin/gymcp")]
-    assert len(commands) == 21
+    assert len(commands) == 22
     for command in commands:
         typed = command.replace(".venv/bin/gymcp", str(GYMCP), 1)
         if " view " in typed:
