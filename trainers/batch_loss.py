@@ -91,10 +91,12 @@ class Sums:
         self.tokens = 0
 
     def values(self) -> Tensor:
+        """All of them, to be added to those of other processes."""
         return torch.tensor(list(vars(self).values()), dtype=torch.float64)
 
-    def replaced(self, values: Tensor) -> Sums:
-        found = Sums()
+    @classmethod
+    def of(cls, values: Tensor) -> Sums:
+        found = cls()
         vars(found).update(zip(vars(found), values.tolist(), strict=True))
         return found
 

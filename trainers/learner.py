@@ -244,7 +244,7 @@ class Learner:
         seen = Sums()
         for own in self._processes.gradients(work, micros, list(self._trained.values())):
             seen.join(own)
-        return seen.replaced(self._processes.added(seen.values()))
+        return Sums.of(self._processes.added(seen.values()))
 
     def _clip(self) -> float:
         """The norm of the gradient before it is clipped."""
