@@ -38,8 +38,9 @@ def test_several_processes_learn_what_one_would(way: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr[-3000:]
     for kind, found in json.loads((tmp_path / "found.json").read_text()).items():
         assert found.pop("spoilt") == 0
-        most = 0.3 if "bfloat16" in kind else 1e-3  # Adam makes much of what is rounded in another way
-        assert {name: value for name, value in found.items() if not value <= most} == {}, kind
+        # over bfloat16, what is rounded in another way is all there is to see from the second update on
+        told = ("start", "first") if "bfloat16" in kind else ("",)
+        assert {name: value for name, value in found.items() if name.startswith(told) and not value <= 1e-3} == {}, kind
 
 
 @pytest.fixture(scope="module")
