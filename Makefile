@@ -14,32 +14,32 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[dev,train]'
 	@touch $@
 
-# bubblewrap is the one thing that pip cannot bring.
+# $(call install,PACKAGES): true if root could install them on Debian or Ubuntu; what apt says is of no use to others.
+install = { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } >/dev/null 2>&1
+
+# bubblewrap is the one thing that pip cannot bring; without it, or if it can make no sandbox here, one line says so.
 .PHONY: bwrap
-bwrap:
-	@command -v bwrap >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq bubblewrap >/dev/null; \
-	  else echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; fi; }
+bwrap: setup
+	@command -v bwrap >/dev/null || $(call install,bubblewrap) || { \
+	  echo "gymcp needs bubblewrap: sudo apt-get install bubblewrap (Debian, Ubuntu), sudo dnf install bubblewrap (Fedora)"; exit 2; }
+	@$(PY) -m gymcp.mcp_servers.sandbox
 
 # What servers run on under --sandbox docker; takes an engine, root, debootstrap and a minute.
 .PHONY: image
 image: setup
 	$(VENV)/bin/gymcp sandbox build
 
-# Servers from npm run on the system's node; without it their tests fail.
+# What only some tests need: they are skipped without it, with the reason.
 .PHONY: node
 node:
-	@{ [ -x /usr/bin/node ] && command -v npm >/dev/null; } || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq nodejs npm >/dev/null; \
-	  else echo "servers from npm need node: sudo apt-get install nodejs npm (Debian, Ubuntu), sudo dnf install nodejs (Fedora)"; exit 2; fi; }
+	@{ [ -x /usr/bin/node ] && command -v npm >/dev/null; } || $(call install,nodejs npm) || \
+	  echo "tests of servers from npm are skipped; they need node: sudo apt-get install nodejs npm (Debian, Ubuntu), sudo dnf install nodejs (Fedora)"
 
-# Pages are tested in a real browser; without one those tests are skipped.
 .PHONY: chromium
 chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
-	  else echo "the pages are tested in Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"; exit 2; fi; }
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  $(call install,chromium) || \
+	  echo "tests of pages are skipped; they need Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"
 
 demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
+from equipment import lacking, usable
 from hypothesis import settings
-
-from gymcp.errors import SandboxUnavailable
-from gymcp.mcp_servers.sandbox import check_images, get_sandbox
 
 settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("gymcp")
@@ -20,32 +17,20 @@ settings.load_profile("gymcp")
 def node() -> None:
     """node where the sandbox shows it, and npm."""
     if not Path("/usr/bin/node").exists() or shutil.which("npm") is None:
-        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
-            pytest.fail("no /usr/bin/node, or no npm: apt-get install nodejs npm")
-        pytest.skip("no /usr/bin/node, or no npm")
+        lacking("node", "no /usr/bin/node, or no npm: apt-get install nodejs npm")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of the browser that pages are looked at with."""
-    if found := shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome"):
-        return found
-    if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
-        pytest.fail("no chromium: apt-get install chromium")
-    pytest.skip("no chromium")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    return found or lacking("chromium", "no chromium: apt-get install chromium")
 
 
 @pytest.fixture(scope="session")
 def engine() -> None:
     """A Docker engine with the base image."""
-    docker = get_sandbox("docker")
-    try:
-        docker.check()
-        check_images(docker, [None])
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+    usable("docker")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

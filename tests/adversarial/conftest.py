@@ -1,8 +1,4 @@
-"""Every start path played once, as root and as an ordinary user, and unconfined; tests read what was said there.
-
-What a machine lacks is skipped, or fails with GYMCP_REQUIRE_ALL=1, GYMCP_REQUIRE_BWRAP=1 (what `make test` does) or
-GYMCP_REQUIRE_DOCKER=1.
-"""
+"""Every start path played once, as root and as an ordinary user, and unconfined; tests read what was said there."""
 
 from __future__ import annotations
 
@@ -22,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from equipment import lacking, usable
 from ordinary_user import UID, as_ordinary_user, groups_for
 from start_paths import START_PATHS
 
-from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import socket_path
-from gymcp.mcp_servers.sandbox import Launch, Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
 TIMEOUT_S = 60.0
@@ -43,24 +39,6 @@ class Ended:
     err: str
     status: int
     limit: str | None
-
-
-def lacking(what: str, why: str) -> None:
-    """Skips, or fails where everything is asked for."""
-    if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get(f"GYMCP_REQUIRE_{what.upper()}")):
-        pytest.fail(why)
-    pytest.skip(why)
-
-
-def usable(name: str) -> Sandbox:
-    """Skips the test where there is none."""
-    found = get_sandbox(name)
-    try:
-        found.check()
-        check_images(found, [None] if name == "docker" else [])
-    except SandboxUnavailable as error:
-        lacking(name, str(error))
-    return found
 
 
 @pytest.fixture(scope="session", params=["bwrap", "docker"])

@@ -12,6 +12,7 @@ import inside_kernel
 import inside_network
 import inside_processes
 import pytest
+from equipment import is_required, unusable
 from expected import GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS
 from naive import NOT_FOOLED
@@ -42,24 +43,31 @@ def test_the_documentation_lists_every_attempt() -> None:
     assert wanted in text, wanted
 
 
-@everywhere
-@pytest.mark.parametrize("name", list(ATTEMPTS))
-def test_attempt_fails(name: str, path: str, user: str, played: Played) -> None:
-    achieved, said = played(path, user)["attempts"][name]
-    assert achieved is False, f"{name} on {path} as {user}: {achieved}: {said}"
+NEEDS = {"talk_to_the_docker_engine": "docker"}
+"""Attempt -> the sandbox that must be usable for its control: without an engine nobody can talk to one."""
 
 
 @everywhere
-@pytest.mark.parametrize("name", list(OWN_SESSION))
-def test_attempt_is_reported(name: str, path: str, user: str, played: Played) -> None:
-    found = played(path, user)["attempts"]
-    if name in WORLDS and name not in found:
-        assert not START_PATHS[path].has_worlds
-        return
-    _, said = found[name]
-    assert re.search(OWN_SESSION[name], said, re.DOTALL), f"{name} on {path} as {user}: {said}"
-    assert "forged" not in said
-    assert "\x1b" not in said
+def test_attempts_fail(path: str, user: str, played: Played, subtests: pytest.Subtests) -> None:
+    attempts = played(path, user)["attempts"]
+    for name in ATTEMPTS:
+        with subtests.test(name):
+            achieved, said = attempts[name]
+            assert achieved is False, f"{name} on {path} as {user}: {achieved}: {said}"
+
+
+@everywhere
+def test_attempts_are_reported(path: str, user: str, played: Played, subtests: pytest.Subtests) -> None:
+    attempts = played(path, user)["attempts"]
+    for name, wanted in OWN_SESSION.items():
+        with subtests.test(name):
+            if name in WORLDS and name not in attempts:
+                assert not START_PATHS[path].has_worlds
+                continue
+            _, said = attempts[name]
+            assert re.search(wanted, said, re.DOTALL), f"{name} on {path} as {user}: {said}"
+            assert "forged" not in said
+            assert "\x1b" not in said
 
 
 @everywhere
@@ -76,32 +84,49 @@ def test_other_episodes_go_on(path: str, user: str, played: Played) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("name", list(ATTEMPTS))
-def test_control_works(name: str, user: str, played: Played) -> None:
-    """Unconfined the same attempt succeeds: as an ordinary user where the kernel lets one at all."""
-    achieved, said = played("none", user)["attempts"][name]
-    if user == "root" or ATTEMPTS[name].control == "any":
-        if "Function not implemented" in said:
-            pytest.skip(f"this kernel has it for nobody: {said}")
-        assert achieved is True, f"{name} as {user}: {achieved}: {said}"
+def test_controls_work(user: str, played: Played, subtests: pytest.Subtests) -> None:
+    """Unconfined the same attempts succeed: as an ordinary user if the kernel lets one at all."""
+    attempts = played("none", user)["attempts"]
+    for name in ATTEMPTS:
+        if user != "root" and ATTEMPTS[name].control != "any":
+            continue
+        with subtests.test(name):
+            achieved, said = attempts[name]
+            if achieved is not True and (why := _impossible_here(name, said)) is not None:
+                pytest.skip(why)
+            assert achieved is True, f"{name} as {user}: {achieved}: {said}"
 
 
 @pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("name", list(OWN_SESSION))
-def test_control_of_what_is_reported(name: str, user: str, played: Played) -> None:
+def test_controls_of_what_is_reported(user: str, played: Played, subtests: pytest.Subtests) -> None:
     """What is used up can be used up, and a harness that believes its servers is fooled."""
-    kind, said = played("none", user)["attempts"][name]
-    assert kind == "control"
-    if name in GREED:
-        assert said.endswith(GREED[name].gets) or f"{GREED[name].gets};" in said, said
-    elif not (name == "unreadable_files" and user == "root"):  # nothing is unreadable to it
-        assert said != NOT_FOOLED
+    attempts = played("none", user)["attempts"]
+    for name in OWN_SESSION:
+        with subtests.test(name):
+            kind, said = attempts[name]
+            assert kind == "control"
+            if name in GREED:
+                assert said.endswith(GREED[name].gets) or f"{GREED[name].gets};" in said, said
+            elif not (name == "unreadable_files" and user == "root"):  # nothing is unreadable to it
+                assert said != NOT_FOOLED
 
 
 def test_every_attempt_has_a_control_on_record(played: Played, record_property: Any) -> None:
     found: dict[str, Any] = {}
     for user in ("user", "root"):
         found |= played("none", user)["attempts"]
-    on_record = [name for name in (*ATTEMPTS, *OWN_SESSION) if found[name][0] in (True, "control")]
-    assert set(on_record) == {*ATTEMPTS, *OWN_SESSION}
+    on_record = {name for name in (*ATTEMPTS, *OWN_SESSION) if found[name][0] in (True, "control")}
+    left = {*ATTEMPTS, *OWN_SESSION} - on_record
+    assert {name for name in left if _impossible_here(name, found[name][1]) is None} == set()
     record_property("adversarial attempts, each with a control that worked", len(on_record))
+
+
+def _impossible_here(name: str, said: str) -> str | None:
+    """Reason why nobody can do this on this machine, unconfined or not; None if somebody can."""
+    if "Function not implemented" in said:
+        return f"{name}: this kernel has it for nobody: {said}"
+    if (sandbox := NEEDS.get(name)) is not None and (why := unusable(sandbox)) is not None:
+        if is_required(sandbox):
+            pytest.fail(f"{name}: {why}")
+        return f"{name}: {why}"
+    return None

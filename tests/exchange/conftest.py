@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from equipment import is_required
 from verdicts import Verdicts
 
 from gymcp.atomic import make_once
@@ -27,7 +27,7 @@ def harbor() -> Verdicts:
     try:
         python = _virtualenv() / "bin" / "python"
     except subprocess.CalledProcessError as error:
-        if os.environ.get("GYMCP_REQUIRE_ALL") == "1":
+        if is_required("harbor"):
             raise
         pytest.skip(f"Harbor cannot be installed: {error.stderr.strip().splitlines()[-1:]}")
 

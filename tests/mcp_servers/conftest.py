@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from equipment import usable
 from runtime_wire import RUNTIME, Wire
 
-from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 
@@ -43,25 +42,17 @@ def run_to_end(sandbox: Sandbox, code: str, launch: Launch | None = None) -> End
     return asyncio.run(run())
 
 
-def _usable(sandbox: Bubblewrap) -> Bubblewrap:
-    try:
-        sandbox.check()
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_BWRAP")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    return sandbox
-
-
 @pytest.fixture(scope="session")
 def bwrap() -> Bubblewrap:
-    return _usable(Bubblewrap())
+    usable("bwrap")
+    return Bubblewrap()
 
 
 @pytest.fixture(scope="session", params=["cgroup", "watchdog"])
 def limited(request: pytest.FixtureRequest) -> Bubblewrap:
     """Once with limits held by the kernel, once by the watchdog."""
-    sandbox = _usable(Bubblewrap(use_cgroup=request.param == "cgroup"))
+    usable("bwrap")
+    sandbox = Bubblewrap(use_cgroup=request.param == "cgroup")
     if request.param == "cgroup" and not sandbox.uses_cgroup:
         pytest.skip("no writable cgroup with memory and pids")
     return sandbox

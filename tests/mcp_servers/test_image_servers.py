@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from equipment import usable
 from said import errors
 from shout_image import Shout
 
@@ -23,7 +24,7 @@ from gymcp.mcp_servers.installs.install import ensure_present, is_present
 from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
 from gymcp.mcp_servers.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.opening import open_session
-from gymcp.mcp_servers.sandbox import Sandbox, check_images
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
@@ -34,15 +35,8 @@ from gymcp.types import ToolCall
 def docker() -> Iterator[Sandbox]:
     """Without spares, which would hold on to the images of tests that are over."""
     pool = Pool(spares=0)
-    found = Docker(pool=pool)
-    try:
-        found.check()
-        check_images(found, [None])
-    except SandboxUnavailable as error:
-        if "1" in (os.environ.get("GYMCP_REQUIRE_ALL"), os.environ.get("GYMCP_REQUIRE_DOCKER")):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    yield found
+    usable("docker")
+    yield Docker(pool=pool)
     pool.close()
 
 

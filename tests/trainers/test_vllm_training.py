@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from equipment import is_required
 from parity import BANK, even_answers
 from peft import PeftModel
 from spread import SCRIPT, keep_served, launched
@@ -71,7 +71,7 @@ def small(path: Path, model: Path, **more: Json) -> Recipe:
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[str]:
     """As a run of the LoRA recipe starts it; the other recipe is then trained with it, too."""
-    if vllm_python(CPU) is None and os.environ.get("GYMCP_REQUIRE_ALL") != "1":
+    if vllm_python(CPU) is None and not is_required("vllm"):
         pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
     with served(small(LORA, model, **{"model.lora_rank": 4})) as spec:
         yield spec

@@ -1,0 +1,103 @@
+"""Changes a host of its own in every way that the guard looks for: run in mount, IPC, network and UTS namespaces.
+
+Arguments: `furnish FOLDER` makes that host, `change FOLDER` changes it, `restore FOLDER` takes back what no namespace
+ends (a cgroup, a process). Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+libc = ctypes.CDLL(None, use_errno=True)
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+DEAD_OWNER = "4194304-1"
+"""No process has that id."""
+CGROUP = f"gymcp-{DEAD_OWNER}-guard"
+
+
+def furnish(folder: Path) -> None:
+    """/dev, /etc and /opt are this namespace's own from here on."""
+    run("mount", "--make-rprivate", "/")
+    run("mount", "-t", "tmpfs", "-o", "mode=755", "none", "/opt")
+    Path("/opt/program").write_text("of the host")
+    Path("/opt/program").chmod(0o755)
+    (folder / "etc").mkdir()
+    for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache"):
+        if Path("/etc", name).exists():
+            (folder / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
+    run("mount", "--bind", str(folder / "etc"), "/etc")
+    made = folder / "dev"
+    made.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "mode=755", "none", str(made))
+    for name, (major, minor) in DEVICES.items():
+        os.mknod(made / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        (made / name).chmod(0o666)
+    for name in ("shm", "pts", "mqueue"):
+        (made / name).mkdir()
+    run("mount", "--move", str(made), "/dev")
+    run("mount", "-t", "tmpfs", "none", "/dev/shm")
+    run("mount", "-t", "mqueue", "none", "/dev/mqueue")
+
+
+def change(folder: Path) -> None:
+    Path("/dev/zero").chmod(0o600)
+    os.chown("/dev/null", 65534, 65534)
+    Path("/dev/full").unlink()
+    os.mknod("/dev/full", stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    os.mknod("/dev/extra", stat.S_IFCHR | 0o600, os.makedev(1, 1))
+    (folder / "left").mkdir()
+    run("mount", "-t", "tmpfs", "none", str(folder / "left"))
+    run("mount", "-o", "remount,bind,ro", "/opt")
+    run("mount", "-o", "remount,bind,rw", "/opt")
+    run("mount", "--make-shared", "/dev/shm")
+    Path("/etc/passwd").write_text("root::0:0::/:/bin/sh\n")
+    Path("/opt/program").chmod(0o4755)
+    Path("/opt/new").write_text("x")
+    written = Path("/opt/program").stat().st_mtime_ns
+    Path("/opt/program").write_text("of a server")
+    os.utime("/opt/program", ns=(written, written))
+    Path("/dev/shm/left").write_text("x")
+    libc.shmget(0x6D6370, 4096, 0o1600)
+    libc.semget(0x6D6370, 1, 0o1600)
+    libc.msgget(0x6D6370, 0o1600)
+    ctypes.CDLL(None).mq_open(b"/left", os.O_CREAT | os.O_RDWR, 0o600, None)
+    Path("/proc/sys/net/ipv4/ip_default_ttl").write_text("63")
+    Path("/proc/sys/kernel/domainname").write_text("changed")
+    for hierarchy in hierarchies():
+        (hierarchy / CGROUP).mkdir()
+    left = {**os.environ, "GYMCP_OWNER": DEAD_OWNER}
+    with (folder / "pid").open("w") as pid:
+        process = subprocess.Popen(["sleep", "120"], env=left, start_new_session=True)
+        pid.write(str(process.pid))
+
+
+def restore(folder: Path) -> None:
+    for hierarchy in hierarchies():
+        if (hierarchy / CGROUP).is_dir():
+            (hierarchy / CGROUP).rmdir()
+    if (folder / "pid").exists():
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+
+
+def hierarchies() -> list[Path]:
+    """One: the first that is mounted and can be written."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        kind = fields[fields.index("-", 6) + 1]
+        if kind in ("cgroup", "cgroup2") and os.access(fields[4], os.W_OK) and "ro" not in fields[5].split(","):
+            return [Path(fields[4])]
+    return []
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True)
+
+
+if __name__ == "__main__":
+    {"furnish": furnish, "change": change, "restore": restore}[sys.argv[1]](Path(sys.argv[2]))
