@@ -20,6 +20,9 @@ from dataclasses import dataclass
 import httptools
 import httpx
 
+from gymcp.errors import ConfigError
+from gymcp.http_headers import check_headers
+
 KEPT_ALIVE_S = 5.0
 """Without a request; servers close what waits longer."""
 CONNECT_TIMEOUT_S = 10.0
@@ -154,8 +157,9 @@ class Connections:
             self._context = httpx.create_ssl_context()  # takes tens of milliseconds: once for all
         # a proxy is asked for the whole address, unless it passes on bytes that it cannot read
         spoken = proxy is not None and not self._tls
-        self._root = (root if spoken else self._url.raw_path.decode("ascii")).rstrip("/")
-        named = {"host": self._url.netloc.decode("ascii"), "accept-encoding": "identity", **headers}
+        path, place = self._url.raw_path.decode("ascii"), self._url.netloc.decode("ascii")
+        self._root = (f"{self._url.scheme}://{place}{path}" if spoken else path).rstrip("/")
+        named = {"host": place, "accept-encoding": "identity", **headers}
         self._headers = named | (_authorization(proxy) if proxy and spoken else {})
         self._lines: set[Line] = set()
         self._idle: list[Line] = []
@@ -281,8 +285,16 @@ def proxy_of(url: httpx.URL) -> httpx.URL | None:
 async def open_connections(
     root: str, headers: Mapping[str, str], *, proxied: bool = True
 ) -> AsyncIterator[Connections]:
-    """To the server at this address; all are closed on the way out. `proxied`: through the environment's proxy."""
-    connections = Connections(root, headers, proxy_of(httpx.URL(root)) if proxied else None)
+    """To the server at this address; all are closed on the way out. `proxied`: through the environment's proxy.
+
+    Raises ConfigError for an address or a header that HTTP cannot carry.
+    """
+    try:
+        url = httpx.URL(root)
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ConfigError(f"address {ascii(root)}: {error}") from error
+    check_headers(f"address {root}", headers)
+    connections = Connections(root, headers, proxy_of(url) if proxied else None)
     try:
         yield connections
     finally:

@@ -19,6 +19,7 @@ import httpx
 from gymcp.agents.vllm_folder import untied
 from gymcp.agents.vllm_install import CPU, GPU, Say, ensure_vllm
 from gymcp.errors import ConfigError, UsageError
+from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.leftovers import owned_environment
 
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -183,6 +184,7 @@ def _warm_up(server: VllmServer, deadline: float) -> None:
     timeout = max(1.0, deadline - time.monotonic())
     key = os.environ.get(KEY_VARIABLE)
     headers = {"authorization": f"Bearer {key}"} if key else {}
+    check_headers(f"vllm: variable {KEY_VARIABLE}", headers)
     url = f"{server.url}/inference/v1/generate"
     answer = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=False)
     if answer.is_error:

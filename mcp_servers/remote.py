@@ -29,6 +29,7 @@ import mcp_types
 from mcp.client.streamable_http import streamable_http_client
 
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
+from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.cassette import read_tape
 from gymcp.mcp_servers.installs.commands import filled_in, variables_in
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -140,15 +141,20 @@ def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
 
 
 def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
-    """URL and headers with their variables filled in. Raises ConfigError for one that is not set."""
+    """URL and headers with their variables filled in. Raises ConfigError for one that is not set or cannot be sent."""
     try:
-        return filled_in(spec.url or "", os.environ), {
-            name: filled_in(value, os.environ) for name, value in spec.headers.items()
-        }
+        url = filled_in(spec.url or "", os.environ)
+        headers = {name: filled_in(value, os.environ) for name, value in spec.headers.items()}
     except KeyError as error:
         raise ConfigError(
             f"server '{spec.name}': environment variable {error} is not set; its url or headers refer to it"
         ) from error
+    check_headers(f"server '{spec.name}'", headers)
+    try:
+        httpx2.URL(url)
+    except (httpx2.InvalidURL, UnicodeError):  # whose words would show what the variables stand for
+        raise ConfigError(f"server '{spec.name}': url '{spec.url}': filled in, it is none that can be asked") from None
+    return url, headers
 
 
 def secrets_of(spec: ServerSpec) -> Mapping[str, str]:

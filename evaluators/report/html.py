@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import html
-import re
 from dataclasses import dataclass
 
-# control characters act on terminals; the bidirectional ones make text read as something else than it is
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from gymcp.visible_text import visible
+
 _VOID = {"meta", "br"}
 _EMPTY = {"line", "rect"}
 """Of SVG: written as one tag."""
@@ -18,11 +17,6 @@ class Html:
     """Markup. Only `element`, `raw` and `join` make one."""
 
     text: str
-
-
-def visible(text: str) -> str:
-    """The text with its control, bidirectional and surrogate characters spelt out: safe to print and to encode."""
-    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def element(tag: str, *children: Html | str, **attributes: str) -> Html:

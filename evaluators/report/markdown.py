@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from gymcp.evaluators.compare import Comparison
 from gymcp.evaluators.report.evidence import Evidence
 from gymcp.evaluators.report.figures import RADAR, TIMES
-from gymcp.evaluators.report.html import Html, visible
+from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.numbers import interval, percent, seconds
 from gymcp.evaluators.report.parts import effort_rows, judge_rows, provenance, score_line, shortened
+from gymcp.visible_text import visible
 
 MAX_LISTED = 10
 MAX_REASON = 200

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from gymcp.agents.connections import Broken, Response, Unreadable, open_connections, proxy_of
+from gymcp.errors import ConfigError
 
 
 def ask(reply: Reply, most_bytes: int = 1000) -> Response:
@@ -238,3 +239,24 @@ def test_an_address_where_nobody_is_says_so() -> None:
 
     with pytest.raises(Broken, match="Connect call failed"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("value", ["Bearer k\u00e9y", "Bearer a\r\nX-Other: b", "Bearer a\x00", "Bearer \udcff"])
+def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: str) -> None:
+    async def open_them() -> None:
+        async with open_connections("http://127.0.0.1:1", {"authorization": value}):
+            pass
+
+    with pytest.raises(ConfigError, match=r"header 'authorization': its value has .* at position \d+ of \d+") as refused:
+        asyncio.run(open_them())
+    assert value.removeprefix("Bearer ") not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/\x1b", "http://[::1", "http://a:b/", "http://\ud800.invalid/"])
+def test_an_address_that_is_none_is_one_error(url: str) -> None:
+    async def open_it() -> None:
+        async with open_connections(url, {}):
+            pass
+
+    with pytest.raises(ConfigError, match=r"^address 'http"):
+        asyncio.run(open_it())

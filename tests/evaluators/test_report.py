@@ -8,7 +8,7 @@ import pytest
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.report import write_report
-from gymcp.evaluators.report.html import element, visible
+from gymcp.evaluators.report.html import element
 from gymcp.evaluators.report.numbers import percent, seconds
 from gymcp.evaluators.statistics import wilson
 from gymcp.store import TrajectoryStore, create_run

@@ -83,6 +83,22 @@ def test_a_stateless_server_is_called_live_on_every_wire(wire: Any, json_respons
         inside(stateless(url, wire=wire), work)
 
 
+def test_a_token_that_no_header_can_carry_is_one_error_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_TEST_TOKEN", "t\u00f6ken-of-many-letters")
+    spec = stateless("http://127.0.0.1:1/", headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})
+    with pytest.raises(ConfigError, match=r"header 'Authorization': its value has the character U\+00F6") as refused:
+        inside(spec, nothing)
+    assert "ken-of" not in str(refused.value)
+
+
+def test_an_address_that_is_none_once_it_is_filled_in_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYMCP_TEST_TOKEN", "a\x1bsecret")
+    spec = stateless("http://127.0.0.1:1/${GYMCP_TEST_TOKEN}")
+    with pytest.raises(ConfigError, match=r"server 'far': url '.*\$\{GYMCP_TEST_TOKEN\}'") as refused:
+        inside(spec, nothing)
+    assert "secret" not in str(refused.value)
+
+
 def test_a_header_holds_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with sdk_serving() as url:
         spec = stateless(url, headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})

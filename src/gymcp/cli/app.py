@@ -26,6 +26,7 @@ from gymcp.cli import (
     train,
     view,
 )
+from gymcp.cli.output import clean_output
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2
@@ -60,6 +61,7 @@ app.command("clean")(clean.command)
 
 def run() -> None:
     """Runs the command that was typed. What the user can mend is one line on standard error and exit code 2."""
+    clean_output()
     try:
         app()
     except UsageError as error:

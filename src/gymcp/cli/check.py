@@ -68,9 +68,10 @@ def command(
         )
     else:
         for verdict in verdicts:
-            mark = "[green]pass[/]" if verdict.passed else "[red]FAIL[/]"
-            mark = mark if verdict.applies else "[dim]n/a [/]"
-            console.print(f"{mark}  {verdict.check:<12}", end="")
+            word, colour = ("pass", "green") if verdict.passed else ("FAIL", "red")
+            word, colour = (word, colour) if verdict.applies else ("n/a ", "dim")
+            console.print(word, style=colour, end="")
+            console.print(f"  {verdict.check:<12}", end="")
             console.print(in_one_line(verdict.detail), markup=False, highlight=False)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)

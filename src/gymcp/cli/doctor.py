@@ -69,8 +69,10 @@ def command(
         print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
-            mark = "[green]ok[/]" if finding.works else "[yellow]--[/]" if finding.optional else "[red]no[/]"
-            console.print(f"{mark}  {finding.what:<12}", end="")
+            word, colour = ("--", "yellow") if finding.optional else ("no", "red")
+            word, colour = ("ok", "green") if finding.works else (word, colour)
+            console.print(word, style=colour, end="")
+            console.print(f"  {finding.what:<12}", end="")
             console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
             if finding.fix:
                 console.print(f"{'':<16}fix: {finding.fix}", markup=False, highlight=False, soft_wrap=True)

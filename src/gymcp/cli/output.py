@@ -1,21 +1,116 @@
-"""How results are printed."""
+"""How results are printed, and the one place through which every string passes before it reaches a terminal.
+
+`clean_output` puts a `CleanStream` in the place of standard output and standard error: what is printed, logged, warned
+of or raised comes out with its unseen characters spelt out. Only `OutputConsole` writes past it, whose text is cleaned
+before it gets colours, and which takes nothing for markup.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, HighlighterType, JustifyMethod, OverflowMethod, RenderableType
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
+from rich.text import Text
 
-from gymcp.evaluators.report.html import visible
 from gymcp.types import Json
-
-console = Console()
+from gymcp.visible_text import visible
 
 MAX_LINE = 400
 """Characters of one line that others have written."""
+_COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+class CleanStream:
+    """A text stream that lets no control or unseen character through, and replaces what its encoding lacks."""
+
+    def __init__(self, stream: TextIO, *, colours: bool = False) -> None:
+        self.stream = stream
+        self._colours = colours
+        if not colours and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    @property
+    def rich_proxied_file(self) -> CleanStream:
+        """The stream that consoles of other libraries write to, such as that of `--help`: it keeps their colours."""
+        return CleanStream(self.stream, colours=self.stream.isatty())
+
+    def write(self, text: str) -> int:
+        if self._colours:
+            parts = _COLOURS.split(text)
+            parts[::2] = map(visible, parts[::2])
+            self.stream.write("".join(parts))
+        else:
+            self.stream.write(visible(text.replace("\r\n", "\n")))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def clean_output() -> None:
+    """From now on, until the process ends, standard output and standard error are `CleanStream`s."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, CleanStream):
+            setattr(sys, name, CleanStream(stream))
+
+
+class OutputConsole(Console):
+    """rich's console without markup and emoji codes; text is cleaned before it is measured and styled."""
+
+    def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, **settings)
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream itself, below a `CleanStream`: colours and a live line's movements are the console's own."""
+        found: Any = super().file
+        return found.stream if isinstance(found, CleanStream) else found  # type: ignore[no-any-return]
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
+    def render_str(
+        self,
+        text: str,
+        *,
+        style: str | Style = "",
+        justify: JustifyMethod | None = None,
+        overflow: OverflowMethod | None = None,
+        emoji: bool | None = None,
+        markup: bool | None = None,
+        highlight: bool | None = None,
+        highlighter: HighlighterType | None = None,
+    ) -> Text:
+        return super().render_str(
+            visible(text),
+            style=style,
+            justify=justify,
+            overflow=overflow,
+            emoji=emoji,
+            markup=markup,
+            highlight=highlight,
+            highlighter=highlighter,
+        )
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+console = OutputConsole()
 
 
 def print_json(value: Json) -> None:

@@ -6,10 +6,10 @@ import sys
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from gymcp.cli.output import OutputConsole
 from gymcp.types import Trajectory
 
 LINE_EVERY_S = 10.0
@@ -23,7 +23,7 @@ class Progress:
         self._label = label
         self._total = 0
         self._done = self._scored = self._passed = self._lost = 0
-        self._console = Console(file=sys.stderr)
+        self._console = OutputConsole(stderr=True)
         self._started = self._told = time.monotonic()
         self._live = Live(console=self._console, transient=True, refresh_per_second=8, get_renderable=self._line)
 

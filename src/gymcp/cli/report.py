@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -56,13 +57,13 @@ def command(
     elif as_json:
         print_json(report.object())
     else:
-        typer.echo(report.text(format), nl=False)
+        print(report.text(format), end="")
     _tell(report.problems)
 
 
 def _tell(problems: Sequence[str]) -> None:
     for problem in problems:
-        typer.echo(f"gymcp: {in_one_line(problem)}", err=True)
+        print(f"gymcp: {in_one_line(problem)}", file=sys.stderr)
     if problems:
         raise typer.Exit(NOT_ALL_READ)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from gymcp.cli.output import console
 from gymcp.mcp_servers.sandbox.docker.images import base_image, build_base, build_dockerfile, exists
@@ -36,7 +36,7 @@ def build(
     with console.status("starting") as status:
 
         def say(text: str) -> None:
-            status.update(escape(text))
+            status.update(Text(text))
             if not console.is_terminal:
                 console.print(text, highlight=False, markup=False)
 

@@ -234,5 +234,5 @@ def _say_locked(server: LockedServer) -> None:
 
 
 def _say_checked(name: str, passed: bool, detail: str) -> None:
-    console.print("[green]pass[/]  " if passed else "[red]FAIL[/]  ", end="")
-    console.print(f"{name:<20} {detail}", markup=False, highlight=False, soft_wrap=True)
+    console.print("pass" if passed else "FAIL", style="green" if passed else "red", end="")
+    console.print(f"  {name:<20} {detail}", markup=False, highlight=False, soft_wrap=True)

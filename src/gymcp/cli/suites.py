@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.gates import SuiteGates, gates_of
@@ -113,7 +114,7 @@ def _table(found: Sequence[SuiteGates]) -> Table:
         table.add_column(heading, justify="left" if heading in ("suite", "gates") else "right", no_wrap=True)
     for gates in found:
         counts = ("{}/{}".format(*gates.passed[a]) if a in gates.passed else "-" for a in AGENTS)
-        ended = "[red]FAIL[/]" if gates.wrong else "[green]pass[/]"
+        ended = Text("FAIL", style="red") if gates.wrong else Text("pass", style="green")
         digests = "{}/{}".format(*gates.digests)
         table.add_row(gates.suite, str(gates.tasks), str(gates.tools), *counts, digests, f"{gates.seconds:.0f}", ended)
     return table

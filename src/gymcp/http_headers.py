@@ -1,0 +1,24 @@
+"""Values that cannot be sent as an HTTP header, said before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gymcp.errors import ConfigError
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_SENT = re.compile(r"[^\t\x20-\x7e]")
+
+
+def check_headers(who: str, headers: Mapping[str, str]) -> None:
+    """Raises ConfigError, which does not show the value, for a header that is not printable ASCII."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{who}: header {ascii(name)}: its name is no HTTP header's: letters, digits and - only")
+        if found := _NOT_SENT.search(value):
+            what = "a line break" if found[0] in "\r\n" else f"the character U+{ord(found[0]):04X}"
+            raise ConfigError(
+                f"{who}: header '{name}': its value has {what} at position {found.start() + 1} of {len(value)}, and HTTP"
+                " headers are printable ASCII; was the key or token copied whole, and nothing else?"
+            )

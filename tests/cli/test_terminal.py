@@ -1,0 +1,302 @@
+"""Strings of foreign origin reach a terminal as text: nothing of them acts on it, and nothing is taken for markup."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import GYMCP
+from records import order_episode
+from rich.live import Live
+from rich.text import Text
+
+from gymcp.cli.app import run
+from gymcp.cli.output import CleanStream, OutputConsole, console
+from gymcp.cli.progress import Progress
+from gymcp.mcp_servers.lockfile import LockedServer, write_lock
+from gymcp.mcp_servers.tool_hashes import hash_tools
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Outcome, Tool
+from gymcp.visible_text import visible
+
+MARKUP = "[/nope] [link=http://evil.invalid]CLICK[/link] :warning:"
+STEERING = (
+    "\x1b[31mred \x1b[2J\x1b]0;title\x07 \x1b]8;;http://evil.invalid\x1b\\link\x1b]8;;\x1b\\ \x9b31m \x9d0;t\x9c"
+    " \r \x7f \u202eesrever\u202c \u2066i\u2069 \u200bzero\u200d \ufeff \U000e0041\U000e0042 \U000e0101"
+)
+LONE = "\ud800 \udcff"
+BAD = f"{MARKUP} {STEERING}"
+WORST = f"{BAD} {LONE}"
+
+ACTS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+ENV_FILE = '''
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import answer_equals
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import GoldTurn, Suite, Task
+
+SERVER = """
+import json, sys
+print("starting " + BAD, file=sys.stderr, flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked: continue
+    if asked["method"] == "initialize":
+        info = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        answer = info | {"serverInfo": {"name": "bad", "version": "1"}}
+    elif asked["method"] == "tools/list":
+        names = ["[/nope]", "[link=http://evil.invalid]CLICK[/link]"]
+        answer = {"tools": [{"name": n, "description": BAD, "inputSchema": {"type": "object"}} for n in names]}
+    else:
+        sys.exit(BAD)
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+server = ServerSpec(
+    name="bad[/nope]", argv=("python3", "-I", "-S", "-c", "BAD = " + repr(BAD) + SERVER), wire="legacy"
+)
+task = Task(
+    id=BAD, prompts=("Say x.",), target="x", gold=(GoldTurn(final_text="x"),), tags=("[/nope]" + BAD,),
+)
+suite = Suite(name="bad", version="1" + BAD, tasks=(task,), source=BAD)
+ENV = EnvSpec(name="bad", servers=(server,), suite=suite, grade=answer_equals(), description=BAD)
+'''
+
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """(exit code, standard output, standard error) of a command, in this process: it is imported once."""
+
+    def type(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["gymcp", *map(str, words)])
+        code = 0
+        try:
+            run()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        out, errors = capsys.readouterr()
+        return code, out, errors
+
+    return type
+
+
+def hostile_run(folder: Path, bad: str, **config: str) -> Path:
+    """A run folder of others in which each text acts on a terminal."""
+    said = {"env": bad, "suite": bad, "suite_version": bad, "suite_digest": bad, "agent": bad, "policy": bad, bad: bad}
+    with create_run(folder, {**said, "source": bad, **config}), TrajectoryStore.open(folder, write=True) as store:
+        one = order_episode(bad, 0, pays=True, run="1", words=bad, reason=bad, components={bad: 1.0})
+        store.append(one, {"state-0": {}, "state-1": {bad: bad}}, tags=(bad,))
+        lost = order_episode(
+            bad, 1, pays=False, run="1", score=None, outcome=Outcome.ENV_INFRA, reason=f"server died {bad}"
+        )
+        store.append(lost, {"state-0": {}}, tags=(bad,))
+    return folder
+
+
+def hostile_lock(path: Path) -> Path:
+    tool = Tool(name=f"t{BAD}", description=BAD, input_schema={"type": "object"})
+    server = LockedServer(
+        name="calc", runtime="remote", package=BAD, version=BAD, command=(f"http://127.0.0.1:1/{BAD}",),
+        tools=hash_tools([tool]), headers={"X-Bad": BAD}, python=BAD,
+    )  # fmt: skip
+    write_lock(path, {"calc": server})
+    return path
+
+
+def assert_plain(*texts: str) -> None:
+    """Nothing in them acts on a terminal, and none is a traceback."""
+    for text in texts:
+        assert ACTS.search(text) is None, repr(text)
+        assert "Traceback" not in text, text
+
+
+RUN_VERBS: list[list[str]] = [
+    ["report", "RUN"],
+    ["report", "RUN", "--json"],
+    ["report", "RUN", "--format", "md"],
+    ["report", "RUN", "--format", "json"],
+    ["report", "RUN", "OTHER", "--format", "md"],
+    ["report", "RUN", "OTHER"],
+    ["report", "RUN", f"nowhere{BAD}"],
+    ["compare", "RUN", "OTHER"],
+    ["compare", "RUN", "OTHER", "--metric", BAD],
+    ["compare", "RUN", "OTHER", "--json"],
+    ["grade", "RUN"],
+    ["grade", "RUN", "--grader", BAD],
+    ["grade", "BANK"],
+    ["export", "RUN", "--format", "csv"],
+    ["export", "RUN", "--format", "jsonl"],
+    ["export", "RUN", "--format", "atif"],
+    ["export", "RUN", "--format", "parquet"],
+    ["export", "RUN", "--format", BAD],
+    ["export", "RUN", "--format", "csv", "--out", f"out{BAD.replace('/', '')}.csv"],
+    ["train", "--dry-run", "RUN"],
+    ["train", "--dry-run", "RUN", "--preset", BAD],
+    ["train", "--dry-run", "RUN", "--set", f"{BAD}=1"],
+    ["train", "--dry-run", "RUN", "--preset", "matchtir"],
+    ["train", BAD],
+    ["judge", "RUN"],
+    ["view", f"nowhere{BAD}"],
+    ["view", "RUN", "--tokenizer", BAD],
+    ["import", "RUN/run.json", "--out", f"made{BAD.replace('/', '')}"],
+    ["eval", BAD],
+    ["eval", f"{BAD}.py"],
+    ["stress", BAD],
+    ["check", BAD],
+    ["tools", BAD],
+    ["new", BAD],
+    ["suites", "--only", BAD],
+    ["suites", "install", BAD],
+    ["servers", "list", "--lock", "LOCK"],
+    ["servers", "list", "--lock", "LOCK", "--json"],
+    ["servers", "check", "--lock", "LOCK"],
+    ["servers", "sync", "--lock", "LOCK"],
+    ["servers", "lock", "--lock", "LOCK"],
+    ["servers", "check", BAD, "--lock", "LOCK"],
+    ["servers", "add", BAD, "--lock", "LOCK"],
+    ["servers", "add", f"http://127.0.0.1:1/{BAD}", "--lock", "LOCK"],
+    ["serve", f"/nowhere{BAD}"],
+    ["sandbox", "build", f"/nowhere{BAD}"],
+    ["clean", "--dry-run", "--lock", "LOCK"],
+    [BAD],
+    ["report", f"--{BAD}"],
+]
+
+
+@pytest.mark.parametrize("lone", [False, True], ids=["", "with-surrogates"])
+@pytest.mark.parametrize("words", RUN_VERBS, ids=lambda words: ascii(" ".join(words))[1:40])
+def test_no_verb_lets_a_string_of_others_act(
+    words: list[str], lone: bool, tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bad = WORST if lone else BAD
+    named = {
+        "RUN": str(hostile_run(tmp_path / "run[i]", bad)),
+        "OTHER": str(hostile_run(tmp_path / "other", bad)),
+        "BANK": str(hostile_run(tmp_path / "bank", bad, source="workbench")),
+        "LOCK": str(hostile_lock(tmp_path / "servers.lock")),
+    }
+    typed_words = [re.sub("^(RUN|OTHER|BANK|LOCK)", lambda found: named[found[1]], word) for word in words]
+    _, out, errors = typed(*typed_words)
+    assert out or errors
+    assert_plain(out, errors)
+
+
+def test_tools_that_are_called_like_markup_are_shown_as_they_are(tmp_path: Path, typed: Typed) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(f"BAD = {BAD!r}\n{ENV_FILE}")
+    code, out, errors = typed("tools", file, "--sandbox", "none")
+    assert (code, "[/nope], [link=" in out) == (0, True)
+    assert_plain(out, errors)
+    code, out, errors = typed("tools", file, "--sandbox", "none", "--search", "CLICK")
+    assert (code, "[link=http://evil.invalid]CLICK[/link]" in out) == (0, True)
+    assert_plain(out, errors)
+    for words in (["check", file], ["eval", file, "--out", tmp_path / "run"], ["stress", file]):
+        _, out, errors = typed(*words, "--sandbox", "none")
+        assert_plain(out, errors)
+
+
+def test_a_title_of_others_is_shown_as_it_is(tmp_path: Path, typed: Typed) -> None:
+    code, out, _ = typed("report", hostile_run(tmp_path / "run", "[/nope][link=x]:warning:"))
+    assert (code, out.count("[/nope][link=x]:warning:") > 3) == (0, True)
+
+
+EVERYTHING = """
+import logging, sys, warnings
+from gymcp.cli.output import clean_output
+clean_output()
+clean_output()
+text = ast.literal_eval(sys.argv[1])
+logging.getLogger("gymcp.somewhere").warning("said %s", text)
+logging.basicConfig()
+logging.getLogger("gymcp.somewhere").warning("said %s", text)
+warnings.warn(text)
+print(text)
+sys.stdout.writelines([text])
+raise ValueError(text)
+"""
+
+
+def test_logs_warnings_prints_and_tracebacks_go_through_the_same_place() -> None:
+    command = [sys.executable, "-c", f"import ast{EVERYTHING}", ascii(WORST)]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    out, errors = done.stdout.decode(), done.stderr.decode()
+    assert (ACTS.search(out), ACTS.search(errors)) == (None, None)
+    assert (out.count(MARKUP), errors.count(MARKUP)) == (2, 4)
+
+
+def test_text_objects_and_live_lines_are_cleaned_and_keep_their_colours() -> None:
+    file = io.StringIO()
+    told = OutputConsole(force_terminal=True, color_system="standard", width=400, file=file)
+    told.print(Text(WORST, style="red"))
+    with Live(Text(WORST), console=told, transient=True):
+        pass
+    with told.status(Text(WORST)):
+        pass
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).replace("\r", "")
+    assert "\x1b[31m" in file.getvalue()
+    assert_plain(said)
+    assert MARKUP in said
+    assert console.file is not None
+    Progress(WORST)._line()
+
+
+def test_what_another_library_prints_may_have_colours_and_nothing_else() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    under = Terminal()
+    stream = CleanStream(under)
+    stream.rich_proxied_file.write("\x1b[1;31mred\x1b[0m \x1b[2J \x1b]0;t\x07")
+    stream.write("\x1b[31m")
+    assert under.getvalue() == "\x1b[1;31mred\x1b[0m \\u001b[2J \\u001b]0;t\\u0007\\u001b[31m"
+
+
+def test_a_terminal_gets_no_link_and_no_title_of_others(tmp_path: Path) -> None:
+    run = hostile_run(tmp_path / "run", BAD)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([GYMCP, "report", run], stdout=theirs, stderr=theirs, stdin=theirs)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other end was closed
+            break
+        if not piece:
+            break
+        said += piece
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).replace("\r\n", "\n")
+    assert_plain(text)
+    assert b"\x1b[1m" in said
+
+
+def test_json_on_standard_output_is_json_whatever_it_holds(tmp_path: Path, typed: Typed) -> None:
+    _, out, _ = typed("report", hostile_run(tmp_path / "run", WORST), "--json")
+    assert json.loads(out)["env"] == WORST
+
+
+def test_a_stream_that_holds_only_ascii_is_written_to() -> None:
+    under = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    CleanStream(under).write("95 % interval · ü\ud800")
+    under.seek(0)
+    assert under.read() == "95 % interval \\xb7 \\xfc\\ud800"
+
+
+def test_what_is_seen_stays_as_it_is() -> None:
+    assert visible("ümlaut\n\t漢字 🎉 ❤️ é") == "ümlaut\n\t漢字 🎉 ❤️ é"
