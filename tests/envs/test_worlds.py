@@ -242,14 +242,15 @@ def test_a_hard_link_could_not_reach_the_seed() -> None:
 
 
 def test_an_overlay_shows_only_what_was_written() -> None:
-    if overlay_namespace() is None:
+    if (namespace := overlay_namespace()) is None:
         pytest.skip("no overlays on this machine")
 
     async def main() -> None:
         seed = await seed_folder({"files": {"a": "seed"}}, get_sandbox("bwrap"))
         async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
             assert list(workspace.written.iterdir()) == list(workspace.folder.iterdir()) == []
-            command = [*workspace.entry, "cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
+            among_mounts = ["nsenter", "--preserve-credentials", "--user", "--mount", "--target", str(namespace.pid)]
+            command = [*among_mounts, "--", "cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
             await asyncio.to_thread(subprocess.check_call, command)
             assert [path.name for path in workspace.written.iterdir()] == ["b"]
 
