@@ -23,6 +23,8 @@ UNKNOWN_STATUS = -1
 """Of a copy, whose process 1 nobody here could wait for."""
 FIRST_PROCESSES = 1
 """Process 1 of a cell belongs to the sandbox."""
+_MOVES = 20
+"""Lists of processes that are read to move a copy to its cgroup; an honest one takes two."""
 _END_TIMEOUT_S = 10.0
 _STATUS_TIMEOUT_S = 4.0
 """For the spawner to tell it: less than a session waits for an end."""
@@ -43,6 +45,12 @@ class Ends:
         for fd in (*self.fds, *self.cgroup_fds):
             os.close(fd)
         self.fds = self.cgroup_fds = ()
+
+    def close_cgroups(self) -> None:
+        """For a server that the harness moves itself."""
+        for fd in self.cgroup_fds:
+            os.close(fd)
+        self.cgroup_fds = ()
 
 
 Copy = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
@@ -118,6 +126,18 @@ class ForkedProcess:
         pipe = os.fdopen(self._errors, "rb", buffering=0)
         self._tail_transport, _ = await loop.connect_read_pipe(lambda: self._tail, pipe)
         watchdog().add(self)
+
+    def take_in(self, origin: ForkedProcess) -> None:
+        """Moves what has come into this cell from `origin`'s process out of its cgroup into the own one.
+
+        Descriptors of the cgroup would let a hostile origin move itself there. Raises OSError.
+        """
+        if self.cgroup is not None and origin.cgroup is not None:
+            place = str(Path(f"/proc/{self.pid}/ns/pid").readlink())
+            for _ in range(_MOVES):  # what is started while the list is read is in it the next time
+                if not self.cgroup.take(pid for pid in origin.cgroup.processes() if _pid_namespace(pid) == place):
+                    return
+            raise ChildProcessError("what is started in a copy cannot all be moved to its cgroup")
 
     def ended(self, status: int) -> None:
         """Told by whoever could wait for it."""
@@ -212,6 +232,14 @@ class ForkedProcess:
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
         return await self._copy(self, count)
+
+
+def _pid_namespace(pid: int) -> str:
+    """Empty for a process that has ended."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
 
 
 def _process_of(pidfd: int) -> int:

@@ -38,7 +38,7 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     socket_path,
 )
-from gymcp.owners import OWNER, held, is_alive, is_free, owner, owner_of_unfinished, start_time
+from gymcp.owners import OWNER, SERVER_ID, held, is_alive, is_free, owner, owner_of_unfinished, start_time
 from gymcp.paths import gymcp_home
 
 __all__ = [
@@ -143,13 +143,17 @@ def _processes() -> Iterator[Leftover]:
 
 def _owner_in_environment(pid: int) -> str | None:
     try:
-        if Path(f"/proc/{pid}").stat().st_uid != os.getuid():
+        if Path(f"/proc/{pid}").stat().st_uid not in _our_users():
             return None
         content = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
     match = re.search(rf"(?:^|\0){OWNER_VARIABLE}=({OWNER})(?:\0|$)".encode(), content)
     return match[1].decode() if match else None
+
+
+def _our_users() -> tuple[int, ...]:
+    return (0, SERVER_ID) if os.getuid() == 0 else (os.getuid(),)
 
 
 def _kill_process(pid: int, tag: str) -> None:

@@ -7,7 +7,8 @@ server. Both have no capability, cannot be traced, and run under the harness's s
 The spawner itself has no capability either. All it needs is the right to make user namespaces, which the outer wall
 leaves to it and the filter takes from the cells, and a /proc that nothing covers, because the kernel lets a user
 namespace mount a new one only where it can see such a one. The outer wall shows it the host's at `PROC`; the first
-thing it does is to mount its own there, in namespaces of its own. Cells cover that again.
+thing it does is to mount its own there, in namespaces of its own, with nothing in it but processes: what else is in
+/proc are the host's settings, which root's id alone could write. Cells cover that again.
 
 A live server is forked in turn (`Wire.branch`): a new cell is made *inside* its own, since a process can enter only PID
 namespaces below its own; the copy owns the new user namespace and so may enter it, which `setns` in the filter is left
@@ -92,7 +93,7 @@ def main() -> None:
         control.close()
         os._exit(os.waitstatus_to_exitcode(os.waitpid(spawner, 0)[1]))
     _map_user(user)
-    _mount("proc", PROC, _NO_SUID | _NO_DEV | _NO_EXEC, "")
+    _mount("proc", PROC, _NO_SUID | _NO_DEV | _NO_EXEC, "subset=pid")
     _drop_rights()
     order, _ = _receive(control)
     settings = _Settings(order)
@@ -437,7 +438,8 @@ class Wire:
     def branch(self, fds: list[int]) -> None:
         """Goes on in two processes, with one state: the other in the cell that `fds` belongs to.
 
-        fds: its wire, standard error, orders, hold on life; as many namespaces as `NAMESPACES`; cgroups to join.
+        fds: its wire, standard error, orders, hold on life; as many namespaces as `NAMESPACES`. The harness moves the
+        copy to its cgroup.
         """
         os.write(_LIFE, b"b")  # its process 1 is to stay for the copies
         random = sys.modules.get("random")
@@ -448,10 +450,8 @@ class Wire:
             return
         try:
             folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in ("/tmp", "/workspace")]
-            first, last = 4, 4 + len(NAMESPACES)
-            for group in fds[last:]:
-                os.write(group, b"0")
-            for namespace in fds[first:last]:
+            first = 4
+            for namespace in fds[first:]:
                 _check(_libc.setns(namespace, 0))
             os.chdir("/workspace")
             _drop_rights()

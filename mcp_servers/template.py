@@ -262,12 +262,13 @@ class Template:
             for _ in range(count):
                 copy = self._cell(live.limits)
                 copies.append(copy)
+                copy.ends.close_cgroups()
                 answer, handles = await answers.receive()
                 if not answer:
                     raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
                 first, *rest = handles
                 await copy.open(first, origin=live)
-                await orders.send({"copy": True}, (*copy.ends.fds, *rest, *copy.ends.cgroup_fds))
+                await orders.send({"copy": True}, (*copy.ends.fds, *rest))
                 copy.ends.close()
                 for fd in rest:
                     os.close(fd)
@@ -275,6 +276,8 @@ class Template:
             settled, _ = await orders.receive()
             if any(settled.get("settled", [1])):
                 raise ConnectionError(copies[0].stderr_tail())
+            for copy in copies:
+                copy.take_in(live)
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
         for copy in copies:

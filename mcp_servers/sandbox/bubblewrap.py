@@ -3,13 +3,13 @@
 Inside, the server is user 65534 in namespaces of its own, with no capability and no way to more, on the root that
 `rootfs.py` describes.
 
-Who it is outside: the user who runs the harness, whatever bwrap's ``--uid`` says, because its namespace maps one id.
-Where that is root, the server owns root's files among those that are mounted, and only those. Giving it another id on
-the host (``setpriv --reuid 65534 ... bwrap``, 1.7 ms more) was tried and given up: bwrap could then reach neither
-sources below /root, where pyenv, uv and the caches are, nor scratch folders, nor a workspace that root made. What
-root's id alone allows, without capabilities, is closed one by one: /proc is read-only and its root-only files are
-masked, device nodes belong to nobody, process 1 is not bwrap, whose executable would be writable, set-id bits are
-refused by the seccomp filter, and cgroups or the watchdog count processes, since RLIMIT_NPROC does not hold root.
+Who it is outside, `identity.py` says. Under a root harness it is an id of its own: bwrap runs as that id, enters a user
+namespace made for it, in which it may do all that setting up takes (also below /root, where pyenv, uv and the caches
+are), and then another that has the server's id alone. Under an ordinary user, and under a root that may not do that,
+the server is the harness's user, because the namespace that bwrap makes maps one id. What root's id alone then allows,
+without capabilities, is closed one by one: /proc is read-only and its root-only files are masked, device nodes belong
+to nobody, process 1 is not bwrap, whose executable would be writable, set-id bits are refused by the seccomp filter,
+and cgroups or the watchdog count processes, since RLIMIT_NPROC does not hold root.
 
 With ``network=True`` the server shares the host's network namespace: everything the host can reach, the host's own
 services and its abstract unix sockets included.
@@ -17,6 +17,7 @@ services and its abstract unix sockets included.
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import re
@@ -30,7 +31,9 @@ from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
+from gymcp.mcp_servers.sandbox.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
+from gymcp.mcp_servers.sandbox.ownership import lent
 from gymcp.mcp_servers.sandbox.process import Command, Running, run
 from gymcp.mcp_servers.sandbox.proctree import kernel_version
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY, root_arguments
@@ -47,13 +50,19 @@ _INSTALL = (
     "install it with: apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora); "
     "or use --sandbox none for servers you trust"
 )
+_OWN_USER = ("--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY))
+"""A namespace that bwrap makes: outside, the server has the id of who runs bwrap."""
 _NO_NESTING = ("--disable-userns", "--assert-userns-disabled")
 _NAMESPACES = (
-    *("--unshare-all", "--unshare-user"),
-    *("--uid", str(NOBODY), "--gid", str(NOBODY), "--cap-drop", "ALL", "--hostname", "sandbox"),
+    *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL", "--hostname", "sandbox"),
     *("--new-session", "--die-with-parent", "--as-pid-1", "--clearenv"),
 )
-_FIRST_INSIDE = 'exec 3<&0; "$@" <&3 3<&- & exec 0<&- 1>&- 2>&- 3<&-; wait $!'
+_LOWEST_FD = 10
+"""Below, a shell uses numbers of its own."""
+_DROPS_BOUNDING_SET = (SETPRIV, "--inh-caps", "-all", "--ambient-caps", "-all", "--bounding-set", "-all", "--")
+"""Entering a namespace gives the whole set back, and bwrap does not drop it there."""
+_FIRST_INSIDE = CLOSE_NAMESPACES + 'exec 3<&0; "$@" <&3 3<&- & exec 0<&- 1>&- 2>&- 3<&-; wait $!'
 """Process 1: a shell that reaps orphans and ends with the server. bwrap's own process 1 would show as /proc/1/exe a
 file of the host on a writable mount, and a server with root's id could change its mode."""
 _FENCE = 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0"; '
@@ -82,7 +91,11 @@ class Bubblewrap:
     def check(self) -> None:
         seccomp.program(network=False, hidden_memory=False)
         _check_version(_binary())
-        probe = [_binary(), *_NO_NESTING, *_prefix(self.python, False, scratch_folder()), "--remount-ro", "/", "true"]
+        own = identity()
+        user = own.arguments if own is not None else (*_OWN_USER, *_NO_NESTING)
+        probe = [_binary(), *user, *_prefix(self.python, False, scratch_folder()), "--remount-ro", "/", "true"]
+        if own is not None:
+            probe = own.opened([*own.entry(), *probe])
         result = subprocess.run(probe, capture_output=True, text=True, timeout=30, check=False)
         if result.returncode != 0:
             raise SandboxUnavailable(f"bwrap: cannot make a sandbox: {result.stderr.strip()}{_hint()}")
@@ -92,16 +105,18 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def _run(self, launch: Launch) -> AsyncIterator[Running]:
+        own = identity()
         arguments = self._arguments(launch)
         binary = _binary()
-        info_read, info_write = os.pipe()
+        info_read, info_write = map(_above_shell, os.pipe())
         program = _document(_filter(launch.network or launch.loopback, self.uses_cgroup))
-        nesting = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else (*_NO_NESTING, "--seccomp", str(program))
-        words = [*nesting, "--info-fd", str(info_write), *arguments]
+        user = own.arguments if own is not None else _OWN_USER if launch.spawner else (*_OWN_USER, *_NO_NESTING)
+        more = ("--bind", "/proc", SPAWNER_PROC) if launch.spawner else ("--seccomp", str(program))
+        words = [*user, *more, "--info-fd", str(info_write), *arguments]
         document = _document(b"".join(os.fsencode(word) + b"\0" for word in words))
         command = Command(
             sandbox=self.name,
-            argv=(*launch.entry, binary, "--args", str(document), "--", *self._server(launch)),
+            argv=(*_entry(launch, own), binary, "--args", str(document), "--", *self._server(launch, own)),
             env={},
             cwd=Path("/"),
             limits=launch.limits,
@@ -110,8 +125,9 @@ class Bubblewrap:
             spare_processes=_OWN_PROCESSES,
             fds=(info_write, program, document, *launch.fds),
             info_fd=info_read,
+            namespaces=own.namespaces(spawner=launch.spawner) if own is not None else (),
         )
-        async with run(command) as process:
+        async with lent(_lent(launch)), run(command) as process:
             yield process
 
     def _arguments(self, launch: Launch) -> list[str]:
@@ -129,21 +145,24 @@ class Bubblewrap:
             arguments += ["--setenv", name, value]
         if launch.reads_all:
             arguments += ["--cap-add", "CAP_DAC_READ_SEARCH"]
+        elif identity() is not None and not launch.spawner:
+            arguments += ["--cap-add", "CAP_SETPCAP"]
         return [*arguments, "--remount-ro", "/", "--chdir", str(WORKSPACE)]
 
-    def _server(self, launch: Launch) -> tuple[str, ...]:
+    def _server(self, launch: Launch, own: Identity | None) -> tuple[str, ...]:
         if not launch.argv:
             raise ConfigError("bwrap: an empty command; have e.g. python3 server.py")
         argv = (str(self.python.path), *launch.argv[1:]) if launch.argv[0] == "python3" else launch.argv
         fenced = not launch.spawner and not self.uses_cgroup and os.getuid() != 0 and kernel_version() >= (5, 14)
         script = _FENCE + _FIRST_INSIDE if fenced else _FIRST_INSIDE
-        return ("/bin/sh", "-c", script, str(launch.limits.processes + 1), *argv)  # 1: the shell
+        first = _DROPS_BOUNDING_SET if own is not None and not launch.reads_all and not launch.spawner else ()
+        return (*first, "/bin/sh", "-c", script, str(launch.limits.processes + 1), *argv)  # 1: the shell
 
 
 @functools.cache
 def _prefix(python: Interpreter, network: bool, scratch: Path) -> tuple[str, ...]:
     """Computed once: it lists folders. ``scratch`` is in it, and is another one after a fork."""
-    share = ["--share-net"] if network else []
+    share = [] if network else ["--unshare-net"]
     return (*_NAMESPACES, *share, *root_arguments(python, scratch, network=network))
 
 
@@ -197,9 +216,29 @@ def _bind(mount: Mount) -> list[str]:
     return ["--bind" if mount.writable else "--ro-bind", str(mount.source.absolute()), str(mount.target)]
 
 
+def _entry(launch: Launch, own: Identity | None) -> tuple[str, ...]:
+    return launch.entry or (own.entry() if own is not None else ())
+
+
+def _lent(launch: Launch) -> list[Path]:
+    """Folders of the host that the server must own; those with an entry belong to servers already."""
+    paths = [mount.source for mount in launch.mounts if mount.writable]
+    if launch.workspace is not None and not launch.entry and (launch.reads_all or not launch.read_only):
+        paths.append(launch.workspace)
+    return paths
+
+
+def _above_shell(fd: int) -> int:
+    if fd >= _LOWEST_FD:
+        return fd
+    higher = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+    os.close(fd)
+    return higher
+
+
 def _document(content: bytes) -> int:
     """A file descriptor to read it from, without a file."""
-    fd = os.memfd_create("gymcp")
+    fd = _above_shell(os.memfd_create("gymcp"))
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(content)
     os.lseek(fd, 0, os.SEEK_SET)

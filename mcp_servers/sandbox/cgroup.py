@@ -14,6 +14,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -69,6 +70,16 @@ class Cgroup:
 
     def processes(self) -> list[int]:
         return [int(pid) for pid in _read(f"{self.pids}/cgroup.procs").split()]
+
+    def take(self, pids: Iterable[int]) -> int:
+        """Moves processes here; how many are. Raises OSError."""
+        count = 0
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                for file in self.join_files:
+                    _write(file, str(pid))
+                count += 1
+        return count
 
     def kill(self) -> None:
         """SIGKILL to everything inside, which can start nothing more."""

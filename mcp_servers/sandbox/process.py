@@ -23,6 +23,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.identity import OPEN_NAMESPACES
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, finish, readable, uninterrupted
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -33,7 +34,7 @@ _START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
 _RULES = (
     'umask 022; ulimit -c 0; ulimit -n "$1"; ulimit -f "$2"; shift 2; '
-    'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'
+    'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; '
 )
 """Limits and cgroups are entered before the exec, so no process of the server was ever outside them."""
 
@@ -60,6 +61,8 @@ class Command:
     """Handed to the child under the same numbers; closed here once it has them."""
     info_fd: int | None = None
     """Where bwrap writes the process that is number 1 inside; closed here."""
+    namespaces: tuple[str, ...] = ()
+    """Paths of user namespaces that bwrap gets as descriptors: see `identity.py`."""
 
 
 class Tail(asyncio.Protocol):
@@ -256,8 +259,20 @@ def _spawn(command: Command) -> Running:
         files = str(_at_most(resource.RLIMIT_NOFILE, command.limits.open_files))
         blocks = str(_at_most(resource.RLIMIT_FSIZE, command.limits.disk_mb * 1_000_000) // 512)
         join = cgroup.join_files if cgroup is not None else ()
+        rules = _RULES + OPEN_NAMESPACES if command.namespaces else _RULES
         popen = subprocess.Popen(
-            ["/bin/sh", "-c", _RULES, "sh", files, blocks, *join, "--", *command.argv],
+            [
+                "/bin/sh",
+                "-c",
+                f'{rules}exec "$@"',
+                "sh",
+                files,
+                blocks,
+                *join,
+                "--",
+                *command.namespaces,
+                *command.argv,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,22 +1,22 @@
 """What a confined server sees of the host, as bwrap arguments: an allow-list, everything read-only.
 
-Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Where the harness is root, the
-server is user 65534 inside but still owns root's files outside (see bubblewrap.py), so two places need care that bwrap
-does not take: /proc must be read-only, or the server could write /proc/sys/kernel/core_pattern and run code as root;
-and /dev must hold nodes of another owner, or it could change the mode of the host's /dev/null. Both attacks were tried,
-and worked.
+Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Two places need care that
+bwrap does not take if a server has root's id on the host, or another that things of the host belong to (`identity.py`):
+/proc must be read-only, or a server could write /proc/sys/kernel/core_pattern and run code as root; and /dev must hold
+nodes of another owner, or it could change the mode of the host's /dev/null. Both attacks were tried, and worked.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from gymcp.errors import SandboxUnavailable
+from gymcp.mcp_servers.sandbox.identity import id_on_the_host
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, harness_paths, package_folders
 from gymcp.paths import gymcp_home
 
@@ -29,8 +29,6 @@ _LIBRARIES = ("python3.*", "git-core", "locale", "ssl", "nodejs")
 _FROM_ETC = ("ld.so.cache", "mime.types", "alternatives")
 _FROM_ETC_ONLINE = ("resolv.conf", "ssl", "ca-certificates", "pki")
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
-
-log = logging.getLogger(__name__)
 
 
 def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) -> list[str]:
@@ -83,6 +81,7 @@ def _mask(paths: list[Path], scratch: Path) -> list[str]:
     covered: list[Path] = []
     empty = scratch / "empty"
     empty.mkdir(exist_ok=True)
+    empty.chmod(0o755)
     for path in sorted(set(paths)):
         if any(path.is_relative_to(other) for other in covered):
             continue
@@ -102,8 +101,10 @@ def _etc(scratch: Path) -> Path:
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         "machine-id": "0" * 32 + "\n",
     }
+    folder.chmod(0o755)
     for name, content in files.items():
         (folder / name).write_text(content)
+        (folder / name).chmod(0o644)
     for name in _FROM_ETC_ONLINE:  # mount points: the folder is read-only inside
         _mount_point(Path("/etc") / name, folder / name)
     for name in _FROM_ETC:
@@ -114,6 +115,7 @@ def _etc(scratch: Path) -> Path:
 def _mount_point(like: Path, path: Path) -> None:
     if like.is_dir():
         path.mkdir()
+        path.chmod(0o755)
     elif like.exists():
         path.touch()
 
@@ -121,6 +123,7 @@ def _mount_point(like: Path, path: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         target.mkdir()
+        target.chmod(0o755)
         shown = tuple(f"{path}/" for path in _shown())
         for link in source.iterdir():
             # most of /etc/alternatives leads to manuals, which are not shown: 0.1 s for nothing
@@ -128,11 +131,12 @@ def _copy(source: Path, target: Path) -> None:
                 (target / link.name).symlink_to(leads_to)
     elif source.exists():
         target.write_bytes(source.read_bytes())
+        target.chmod(0o644)
 
 
 def _proc() -> list[str]:
     arguments = ["--proc", "/proc"]
-    if os.getuid() == 0:
+    if id_on_the_host() == 0:
         for path in sorted(path for path in Path("/proc").iterdir() if not path.name.isdigit()):
             mode = path.lstat().st_mode
             if stat.S_ISREG(mode) and not mode & stat.S_IROTH:
@@ -142,29 +146,33 @@ def _proc() -> list[str]:
 
 def _dev(scratch: Path) -> list[str]:
     arguments = ["--dev", "/dev", "--size", str(64_000_000), "--perms", "1777", "--tmpfs", "/dev/shm"]
-    if os.getuid() == 0 and Path("/dev/null").stat().st_uid == 0:
-        nodes = _private_nodes(scratch)
-        if nodes is None:
-            log.warning("bwrap: no private device nodes can be made: a server could change modes in the host's /dev")
-        else:
-            for name in _NODES:
-                arguments += ["--dev-bind", str(nodes / name), f"/dev/{name}"]
+    server = id_on_the_host()
+    if owned := [name for name in _NODES if Path("/dev", name).stat().st_uid == server]:
+        nodes = _private_nodes(scratch, next(user for user in (NOBODY, 0) if user != server), owned)
+        for name in _NODES:
+            arguments += ["--dev-bind", str(nodes / name), f"/dev/{name}"]
     return [*arguments, "--remount-ro", "/dev"]
 
 
-def _private_nodes(scratch: Path) -> Path | None:
-    """Copies of the device nodes that belong to nobody; None where the file systems at hand allow none."""
-    for folder in (scratch / "dev", gymcp_home() / "dev"):
+def _private_nodes(scratch: Path, owner: int, owned: list[str]) -> Path:
+    """Copies of the device nodes that belong to another. Raises SandboxUnavailable where none can be made."""
+    folders = (scratch / "dev", gymcp_home() / "dev")
+    for folder in folders:
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             for name in _NODES:
                 node = folder / name
                 if not node.exists():
                     os.mknod(node, stat.S_IFCHR | 0o666, Path("/dev", name).stat().st_rdev)
-                os.chown(node, NOBODY, NOBODY)
+                os.chown(node, owner, owner)
                 node.chmod(0o666)
             (folder / "null").write_bytes(b"")  # EACCES on a file system mounted nodev
         except OSError:
             continue
         return folder
-    return None
+    raise SandboxUnavailable(
+        f"bwrap: device nodes: {', '.join(f'/dev/{name}' for name in owned)} of this machine belong to user "
+        f"{id_on_the_host()}, as servers do on it, who could change their modes, and no others can be made in "
+        f"{' or '.join(map(str, folders))} (a file system that allows none, or no right to): give the nodes back to "
+        "root (chown root: /dev/null), run gymcp as another user, or use --sandbox docker"
+    )

@@ -4,6 +4,9 @@ Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmo
 ``["tree", merged, "rw" or "ro"]``; each message out, on a packet socket in place of standard output, is ``ok`` or what
 went wrong. With the answer to ``tree`` comes a descriptor of the mount, writable or not, for another namespace to
 attach with ``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
+
+With an argument, the number of a descriptor, it enters that user namespace instead of making one: a root harness's, in
+which root and the servers' id exist (`user_namespaces.py`), so that what servers own stays theirs in an overlay.
 """
 
 from __future__ import annotations
@@ -66,10 +69,15 @@ def main() -> None:
     out = socket.socket(fileno=1)
     uid, gid = os.getuid(), os.getgid()
     try:
-        check(libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
-        for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
-                file.write(content)
+        if len(sys.argv) > 1:
+            check(libc.setns(int(sys.argv[1]), _CLONE_NEWUSER))
+            os.close(int(sys.argv[1]))
+            check(libc.unshare(_CLONE_NEWNS))
+        else:
+            check(libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+            for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+                with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+                    file.write(content)
         mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
     except OSError as error:
         say(str(error))

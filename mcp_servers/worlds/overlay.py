@@ -15,10 +15,13 @@ from pathlib import Path
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner, scratch_folder
+from gymcp.mcp_servers.sandbox.identity import Identity, identity
+from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.worlds.copying import remove_tree
 
 _PROBE_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 20.0
+_PROBE_SHOWN = ("/usr", "/bin", "/lib", "/lib64")
 _SEPARATORS = ":,\\\n"
 
 
@@ -26,29 +29,24 @@ class OverlayNamespace:
     """A live mounter. Its answers take a tenth of a millisecond, so they are waited for."""
 
     def __init__(self) -> None:
+        own = identity()
+        shared = (own.set_up,) if own is not None else ()
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._answers.settimeout(_ANSWER_TIMEOUT_S)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py"))],
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("mounter.py")), *map(str, shared)],
                 stdin=subprocess.PIPE,
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env={OWNER_VARIABLE: owner()},
                 cwd="/",
                 start_new_session=True,
+                pass_fds=shared,
             )
         self._lock = threading.Lock()
-        self.entry = (
-            "nsenter",
-            "--preserve-credentials",
-            "--user",
-            "--mount",
-            "--target",
-            str(self.pid),
-            "--",
-        )
-        """Runs a command among the mounts."""
+        self.entry = _entry(own, self.pid)
+        """Runs bubblewrap among the mounts."""
         self._expect_ok()
 
     @property
@@ -102,6 +100,12 @@ class OverlayNamespace:
         for fd in fds:
             os.set_inheritable(fd, False)
         return fds
+
+
+def _entry(own: Identity | None, pid: int) -> tuple[str, ...]:
+    if own is not None:
+        return own.entry(mounts_of=pid)
+    return ("nsenter", "--preserve-credentials", "--user", "--mount", "--target", str(pid), "--")
 
 
 def can_be_mounted(*paths: Path) -> bool:
@@ -159,11 +163,17 @@ def _probe(namespace: OverlayNamespace) -> None:
         for path in (lower, upper, work, merged):
             path.mkdir(parents=True)
         (lower / "file").write_text("old")
+        for path in (lower, upper):
+            give_to_servers(path)
         namespace.mount(lower, upper, work, merged)
         script = 'echo new >>"$0"/file'
-        sandbox = ("bwrap", "--unshare-user", "--unshare-pid", "--bind", "/", "/", "--proc", "/proc")
+        own = identity()
+        user = own.arguments if own is not None else ("--unshare-user",)
+        sandbox = ("bwrap", *user, "--unshare-pid", "--bind", str(merged), str(merged))
+        system = (word for path in _PROBE_SHOWN if os.path.exists(path) for word in ("--ro-bind", path, path))  # noqa: PTH110
+        command = [*namespace.entry, *sandbox, *system, "--proc", "/proc", "/bin/sh", "-c", script, str(merged)]
         subprocess.run(
-            [*namespace.entry, *sandbox, "/bin/sh", "-c", script, str(merged)],
+            own.opened(command) if own is not None else command,
             check=True,
             capture_output=True,
             timeout=_PROBE_TIMEOUT_S,

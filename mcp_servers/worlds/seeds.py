@@ -17,6 +17,7 @@ from gymcp.cache import in_cache
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
+from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.owners import unfinished
 from gymcp.paths import gymcp_home
@@ -56,6 +57,8 @@ async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
     try:
         for path, content in state.get("files", {}).items():
             _write(made, path, content)
+        if sandbox.name == "bwrap":
+            await asyncio.to_thread(give_to_servers, made)
         for argv in state.get("commands", []):
             await _run(tuple(argv), made, sandbox)
         _publish(made, folder)

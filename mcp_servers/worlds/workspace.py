@@ -12,6 +12,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.worlds.copying import copy_tree, remove_tree
 from gymcp.mcp_servers.worlds.overlay import OverlayNamespace, can_be_mounted, overlay_namespace, why_no_overlay
 
@@ -53,16 +54,17 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
     folder = scratch_folder() / f"world-{next(_numbers)}"
     try:
         if namespace is None:
-            await _copied(saved.folder if saved else seed, folder)
+            await _copied(saved.folder if saved else seed, folder, sandbox)
             yield Workspace(folder=folder, written=folder, seed=seed)
             return
         upper, work, merged = folder / "upper", folder / "work", folder / "merged"
         for path in (folder, work, merged):
             path.mkdir(mode=0o700)
+        await asyncio.to_thread(_give, seed, sandbox)  # made by servers of another id: an earlier version's, say
         if saved is None:
             _make_like(seed, upper)
         else:
-            await _copied(saved.folder, upper)
+            await _copied(saved.folder, upper, sandbox)
         namespace.mount(seed, upper, work, merged)
         try:
             yield Workspace(folder=merged, written=upper, seed=seed, entry=namespace.entry)
@@ -78,7 +80,7 @@ async def save_workspace(workspace: Workspace) -> SavedWorkspace:
     """A copy of what has been written: of the upper layer alone where there is an overlay. Raises SnapshotError."""
     folder = scratch_folder() / f"saved-{next(_numbers)}"
     try:
-        await _copied(workspace.written, folder)
+        await _copied(workspace.written, folder, None)
     except EnvInfraError as error:
         await asyncio.to_thread(remove_tree, folder)
         raise SnapshotError(str(error)) from error
@@ -96,14 +98,26 @@ def describe_workspaces() -> str:
 def _make_like(folder: Path, made: Path) -> None:
     """The upper folder's mode is what the merged one shows."""
     made.mkdir()
+    give_to_servers(made)
     made.chmod(folder.stat().st_mode & 0o7777)
 
 
-async def _copied(source: Path, target: Path) -> None:
+async def _copied(source: Path, target: Path, sandbox: Sandbox | None) -> None:
+    """`sandbox`: whose servers are to own the copy, if any."""
+
+    def copy() -> None:
+        copy_tree(source, target)
+        _give(target, sandbox)
+
     try:
-        await asyncio.to_thread(copy_tree, source, target)
+        await asyncio.to_thread(copy)
     except OSError as error:
         raise EnvInfraError(f"workspace: cannot be copied: {error}") from error
+
+
+def _give(folder: Path, sandbox: Sandbox | None) -> None:
+    if sandbox is not None and sandbox.name == "bwrap":  # containers see to it themselves
+        give_to_servers(folder)
 
 
 def _overlay_for(sandbox: Sandbox, seed: Path) -> OverlayNamespace | None:

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+SERVER_ID = 65533
+"""The user and group, on the host, of the servers of a root harness (`gymcp.mcp_servers.sandbox.identity`). Neither
+systemd nor Debian gives it away, and containers that map 65,536 ids have it."""
 OWNER = r"(\d+)-(\d+)"
 _UNFINISHED = re.compile(rf"\..+-(?P<owner>{OWNER})-\w{{8}}")
 

@@ -22,6 +22,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers, scratch_folder
 from gymcp.mcp_servers.sandbox import Limits, Mount, get_sandbox
+from gymcp.mcp_servers.sandbox.identity import identity
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT, seed_folder
@@ -242,14 +243,16 @@ def test_a_hard_link_could_not_reach_the_seed() -> None:
 
 
 def test_an_overlay_shows_only_what_was_written() -> None:
-    if overlay_namespace() is None:
+    if (namespace := overlay_namespace()) is None:
         pytest.skip("no overlays on this machine")
 
     async def main() -> None:
         seed = await seed_folder({"files": {"a": "seed"}}, get_sandbox("bwrap"))
         async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
             assert list(workspace.written.iterdir()) == list(workspace.folder.iterdir()) == []
-            command = [*workspace.entry, "cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
+            user = [] if identity() is not None else ["--preserve-credentials", "--user"]
+            command = ["nsenter", *user, "--mount", "--target", str(namespace.pid), "--"]
+            command += ["cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
             await asyncio.to_thread(subprocess.check_call, command)
             assert [path.name for path in workspace.written.iterdir()] == ["b"]
 
@@ -259,6 +262,7 @@ def test_an_overlay_shows_only_what_was_written() -> None:
 HARNESS = """
 import asyncio, sys
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.identity import identity
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 from gymcp.mcp_servers.worlds.seeds import seed_folder
 from gymcp.mcp_servers.worlds.workspace import open_workspace

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.warm import warmed
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
@@ -56,6 +57,7 @@ async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncItera
     """As many helpers, of the same world."""
     namespace = overlay_namespace()
     entry = namespace.entry if namespace is not None and WAY == "forked" else ()
+    give_to_servers(folder)
     workspace = Workspace(folder=folder, written=folder, seed=folder, entry=entry)
     async with contextlib.AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(warmed(Bubblewrap()))
@@ -505,7 +507,8 @@ def test_a_database_behind_a_link_or_a_fifo_is_none(tmp_path: Path) -> None:
 
 def git(folder: Path, *arguments: str, **env: str) -> None:
     environment = {"PATH": os.environ["PATH"], **FIXED_ENVIRONMENT, "HOME": "/nonexistent", **env}
-    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, env=environment)
+    command = ["git", "-c", "safe.directory=*", *arguments]  # once digested it belongs to servers
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
 
 
 def repository(folder: Path) -> Path:
