@@ -55,6 +55,7 @@ _SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
 
 _IMPORTED_LATE = ("enum", "re", "types", "typing")
 """By the runtime, at first use, which would be in every server anew."""
+_OWN_FOLDERS = ("/tmp/", "/workspace/", "/dev/shm/")
 _SYS_MOVE_MOUNT = 429
 _AT_FDCWD, _F_EMPTY_PATH = -100, 4
 
@@ -123,6 +124,13 @@ def _imported(control: socket.socket, what: str, do_import: Callable[[], None]) 
     gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
     if _threads(PROC) != 1:
         _send(control, {"failed": f"{what} started a thread when it was imported, so it cannot be forked"})
+        return False
+    if _others_live(PROC):
+        _send(control, {"failed": f"{what} leaves a process running when it is imported, so it cannot be forked"})
+        return False
+    if shared := _shared_maps(PROC):
+        why = f"{what} shares memory ({', '.join(shared)}) when it is imported, so it cannot be forked"
+        _send(control, {"failed": why})
         return False
     _send(control, {"ready": True})
     return True
@@ -431,6 +439,8 @@ class Wire:
         opened = {fd for fd in opened if fd > _LIFE and os.path.exists(f"/proc/self/fd/{fd}")}
         if threads != 1:
             return f"it has {threads} threads; only a server with one can be copied"
+        if shared := _shared_maps("/proc"):
+            return f"it has memory that its copies would share ({', '.join(shared)}); unmap it between calls"
         if opened:
             return f"it holds {len(opened)} open files, which its copies would share; close them between calls"
         return "it is in the middle of a message" if self._buffer else ""
@@ -520,6 +530,33 @@ def _check(result: int, about: str = "") -> int:
 
 def _threads(proc: str) -> int:
     return len(os.listdir(f"{proc}/self/task"))
+
+
+def _others_live(proc: str) -> bool:
+    """Whether its PID namespace has another process; what has ended and was not waited for does no more."""
+    for name in os.listdir(proc):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"{proc}/{name}/stat", "rb") as file:
+                if file.read().rpartition(b") ")[2][:1] not in b"ZX":
+                    return True
+    return False
+
+
+def _shared_maps(proc: str) -> list[str]:
+    """Names of the maps that stay one memory after a fork: all that are shared and could be written.
+
+    A file outside of the folders that are a server's own is on a read-only mount; a map of it that cannot be written
+    will never be.
+    """
+    found = []
+    with open(f"{proc}/self/maps", "rb") as file:
+        for line in file:
+            _, rights, _, _, _, *rest = line.split(None, 5)
+            name = rest[0].decode(errors="replace").strip() if rest else "no file"
+            is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
+            if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_FOLDERS)):
+                found.append(name)
+    return found
 
 
 def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:

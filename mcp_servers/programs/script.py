@@ -41,8 +41,6 @@ def preload() -> None:
     with _checked():
         exec(compile(ast.Module(imports, []), name, "exec", dont_inherit=True), scratch)  # noqa: S102
         _warm_up_sdk()
-    if _has_children():
-        _refuse("leaves a process running")
 
 
 def learn(names: list[str]) -> None:
@@ -147,15 +145,6 @@ def _checked() -> Iterator[None]:
         _refuse(f"keeps {opened} files open")
     if left := [folder for folder in _KEPT_FOLDERS if os.listdir(folder)]:
         _refuse(f"writes files to {left[0]}")
-
-
-def _has_children() -> bool:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _open_files() -> set[str]:

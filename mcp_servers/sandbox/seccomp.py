@@ -1,11 +1,15 @@
 """A seccomp filter for ``bwrap --seccomp``: all is allowed except what a tool server has no business calling.
 
-The list follows Docker's default profile, plus the calls that came after it. A filter is classic BPF: a list of
-``(code, jump if true, jump if false, constant)`` that runs on ``struct seccomp_data``: the number, the architecture,
-the instruction pointer, and six arguments of 64 bits. Both supported architectures are little-endian, so the low word
-of an argument comes first.
+The list follows Docker's default profile, plus the calls that came after it, plus calls that use up what the kernel
+grants to a user or to the machine as a whole. `fcntl`, `ioctl` and `prctl` are many calls in one: of them the commands
+in `COMMANDS` are allowed, and every other, known or yet to come, fails as one does that the kernel does not know.
 
-Source: linux/seccomp.h, linux/filter.h; numbers checked against libseccomp by the tests.
+A filter is classic BPF: a list of ``(code, jump if true, jump if false, constant)`` that runs on ``struct
+seccomp_data``: the number, the architecture, the instruction pointer, and six arguments of 64 bits. Both supported
+architectures are little-endian, so the low word of an argument comes first.
+
+Source: linux/seccomp.h, linux/filter.h, the headers of each command; numbers checked against libseccomp and the C
+library by the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from gymcp.errors import SandboxUnavailable
 
 Instruction = tuple[int, int, int, int]
 
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _JUMP, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_AT_LEAST, _JUMP_ANY_BIT = 0x20, 0x05, 0x15, 0x25, 0x35, 0x45
+_RETURN = 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -41,10 +46,40 @@ setns 308 268, settimeofday 164 170, statmount 457 457, swapoff 168 225, swapon 
 sysfs 139 -, umount2 166 39, unshare 272 97, uselib 134 -, userfaultfd 323 282, ustat 136 -, vhangup 153 58
 """
 _CHECKED_TABLE = """
-chmod 90 -, clone 56 220, clone3 435 435, creat 85 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, ioctl 16 29,
-memfd_create 319 279, memfd_secret 447 447, mknod 133 -, mknodat 259 33, open 2 -, openat 257 56, openat2 437 437,
-personality 135 92, shmget 29 194, socket 41 198, socketpair 53 199
+chmod 90 -, clone 56 220, clone3 435 435, creat 85 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, fcntl 72 25,
+inotify_init 253 -, inotify_init1 294 26, io_setup 206 0, ioctl 16 29, memfd_create 319 279, memfd_secret 447 447,
+mknod 133 -, mknodat 259 33, mq_open 240 180, open 2 -, openat 257 56, openat2 437 437, personality 135 92,
+prctl 157 167, shmget 29 194, socket 41 198, socketpair 53 199
 """
+_COMMAND_TABLE = {
+    # duplicates, flags, record locks, sizes, seals. Not: leases and notifications, which hold up and watch those who
+    # open the file, signals to a process of the caller's choice, larger pipes, which a user has few of
+    "fcntl": """
+F_DUPFD 0, F_GETFD 1, F_SETFD 2, F_GETFL 3, F_SETFL 4, F_GETLK 5, F_SETLK 6, F_SETLKW 7, F_OFD_GETLK 36,
+F_OFD_SETLK 37, F_OFD_SETLKW 38, F_DUPFD_QUERY 1027, F_DUPFD_CLOEXEC 1030, F_GETPIPE_SZ 1032, F_ADD_SEALS 1033,
+F_GET_SEALS 1034
+""",
+    # terminals, close-on-exec and non-blocking, what network interfaces there are. Not: input that a terminal's owner
+    # seems to have typed, line disciplines, attributes, projects and keys of files, namespaces of processes, devices
+    "ioctl": """
+TCGETS 0x5401, TCSETS 0x5402, TCSETSW 0x5403, TCSETSF 0x5404, TCSBRK 0x5409, TCXONC 0x540A, TCFLSH 0x540B,
+TIOCSCTTY 0x540E, TIOCGPGRP 0x540F, TIOCSPGRP 0x5410, TIOCOUTQ 0x5411, TIOCGWINSZ 0x5413, TIOCSWINSZ 0x5414,
+FIONREAD 0x541B, FIONBIO 0x5421, TIOCNOTTY 0x5422, TCSBRKP 0x5425, TIOCGSID 0x5429, TIOCGPTPEER 0x5441,
+FIONCLEX 0x5450, FIOCLEX 0x5451, SIOCGIFNAME 0x8910, SIOCGIFCONF 0x8912, SIOCGIFFLAGS 0x8913, SIOCGIFADDR 0x8915,
+SIOCGIFBRDADDR 0x8919, SIOCGIFNETMASK 0x891B, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0x8927, SIOCGIFINDEX 0x8933,
+TIOCSPTLCK 0x40045431, TCSETS2 0x402C542B, TCSETSW2 0x402C542C,
+TCSETSF2 0x402C542D, TIOCGPTN 0x80045430, TCGETS2 0x802C542A
+""",
+    # names, the parent's death, dumps, capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, tracers
+    # and other rights of processes, merged memory, the layout of memory
+    "prctl": """
+PR_SET_PDEATHSIG 1, PR_GET_PDEATHSIG 2, PR_GET_DUMPABLE 3, PR_SET_DUMPABLE 4, PR_GET_KEEPCAPS 7, PR_SET_NAME 15,
+PR_GET_NAME 16, PR_GET_SECCOMP 21, PR_SET_SECCOMP 22, PR_CAPBSET_READ 23, PR_CAPBSET_DROP 24, PR_GET_SECUREBITS 27,
+PR_SET_TIMERSLACK 29, PR_GET_TIMERSLACK 30, PR_SET_CHILD_SUBREAPER 36, PR_GET_CHILD_SUBREAPER 37,
+PR_SET_NO_NEW_PRIVS 38, PR_GET_NO_NEW_PRIVS 39, PR_SET_THP_DISABLE 41, PR_GET_THP_DISABLE 42, PR_CAP_AMBIENT 47,
+PR_GET_TAGGED_ADDR_CTRL 56, PR_SET_VMA 0x53564D41
+""",
+}
 
 
 def _numbers(table: str) -> dict[str, dict[str, int]]:
@@ -58,16 +93,24 @@ def _numbers(table: str) -> dict[str, dict[str, int]]:
 DENIED = _numbers(_TABLE)
 """Always EPERM: machine -> name -> number."""
 CHECKED = _numbers(_CHECKED_TABLE)
-"""Depends on the arguments, or fails in a way that makes the C library fall back."""
+"""Depends on the arguments, or fails in a way that makes programs fall back."""
+COMMANDS = {
+    call: {name: int(value, 0) for name, value in (row.split() for row in table.replace("\n", " ").split(","))}
+    for call, table in _COMMAND_TABLE.items()
+}
+"""Call -> name -> the value of a command that is allowed: the same on both machines."""
+_COMMAND_CALLS = {"fcntl": (1, errno.EINVAL), "ioctl": (1, errno.ENOTTY), "prctl": (0, errno.EINVAL)}
+"""Call -> which argument the command is, and what the kernel says to one that it does not know."""
+_UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")
+"""A user has 128 watches by default and 800 kB of messages, the machine 65,536 queued operations: one server could
+take them all. ENOSYS, as on kernels without them: `tail -f` and others then look again and again instead. A watch would
+also tell a server when the host uses a file that both see."""
 
 _NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
 _SET_ID_BITS = 0o6000
 _CREATES_FILE = 0x400040  # O_CREAT | __O_TMPFILE: without them open's mode is garbage left in a register
-_TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _PERSONALITIES = (0, 0xFFFFFFFF)  # PER_LINUX, and the query
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
-_FAMILIES = 64
-"""More than any kernel has."""
 _LOW_WORD = 0xFFFFFFFF
 # A file with a set-id bit in a writable host folder would belong to the harness's user, who may be root.
 _SET_ID_CALLS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
@@ -95,9 +138,24 @@ def _only(index: int, allowed: tuple[int, ...], otherwise: int) -> list[Instruct
     return [_load_argument(index), *tests, _fail(otherwise), _return(_ALLOW)]
 
 
-def _never(index: int, refused: tuple[int, ...]) -> list[Instruction]:
-    tests = [(_JUMP_EQUAL, len(refused) - position, 0, value) for position, value in enumerate(refused)]
-    return [_load_argument(index), *tests, _return(_ALLOW), _fail(errno.EPERM)]
+def _commands(call: str) -> list[Instruction]:
+    """By ranges, from the smallest: what is called most comes first in each."""
+    index, code = _COMMAND_CALLS[call]
+    ranges = _ranges(COMMANDS[call].values())
+    out = [_load_argument(index)]
+    for position, (first, last) in enumerate(ranges):
+        left = 2 * (len(ranges) - position - 1)
+        out += [(_JUMP_AT_LEAST, 0, left + 1, first), (_JUMP_ABOVE, 0, left + 1, last)]
+    return [*out, _fail(code), _return(_ALLOW)]
+
+
+def _ranges(values: Iterable[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of numbers without a gap, in order."""
+    found: list[tuple[int, int]] = []
+    for value in sorted(values):
+        first = found.pop()[0] if found and found[-1][1] == value - 1 else value
+        found.append((first, value))
+    return found
 
 
 def _no_bits(index: int, bits: int) -> list[Instruction]:
@@ -126,7 +184,8 @@ def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
         "clone": _no_bits(0, _NEW_NAMESPACE),
         "clone3": [_fail(errno.ENOSYS)],  # its flags are behind a pointer; the C library falls back to clone
         "personality": _only(0, _PERSONALITIES, errno.EPERM),
-        "ioctl": _never(1, _TERMINAL_INJECTION),
+        **{name: _commands(name) for name in COMMANDS},
+        **{name: [_fail(errno.ENOSYS)] for name in _UNKNOWN_CALLS},
         "socket": _sockets(network),
         "socketpair": _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
     }
@@ -146,6 +205,16 @@ _ALONE: dict[str, list[Instruction]] = {
 }
 
 
+def _dispatch(cases: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """Runs the body of the call that is loaded; allows a call without one. By halves, since the filter runs often."""
+    if len(cases) <= _FEW_CASES:
+        return [*(step for number, body in cases for step in _when(number, body)), _return(_ALLOW)]
+    half = len(cases) // 2
+    below, above = _dispatch(cases[:half]), _dispatch(cases[half:])
+    return [(_JUMP_AT_LEAST, 0, 1, cases[half][0]), (_JUMP, 0, 0, len(below)), *below, *above]
+
+
+_FEW_CASES = 4
 _MAKES_WALLS = ("mount", "move_mount", "unshare")
 """And `clone` with new namespaces: what making a cell takes."""
 
@@ -178,16 +247,17 @@ def program(
     ]
     if machine == "x86_64":
         out += [(_JUMP_AT_LEAST, 0, 1, _X32_BIT), _return(_KILL_PROCESS)]
-    for name, body in _checks(network, hidden_memory).items():
-        if name in CHECKED[machine] and not (makes_walls and name == "clone"):
-            out += _when(CHECKED[machine][name], body)
+    bodies = {
+        CHECKED[machine][name]: body
+        for name, body in _checks(network, hidden_memory).items()
+        if name in CHECKED[machine] and not (makes_walls and name == "clone")
+    }
     if alone:
-        for name, body in _ALONE.items():
-            out += _when(_ALONE_NUMBERS[machine][name], body)
+        bodies |= {_ALONE_NUMBERS[machine][name]: body for name, body in _ALONE.items()}
     for name, number in DENIED[machine].items():
         if not (alone and name == "setns") and not (makes_walls and name in _MAKES_WALLS):
-            out += _when(number, [_fail(errno.EPERM)])
-    out.append(_return(_ALLOW))
+            bodies[number] = [_fail(errno.EPERM)]
+    out += _dispatch(sorted(bodies.items()))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in out)
 
 
@@ -204,11 +274,12 @@ def engine_profile(machine: str) -> str:
         rules += [_rule((name,), {index: bit}) for name, index in _SET_ID_CALLS.items()]
         for created in _bits(_CREATES_FILE):
             rules += [_rule(("open",), {1: created, 2: bit}), _rule(("openat",), {2: created, 3: bit})]
-    rules += [_rule(("ioctl",), {1: (_LOW_WORD, request)}) for request in _TERMINAL_INJECTION]
+    rules.append(_rule(_UNKNOWN_CALLS, code=errno.ENOSYS))
+    for call, (index, code) in _COMMAND_CALLS.items():
+        rules += [_rule((call,), {index: block}, code=code) for block in _blocks_without(COMMANDS[call].values())]
     rules += [_rule(("personality",), {0: bit}) for bit in _bits(_LOW_WORD)]
-    families = set(range(_FAMILIES)) - {_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK}
-    for family in sorted(families):
-        rules.append(_rule(("socket", "socketpair"), {0: (_LOW_WORD, family)}, code=errno.EAFNOSUPPORT))
+    for block in _blocks_without((_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)):
+        rules.append(_rule(("socket", "socketpair"), {0: block}, code=errno.EAFNOSUPPORT))
     architecture = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
     return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture], "syscalls": rules})
 
@@ -222,6 +293,22 @@ def _rule(
         bits, value = mask if isinstance(mask, tuple) else (mask, mask)
         arguments.append({"index": index, "value": bits, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"})
     return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": arguments}
+
+
+def _blocks_without(values: Iterable[int]) -> list[tuple[int, int]]:
+    """All other 32-bit numbers, as (mask, value): an engine's rule compares an argument once, and knows no ranges."""
+    found: list[tuple[int, int]] = []
+
+    def split(first: int, bits: int, inside: list[int]) -> None:
+        if not inside:
+            found.append((_LOW_WORD & _LOW_WORD << bits, first))
+        elif len(inside) < 1 << bits:
+            middle = first + (1 << bits - 1)
+            split(first, bits - 1, [value for value in inside if value < middle])
+            split(middle, bits - 1, [value for value in inside if value >= middle])
+
+    split(0, 32, sorted(values))
+    return found
 
 
 def _bits(mask: int) -> list[int]:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import signal
 import socket
 import struct
 
@@ -255,3 +256,89 @@ def store_a_key_for_everyone(given: Given) -> str:
     with contextlib.suppress(OSError):
         syscall("keyctl unlink", number_of(250, 219), 9, key, -4)
     return f"key {key}"
+
+
+@attempt(GROUP)
+def hold_up_who_opens_a_file(given: Given) -> str:
+    """A lease: the kernel lets another process's open() wait for the holder, 45 s by default."""
+
+    def lease(path: str) -> str:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            return f"leased {path}: {fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)}"
+        finally:
+            os.close(fd)
+
+    return first_of(("/usr/bin/zipdetails", *_program_files(), _own_file(given)), lease)
+
+
+def _program_files() -> list[str]:
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")]
+
+
+def _own_file(given: Given) -> str:
+    path = f"{os.environ['TMPDIR']}/{given['name']}-own"
+    with open(path, "w") as file:
+        file.write("x")
+    return path
+
+
+@attempt(GROUP)
+def be_told_what_happens_in_a_folder(given: Given) -> str:
+    def be_told(path: str) -> str:
+        fd = os.open(path, os.O_RDONLY)
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        try:
+            return f"told of {path}: {fcntl.fcntl(fd, fcntl.F_NOTIFY, fcntl.DN_ACCESS)}"
+        finally:
+            os.close(fd)
+
+    return first_of(("/usr/bin", os.environ["TMPDIR"]), be_told)
+
+
+@attempt(GROUP)
+def watch_files_that_the_host_uses(given: Given) -> str:
+    watch = syscall("inotify_init1", number_of(294, 26), 0)
+    return f"watch {checked(libc.inotify_add_watch(watch, b'/usr/bin', 0x20), 'inotify_add_watch')}"
+
+
+@attempt(GROUP)
+def have_a_file_signal_others(given: Given) -> str:
+    reader, _ = os.pipe()
+    return f"owner {fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())}"
+
+
+@attempt(GROUP)
+def enlarge_pipes(given: Given) -> str:
+    """A user has 64 MB of them, and small ones from then on."""
+    reader, _ = os.pipe()
+    return f"{fcntl.fcntl(reader, 1031, 1 << 20)} bytes"
+
+
+@attempt(GROUP)
+def change_the_line_discipline(given: Given) -> str:
+    """Of a terminal of its own: an unlisted command of a listed call, which loads kernel modules."""
+    _, terminal = os.openpty()
+    fcntl.ioctl(terminal, 0x5423, struct.pack("=i", 0))
+    return "set"
+
+
+@attempt(GROUP)
+def give_a_process_an_unlisted_right(given: Given) -> str:
+    checked(libc.prctl(31, 0, 0, 0, 0), "prctl")  # counters of performance off: allowed to every process
+    return "given"
+
+
+@attempt(GROUP)
+def take_what_the_machine_queues(given: Given) -> str:
+    context = ctypes.c_ulong(0)
+    return f"queue {syscall('io_setup', number_of(206, 0), 128, ctypes.byref(context))}"
+
+
+@attempt(GROUP)
+def take_the_users_messages(given: Given) -> str:
+    name = f"gymcp-{given['token'][:12]}".encode()
+    queue = syscall("mq_open", number_of(240, 180), name, os.O_CREAT | os.O_RDWR, 0o600, _NULL)
+    syscall("mq_unlink", number_of(241, 181), name)
+    return f"queue {queue}"

@@ -274,6 +274,17 @@ def test_killed_copy_takes_nobody_with_it(bwrap: Bubblewrap) -> None:
     [
         ("self._kept.append(open('/tmp/f', 'w'))", "open files"),
         ("import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", "2 threads"),
+        ("import mmap; self._kept.append(mmap.mmap(-1, 4096))", "memory that its copies would share"),
+        (
+            "import mmap\nwith open('/workspace/f', 'wb+') as file:\n"
+            "    file.write(b'x'); file.flush(); self._kept.append(mmap.mmap(file.fileno(), 1))",
+            "memory that its copies would share \\(/workspace/f\\)",
+        ),
+        (
+            "import mmap\nwith open('/tmp/f', 'wb') as file: file.write(b'x')\n"
+            "with open('/tmp/f', 'rb') as file: self._kept.append(mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ))",
+            "memory that its copies would share \\(/tmp/f\\)",
+        ),
     ],
 )
 def test_server_that_cannot_be_copied_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:

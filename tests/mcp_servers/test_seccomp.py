@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
+import json
 import platform
+import re
 import signal
 import struct
+import termios
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.seccomp import CHECKED, DENIED, program
+from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, engine_profile, program
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = "allowed", "killed"
@@ -34,11 +39,13 @@ def verdict(filter_: bytes, arch: int, number: int, *arguments: int) -> str:
             return action or errno.errorcode[constant & 0xFFFF]
         else:
             hit = {
+                0x05: True,
                 0x15: accumulator == constant,
+                0x25: accumulator > constant,
                 0x35: accumulator >= constant,
                 0x45: bool(accumulator & constant),
             }[code]
-            position += true if hit else false
+            position += constant if code == 0x05 else true if hit else false
 
 
 @pytest.fixture(params=list(MACHINES))
@@ -82,11 +89,81 @@ def test_set_id_bits_are_refused_where_a_mode_is_read(call: Call) -> None:
     assert call("openat2") == "ENOSYS"
 
 
-def test_arguments_of_ioctl_and_personality(call: Call) -> None:
-    tiocsti, tioclinux, tcgets = 0x5412, 0x541C, 0x5401
-    assert [call("ioctl", 0, command) for command in (tiocsti, tioclinux, tcgets)] == ["EPERM", "EPERM", ALLOWED]
-    assert call("ioctl", 0, 0x1_0000_0000 | tiocsti) == "EPERM"  # the kernel reads the low word only
+def test_personality_is_the_usual_one(call: Call) -> None:
     assert [call("personality", value) for value in (0, 0xFFFFFFFF, 0x0040000)] == [ALLOWED, ALLOWED, "EPERM"]
+
+
+UNKNOWN = {"fcntl": (1, "EINVAL"), "ioctl": (1, "ENOTTY"), "prctl": (0, "EINVAL")}
+"""Call -> which argument its command is, and the kernel's answer to an unknown one."""
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_commands_are_an_allow_list(call: Call, name: str) -> None:
+    index, refused = UNKNOWN[name]
+    allowed = set(COMMANDS[name].values())
+    beside = {value + step & 0xFFFFFFFF for value in allowed for step in (-1, 1)} | {0, 0xFFFFFFFF, *range(1100)}
+    for value in allowed | beside:
+        for high in (0, 0xFFFFFFFF):  # the kernel reads the low word only
+            arguments = [*[3] * index, high << 32 | value]
+            assert call(name, *arguments) == (ALLOWED if value in allowed else refused), hex(value)
+
+
+@pytest.mark.parametrize("machine", list(MACHINES))
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_an_engines_rules_are_the_same_allow_list(machine: str, name: str) -> None:
+    """Each rule refuses a block of commands: none has one that is allowed, together they have all others."""
+    rules = [rule for rule in json.loads(engine_profile(machine))["syscalls"] if rule["names"] == [name]]
+    index, refused = UNKNOWN[name]
+    assert {rule["errnoRet"] for rule in rules} == {getattr(errno, refused)}
+    blocks = [(argument["value"], argument["valueTwo"]) for rule in rules for argument in rule["args"]]
+    assert {argument["index"] for rule in rules for argument in rule["args"]} == {index}
+    assert not [value for value in COMMANDS[name].values() for mask, block in blocks if value & mask == block]
+    assert sum(2 ** (32 - mask.bit_count()) for mask, _ in blocks) == 2**32 - len(COMMANDS[name])
+
+
+def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
+    refused = {
+        "fcntl": {"F_SETOWN": 8, "F_SETSIG": 10, "F_SETOWN_EX": 15, "F_SETLEASE": 1024, "F_GETLEASE": 1025}
+        | {"F_NOTIFY": 1026, "F_SETPIPE_SZ": 1031, "F_SET_FILE_RW_HINT": 1038, "F_SETDELEG": 1040},
+        "ioctl": {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423, "FIOASYNC": 0x5452, "FIOSETOWN": 0x8901}
+        | {
+            "SIOCUNIXFILE": 0x89E0,
+            "FS_IOC_SETFLAGS": 0x40086602,
+            "FS_IOC_FSSETXATTR": 0x401C5820,
+            "FIFREEZE": 0xC0045877,
+        }
+        | {
+            "FS_IOC_ENABLE_VERITY": 0x40806685,
+            "FIDEDUPERANGE": 0xC0189436,
+            "NS_GET_PARENT": 0xB702,
+            "LOOP_SET_FD": 0x4C00,
+        },
+        "prctl": {"PR_SET_KEEPCAPS": 8, "PR_SET_SECUREBITS": 28, "PR_SET_MM": 35, "PR_SET_SPECULATION_CTRL": 53}
+        | {"PR_SCHED_CORE": 62, "PR_SET_MEMORY_MERGE": 67, "PR_SET_PTRACER": 0x59616D61},
+    }
+    for name, commands in refused.items():
+        index, code = UNKNOWN[name]
+        assert {which: call(name, *[3] * index, value) for which, value in commands.items()} == dict.fromkeys(
+            commands, code
+        )
+
+
+def test_what_a_user_or_the_machine_has_few_of_is_not_there(call: Call) -> None:
+    assert {call(name) for name in ("inotify_init1", "io_setup", "mq_open")} == {"ENOSYS"}
+
+
+def test_numbers_of_commands_are_the_c_librarys() -> None:
+    """As far as Python tells them, and the kernel's headers where they are installed."""
+    header = Path("/usr/include/linux/prctl.h")
+    text = header.read_text() if header.exists() else ""
+    told = {
+        "fcntl": vars(fcntl),
+        "ioctl": vars(termios),
+        "prctl": {name: int(value, 0) for name, value in re.findall(r"#define\s+(PR_\w+)\s+([0-9]\w*)", text)},
+    }
+    known = {call: {name: told[call][name] for name in COMMANDS[call] if name in told[call]} for call in COMMANDS}
+    assert known == {call: {name: COMMANDS[call][name] for name in known[call]} for call in COMMANDS}
+    assert (len(known["fcntl"]) >= 14, len(known["ioctl"]) >= 15) == (True, True)
 
 
 def test_memory_of_no_process_needs_a_cgroup(call: Call) -> None:

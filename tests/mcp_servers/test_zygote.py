@@ -201,6 +201,19 @@ def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin
         ("import subprocess; child = subprocess.Popen(['sleep', '60'])\n", "leaves a process running"),
         ("import os; kept = os.open('/dev/null', os.O_RDONLY)\n", "keeps 1 files open"),
         ("open('/tmp/cache', 'w').close()\n", "writes files to /tmp"),
+        ("import mmap; kept = mmap.mmap(-1, 4096)\n", "shares memory (/dev/zero (deleted))"),
+        ("import mmap; kept = mmap.mmap(-1, 4096, prot=mmap.PROT_READ)\n", "shares memory (/dev/zero (deleted))"),
+        ("import multiprocessing; kept = multiprocessing.Lock()\n", "shares memory (/dev/shm/"),
+        (
+            "import ctypes, os\nfd = os.open('/tmp', os.O_TMPFILE | os.O_RDWR); os.write(fd, bytes(4096))\n"
+            "ctypes.CDLL(None).mmap(None, ctypes.c_size_t(4096), 3, 1, fd, ctypes.c_long(0)); os.close(fd)\n",
+            "shares memory (/tmp/",
+        ),
+        (
+            "import subprocess\ndef begin(): pass\n"
+            "subprocess.run(['sh', '-c', 'sleep 60 >/dev/null 2>&1 &'], check=True)\n",
+            "leaves a process running",
+        ),
         ("import os\nif os.getpid() == 1: raise OSError('not as the first process')\n", "not as the first process"),
     ],
 )
@@ -218,6 +231,38 @@ def test_what_cannot_be_forked_is_started_and_says_so(
     assert asyncio.run(episodes()) == [False, False]
     assert caplog.text.count("every server is started anew instead") == 1
     assert said in caplog.text
+
+
+COUNTS = """
+import mmap
+counted = mmap.mmap(-1, 4096)
+def begin(): pass
+def count():
+    counted[0] += 1
+    return counted[0]
+"""
+
+
+def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
+    async def episodes() -> list[str]:
+        said = []
+        async with warmed(bwrap) as warm:
+            for _ in range(2):
+                async with session(warm, make(COUNTS)) as opened:
+                    said += [await run(opened, "out = extra.count()") for _ in range(2)]
+        return said
+
+    assert asyncio.run(episodes()) == ["1", "2", "1", "2"]
+
+
+def test_control_of_what_is_shared_at_import() -> None:
+    """A plain fork has one count with its parent."""
+    names: dict[str, Callable[[], int]] = {}
+    exec(COUNTS, names)  # noqa: S102
+    assert names["count"]() == 1
+    if (child := os.fork()) == 0:
+        os._exit(names["count"]())
+    assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), names["count"]()) == (2, 3)
 
 
 def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
