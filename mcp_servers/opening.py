@@ -93,7 +93,8 @@ async def connected(
     """
     if through is None:
         noted = Violation()
-        through = pipe_transport(process, noted, headers=spec.http is not None), noted
+        streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
+        through = streams, noted
     transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:

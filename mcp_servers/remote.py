@@ -31,10 +31,11 @@ from mcp.client.streamable_http import streamable_http_client
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.cassette import read_tape
+from gymcp.mcp_servers.event_loop import LoopShare
 from gymcp.mcp_servers.installs.commands import filled_in, variables_in
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transport import Violation, parsed
+from gymcp.mcp_servers.transport import MANY_VALUES, MAX_VALUES, Violation, has_many_values, parsed
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # only a type
@@ -44,6 +45,9 @@ CONNECT_RETRIES = 2
 IDLE_TIMEOUT_S = 300.0
 """Between two pieces of an answer; a call has a bound of its own."""
 GOODBYE_TIMEOUT_S = 2.0
+_EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+_PIECE_S, _EVENT_S = 30e-6, 300e-6
+"""What a piece of an answer takes of the loop's time, and an event of it."""
 SHORTEST_SECRET = 8
 """Characters: what is shorter keeps nothing, and occurs by chance."""
 EXCERPT = 300
@@ -195,6 +199,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, retries=CONNECT_RETRIES)
         self._max_bytes = max_bytes
         self._violation = violation
+        self.share = LoopShare()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -218,8 +223,9 @@ class Guard(httpx2.AsyncBaseTransport):
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()
             return self._lost("its answer is compressed, which was not asked for", ProtocolError)
-        stream = _Bounded(response.stream, self)
-        if response.status_code == 200 and _kind(response) == "text/event-stream":
+        in_events = response.status_code == 200 and _kind(response) == "text/event-stream"
+        stream = _Bounded(response.stream, self, in_events=in_events)
+        if in_events:
             response.stream = stream
             return response
         try:
@@ -247,10 +253,10 @@ class Guard(httpx2.AsyncBaseTransport):
             self._violation.text, self._violation.error = why, error
         return _answer(self._violation.text)
 
-    def too_long(self) -> None:
+    def too_much(self, why: str) -> None:
         """Raises ReadError, once the reason is noted."""
-        self._lost(f"an answer of more than {self._max_bytes} bytes", ProtocolError)
-        raise httpx2.ReadError("too long")
+        self._lost(f"an answer {why}", ProtocolError)
+        raise httpx2.ReadError("too much")
 
     @property
     def max_bytes(self) -> int:
@@ -258,22 +264,47 @@ class Guard(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """An answer as it comes, up to the guard's limit."""
+    """An answer up to the guard's limits: whole events as they come, or all of it at its end."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, guard: Guard) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, guard: Guard, *, in_events: bool) -> None:
         self._inner = inner
         self._guard = guard
+        self._in_events = in_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        share, size, kept = self._guard.share, 0, bytearray()
         async for piece in self._inner:
             size += len(piece)
             if size > self._guard.max_bytes:
-                self._guard.too_long()
-            yield piece
+                self._guard.too_much(f"of more than {self._guard.max_bytes} bytes")
+            start = max(0, len(kept) - 3)
+            kept += piece
+            end = max(kept.rfind(mark, start) + len(mark) for mark in _EVENT_ENDS)
+            share.charge(_PIECE_S)
+            if self._in_events and end >= start + 2:
+                events = bytes(kept[:end])
+                del kept[:end]
+                if any(map(has_many_values, _spoken(events))):
+                    self._guard.too_much(f"that {MANY_VALUES}")
+                share.charge(events.count(b"data:") * _EVENT_S)
+                yield events
+            if wait_s := share.owed_s():
+                await asyncio.sleep(wait_s)
+        if has_many_values(rest := bytes(kept)):
+            self._guard.too_much(f"that {MANY_VALUES}")
+        if rest:
+            yield rest
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _spoken(events: bytes) -> list[bytes]:
+    """The data of each event: what stands between is not JSON, and no quote of it counts."""
+    if len(events) <= MAX_VALUES:
+        return []
+    whole = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n")
+    return [b"\n".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:")) for event in whole]
 
 
 def _answer(why: str) -> httpx2.Response:

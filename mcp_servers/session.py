@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,12 +25,13 @@ from gymcp.errors import (
     ServerTimeout,
 )
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tool_lists import ToolList, checked_list, known_list
-from gymcp.mcp_servers.transport import Violation
+from gymcp.mcp_servers.tool_lists import ToolList, checked_list, key_of_listing, known_list, told_list
+from gymcp.mcp_servers.transport import TOO_LARGE, Violation
 from gymcp.mcp_servers.worlds.digester import Digester
 from gymcp.mcp_servers.worlds.workspace import Workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
@@ -43,10 +44,14 @@ END_TIMEOUT_S = 5.0
 OWN_SHARE = 0.9
 """Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
+MAX_PAGES = 100
+MAX_TEXT_CHARS = 1_000_000
+"""Characters of one result's texts; to clean a text takes up to 0.1 s."""
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT")
 
 
 class _SetupResult(BaseModel):
@@ -58,6 +63,10 @@ class _SetupResult(BaseModel):
 class _StateResult(BaseModel):
     stateKey: str
     state: Any = None
+
+
+class _ListResult(BaseModel):
+    tools: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,22 +159,38 @@ class ToolSession:
                 raise CannotFork(str(error)) from error
 
     async def _list_tools(self, tools_key: str | None) -> ToolList:
+        try:
+            told = told_list(await (self._pages() if tools_key is None else self._proven_tools(tools_key)))
+            if (known := known_list(self.spec, tools_key, told)) is not None:
+                return known
+            # in a thread: a long list takes its time, in which other episodes go on
+            return await asyncio.to_thread(checked_list, self.spec, tools_key, told)
+        except ValidationError:
+            raise
+        except ValueError as fault:
+            raise ProtocolError(self._say("list", str(fault))) from None
+
+    async def _pages(self) -> list[mcp_types.Tool]:
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
-        while True:
+        for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor
             if cursor is None:
-                break
+                return tools
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
-        if (known := known_list(self.spec, tools_key, tools)) is not None:
-            return known
-        try:  # in a thread: a long list takes its time, in which other episodes go on
-            return await asyncio.to_thread(checked_list, self.spec, tools_key, tools)
-        except ValueError as fault:
-            raise ProtocolError(self._say("list", str(fault))) from None
+            told_list(tools)
+        raise ProtocolError(self._say("list", f"its list has more than {MAX_PAGES} pages"))
+
+    async def _proven_tools(self, tools_key: str) -> list[mcp_types.Tool]:
+        """Those of the key, which later episodes will get without asking. Raises ProtocolError for other ones."""
+        answer = await self._client.session.send_request(mcp_types.ListToolsRequest(), _ListResult)
+        found = key_of_listing(answer.tools)
+        if found != tools_key:
+            raise ProtocolError(self._say("list", f"it claims the key {tools_key} for a tool list with {found}"))
+        return [mcp_types.Tool.model_validate(tool, by_name=False) for tool in answer.tools]
 
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
@@ -204,9 +229,8 @@ class ToolSession:
             # The SDK's codes for a closed connection and a slow answer are codes that servers use, too. Either way it
             # is the tool's failure, provided that the server still answers.
             if error.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
-                await self._client.session.send_request(
-                    mcp_types.ListToolsRequest(), mcp_types.ListToolsResult, request_read_timeout_seconds=PING_TIMEOUT_S
-                )
+                request = self._client.session.send_request(mcp_types.ListToolsRequest(), mcp_types.ListToolsResult)
+                await _within(PING_TIMEOUT_S, request)
             await self._learn_key()
             if error.code != mcp_types.REQUEST_TIMEOUT:
                 return plain_text(error.message), True
@@ -222,18 +246,19 @@ class ToolSession:
             self._known_key = key
             if result.meta and RESULT_STATE_KEY in result.meta:
                 self._brought = self._proven(f"tool '{name}'", result.meta[RESULT_STATE_KEY], key)
-        return _text(result.content), bool(result.is_error)
+        said = _text(result.content)
+        if len(said) > MAX_TEXT_CHARS:
+            return f"tool '{name}' gave {len(said)} characters of text; at most {MAX_TEXT_CHARS} are taken", True
+        return plain_text(said), bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
-            return await self._client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
+            return await _within(timeout_s, self._client.call_tool(name, arguments))
         # The native runtime checks results itself; the SDK's client would list the tools anew to check them once more.
         meta = {TIMEOUT_KEY: OWN_SHARE * timeout_s, STATE_WITHIN_KEY: BROUGHT_CHARACTERS}
         params = {"name": name, "arguments": arguments, "_meta": meta}
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams.model_validate(params))
-        return await self._client.session.send_request(
-            request, mcp_types.CallToolResult, request_read_timeout_seconds=timeout_s
-        )
+        return await _within(timeout_s, self._client.session.send_request(request, mcp_types.CallToolResult))
 
     async def _learn_key(self) -> None:
         """After an answer without a key: what the declared state is now."""
@@ -280,7 +305,7 @@ class ToolSession:
     async def boundary(self, doing: str, timeout_s: float) -> AsyncIterator[None]:
         """The SDK has many errors for a lost server; to us they are one boundary, with four names."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with Deadline(timeout_s):
                 yield
         except TimeoutError as error:
             raise ServerTimeout(self._say(doing, f"no answer within {timeout_s:g} s")) from error
@@ -293,6 +318,8 @@ class ToolSession:
                 return ServerTimeout(self._say(doing, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
                 return await self._lost(doing, error)
+            case MCPError(code=code) if code == TOO_LARGE and self.spec.state == "declared":
+                return ServerExhausted(self._say(doing, error.message))  # its state is what the agent made of it
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
             case ValidationError():
@@ -323,6 +350,15 @@ class ToolSession:
         return said + (f"; its last words: {tail[-500:]}" if tail else "")
 
 
+async def _within(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
+    """The answer, or the SDK's error for none in time; the SDK's own clock blames the server for a late loop."""
+    try:
+        async with Deadline(seconds):
+            return await answer
+    except TimeoutError:
+        raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
+
+
 def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -330,6 +366,6 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _text(content: list[Any]) -> str:
-    """The plain text of a result; anything else is named, so that the agent knows it was there."""
+    """The texts of a result; anything else is named, so that the agent knows it was there."""
     texts = (block.text if isinstance(block, mcp_types.TextContent) else f"[{block.type} content]" for block in content)
-    return plain_text("\n".join(texts))
+    return "\n".join(texts)

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.sandbox import seccomp
@@ -38,6 +39,8 @@ _LOWEST_FD = 64
 """Below, a shell uses numbers of its own."""
 _MAX_MESSAGE = 65_536
 _MAX_FDS = 16
+_MAX_WHY = 500
+"""Characters of a server's reason."""
 
 
 class Channel:
@@ -64,6 +67,12 @@ class Channel:
             await _ready(self.sock, to_write=False)
         return found
 
+    async def receive_alone(self) -> dict[str, Any]:
+        """The same of a message that brings no descriptors; those that come along are closed."""
+        message, fds = await self.receive()
+        _close(fds)
+        return message
+
     def receive_now(self) -> tuple[dict[str, Any], list[int]] | None:
         try:
             data, fds, _, _ = socket.recv_fds(self.sock, _MAX_MESSAGE, _MAX_FDS)
@@ -76,8 +85,7 @@ class Channel:
             if not isinstance(message, dict):
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
-            for fd in fds:
-                os.close(fd)
+            _close(fds)
             raise ValueError(f"invalid message: {error}") from error
         for fd in fds:
             os.set_inheritable(fd, False)
@@ -102,9 +110,9 @@ class Template:
 
     async def begin(self, order: dict[str, Any]) -> None:
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with Deadline(START_TIMEOUT_S):
                 await self._control.send(order)
-                answer, _ = await self._control.receive()
+                answer = await self._control.receive_alone()
         except (OSError, TimeoutError, ValueError) as error:
             raise EnvInfraError(self._say(f"does not start: {error}")) from error
         if "ready" not in answer:
@@ -124,7 +132,7 @@ class Template:
             modules = await rehearsed_imports(cell)
         self._learned = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with Deadline(START_TIMEOUT_S):
                 await self._control.send({"learn": modules})
                 answer = await self._learned
         except (OSError, TimeoutError) as error:
@@ -138,13 +146,14 @@ class Template:
             while (found := self._control.receive_now()) is not None:
                 message, fds = found
                 if not message:
+                    _close(fds)
                     self._end()
                     return
                 self._heed(message, fds)
                 fds = []
-        except (ValueError, KeyError, TypeError, AttributeError) as error:  # a program that talks in the spawner's name
-            for fd in fds:
-                os.close(fd)
+        # a program that talks in the spawner's name
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            _close(fds)
             log.error("%s", self._say(f"ended for an invalid message: {error!r}"))
             self._end()
 
@@ -213,7 +222,7 @@ class Template:
         finally:
             cell.ends.close()
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with Deadline(START_TIMEOUT_S):
                 pidfd: int = await waiting
         except TimeoutError as error:
             raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
@@ -232,12 +241,18 @@ class Template:
         orders = Channel(live.orders)
         copies: list[ForkedProcess] = []
         try:
-            async with asyncio.timeout(COPY_TIMEOUT_S):
+            async with Deadline(COPY_TIMEOUT_S):
                 await orders.send({"check": True})
-                answer, _ = await orders.receive()
-                if answer.get("refused", "it has ended"):
-                    raise CannotFork(f"server of process {live.pid}: {answer.get('refused', 'it has ended')}")
+                answer = await orders.receive_alone()
+                if refused := answer.get("refused", "it has ended"):
+                    raise CannotFork(f"server of process {live.pid}: {plain_text(str(refused))[:_MAX_WHY]}")
                 await self._fill(live, orders, copies, count)
+        except ValueError as error:  # a server that does not answer as the native runtime does
+            await self._close_all(copies)
+            why = plain_text(str(error))[:_MAX_WHY]
+            raise CannotFork(
+                f"server of process {live.pid}: its answer to the order of a copy is none: {why}"
+            ) from error
         except (OSError, TimeoutError) as error:
             failure = ServerDied(self._say(f"process {live.pid} could not be copied: {error}"))
             await self._close_all(copies)
@@ -264,18 +279,20 @@ class Template:
                 copies.append(copy)
                 copy.ends.close_cgroups()
                 answer, handles = await answers.receive()
-                if not answer:
-                    raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
-                first, *rest = handles
-                await copy.open(first, origin=live)
-                await orders.send({"copy": True}, (*copy.ends.fds, *rest))
-                copy.ends.close()
-                for fd in rest:
-                    os.close(fd)
+                try:
+                    if not answer or not handles:
+                        raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
+                    await copy.open(handles.pop(0), origin=live)
+                    await orders.send({"copy": True}, (*copy.ends.fds, *handles))
+                    copy.ends.close()
+                finally:
+                    _close(handles)
             await orders.send({"settle": True})
-            settled, _ = await orders.receive()
-            if any(settled.get("settled", [1])):
-                raise ConnectionError(copies[0].stderr_tail())
+            settled = (await orders.receive_alone()).get("settled", [1])
+            if not isinstance(settled, list):
+                raise ValueError(f"settled: expected a list, got {type(settled).__name__}")
+            if any(settled):
+                raise ConnectionError(plain_text(copies[0].stderr_tail()).strip()[-500:])
             for copy in copies:
                 copy.take_in(live)
 
@@ -338,6 +355,11 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
 def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
     program = seccomp.program(network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls)
     return base64.b64encode(program).decode()
+
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 async def _ready(sock: socket.socket, *, to_write: bool) -> None:

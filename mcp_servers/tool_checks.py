@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, best_match
@@ -17,10 +19,17 @@ from gymcp.types import Json, Tool
 MAX_SCHEMA_CHARS = 500_000
 MAX_SCHEMA_VALUES = 30_000
 """In all schemas of a list together: to check one takes up to half a millisecond."""
+FEW_SCHEMA_VALUES = 1_000
+"""Values in the schemas of a list that are checked in this process."""
+CHECK_TIMEOUT_S = 30.0
+MAX_CHECKED = 4096
+"""Schemas of which it is remembered what is wrong with them."""
 MAX_NAME_CHARS = 256
 _FORMATS = FormatChecker(formats=())
 """Of what metaschemas want, only that a pattern is one: other formats are annotations."""
 _FORMATS.checks("regex", raises=ValueError)(check_regex)
+_checked: OrderedDict[bytes, str | None] = OrderedDict()
+"""By the hash of a schema's text, which may be long."""
 
 
 def fault_of_tools(tools: Iterable[Tool]) -> str | None:
@@ -36,9 +45,9 @@ def fault_of_tools(tools: Iterable[Tool]) -> str | None:
     for tool in listed:
         if not tool.name or len(tool.name) > MAX_NAME_CHARS or not tool.name.isprintable():
             return f"it lists a tool with the name {tool.name[:MAX_NAME_CHARS]!r}"
-        if fault := _fault_of_schema(json.dumps(tool.input_schema)):
-            return f"tool '{tool.name}': {fault}"
-    return None
+    schemas = [json.dumps(tool.input_schema) for tool in listed]
+    faults = faults_of_schemas(schemas) if values <= FEW_SCHEMA_VALUES else _faults_found_apart(schemas)
+    return next((f"tool '{tool.name}': {fault}" for tool, fault in zip(listed, faults, strict=True) if fault), None)
 
 
 def _values_in(schema: Json) -> int:
@@ -53,7 +62,50 @@ def _values_in(schema: Json) -> int:
     return count
 
 
-@functools.lru_cache(maxsize=4096)
+def faults_of_schemas(texts: Sequence[str]) -> list[str | None]:
+    """In words what is wrong with each; None: nothing."""
+    found: list[str | None] = []
+    for text in texts:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if key not in _checked:
+            _remember(key, _fault_of_schema(text))
+        found.append(_checked[key])
+    return found
+
+
+def _remember(key: bytes, fault: str | None) -> None:
+    _checked[key] = fault
+    if len(_checked) > MAX_CHECKED:
+        _checked.popitem(last=False)
+
+
+def _faults_found_apart(texts: Sequence[str]) -> list[str | None]:
+    """The same, found by another process: to check a schema takes the interpreter, which all episodes share."""
+    keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    if not all(key in _checked for key in keys):
+        code = f"from {__name__} import serve_once; serve_once()"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", code],
+                input=json.dumps(texts).encode(),
+                capture_output=True,
+                check=True,
+                timeout=CHECK_TIMEOUT_S,
+            )
+            found: list[str | None] = json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return [f"its input schemas could not be checked: {type(error).__name__}", *[None] * (len(texts) - 1)]
+        for key, fault in zip(keys, found, strict=True):
+            _remember(key, fault)
+        return found
+    return [_checked[key] for key in keys]
+
+
+def serve_once() -> None:
+    """Reads schemas from standard input, writes what is wrong with them."""
+    json.dump(faults_of_schemas(json.load(sys.stdin)), sys.stdout)
+
+
 def _fault_of_schema(text: str) -> str | None:
     """Against the metaschema that it names, of those that came with jsonschema: nothing is ever fetched."""
     if len(text) > MAX_SCHEMA_CHARS:

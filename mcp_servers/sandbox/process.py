@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.event_loop import LoopShare
 from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.identity import OPEN_NAMESPACES
@@ -32,6 +33,8 @@ from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_
 SERVER_VARIABLE = "GYMCP_SERVER"
 _START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
+_PIECE_S, _BYTE_S = 20e-6, 1e-9
+"""What a piece of standard error takes of the loop's time."""
 _RULES = (
     'umask 022; ulimit -c 0; ulimit -n "$1"; ulimit -f "$2"; shift 2; '
     'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; '
@@ -66,17 +69,30 @@ class Command:
 
 
 class Tail(asyncio.Protocol):
-    """Reads for ever, keeps the end."""
+    """Reads for ever, no faster than its share of the loop's time allows, and keeps the end."""
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self._share = LoopShare()
+        self._transport: asyncio.ReadTransport | None = None
         self.kept = bytearray()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport if isinstance(transport, asyncio.ReadTransport) else None
 
     def data_received(self, data: bytes) -> None:
         self.kept += data
         if len(self.kept) > self._size:
             del self.kept[: -self._size]
+        self._share.charge(_PIECE_S + len(data) * _BYTE_S)
+        if self._transport is not None and (wait_s := self._share.owed_s()):
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(wait_s, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         finish(self.ended)

@@ -21,8 +21,8 @@ class Limits:
     """Bytes the server may add in its workspace; /tmp has the same size of its own."""
     stderr_bytes: int = 64_000
     """Kept tail of standard error; the rest is read and dropped."""
-    line_bytes: int = 32_000_000
-    """Longest line on standard output; a longer one is a `ProtocolError`."""
+    line_bytes: int = 4_000_000
+    """Longest line on standard output; a longer answer is an error of its request, any other one a `ProtocolError`."""
     open_files: int = 1024
 
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 
 from gymcp.errors import EnvInfraError
+from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
 from gymcp.mcp_servers.spec import FileState, ServerSpec
@@ -22,6 +23,8 @@ from gymcp.types import Json
 
 _SLACK_S = 10.0
 _END_TIMEOUT_S = 5.0
+_LINE_BYTES = 32_000_000
+"""Of the helper's longest answer, which tells every file of a world."""
 _PROGRAMS = "gymcp.mcp_servers.programs"
 _PARTS = ("tree", "git", "sqlite")
 
@@ -65,7 +68,7 @@ class Digester:
 
     async def _ask(self, request: dict[str, Json]) -> dict[str, Json]:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with Deadline(self._timeout_s):
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
@@ -131,6 +134,7 @@ async def open_digester(
             processes=8,
             cpu_s=3600.0,
             disk_mb=source.limits.bytes // 1_000_000 + 16,
+            line_bytes=_LINE_BYTES,
         ),
         workspace=workspace.folder,
         read_only=True,

@@ -281,11 +281,12 @@ def test_a_server_that_does_not_start_is_env_infra() -> None:
     assert "no such luck" in done.trajectory.reason
 
 
-def test_a_line_longer_than_the_limit_is_env_infra() -> None:
+def test_an_answer_longer_than_the_limit_is_an_observation() -> None:
     tight = replace(SHELF.servers[0], limits=Limits(line_bytes=100_000))
     done = play([Action(tool_calls=(call("flood"),))], replace(SHELF, servers=(tight,)))
-    assert done.trajectory.outcome is Outcome.ENV_INFRA
-    assert "longer than any message may be" in done.trajectory.reason
+    assert done.trajectory.outcome is Outcome.SCORED
+    (result,) = done.trajectory.steps[0].results
+    assert (result.content, result.is_error) == ("its answer is longer than any message may be", True)
 
 
 @pytest.mark.parametrize(
