@@ -292,7 +292,7 @@ async def open_connections(
     try:
         url = httpx.URL(root)
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigError(f"address {ascii(root)}: {error}") from error
+        raise ConfigError(f"address {root!a}: {error}") from error
     check_headers(f"address {root}", headers)
     connections = Connections(root, headers, proxy_of(url) if proxied else None)
     try:

@@ -247,7 +247,7 @@ def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: s
         async with open_connections("http://127.0.0.1:1", {"authorization": value}):
             pass
 
-    with pytest.raises(ConfigError, match=r"header 'authorization': its value has .* at position \d+ of \d+") as refused:
+    with pytest.raises(ConfigError, match=r"header 'authorization': its value has .* at position \d") as refused:
         asyncio.run(open_them())
     assert value.removeprefix("Bearer ") not in str(refused.value)
 

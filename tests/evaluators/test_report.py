@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from recorded_runs import write_hostile
+from records import order_episode
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.report import write_report
+from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.html import element
 from gymcp.evaluators.report.numbers import percent, seconds
 from gymcp.evaluators.statistics import wilson
+from gymcp.evaluators.viewer.app import STATIC
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Outcome, Trajectory, Usage
+from gymcp.visible_text import visible
 
 CONFIG = {"env": "shop", "suite": "shop-2", "agent": "react", "limits": {"steps": 9}}
 
@@ -250,4 +256,23 @@ def test_numbers_are_written_so_that_rounding_does_not_lie() -> None:
 
 def test_markup_is_escaped_in_texts_and_attributes() -> None:
     assert element("p", "<b>", title='"x"').text == '<p title="&quot;x&quot;">&lt;b&gt;</p>'
-    assert visible("a\tb\nc\x07\u2066") == "a\tb\nc\\u0007\\u2066"
+
+
+def test_report_and_viewer_spell_out_the_same_characters() -> None:
+    (listed,) = re.findall(r"^const UNSEEN =\n  /\[(.*)\]/gu;$", (STATIC / "dom.js").read_text(), re.MULTILINE)
+    in_page = re.compile("[" + re.sub(r"\\u\{(\w+)\}", lambda code: f"\\U{int(code[1], 16):08x}", listed) + "]")
+    every = map(chr, range(sys.maxunicode + 1))
+    assert [char for char in every if (visible(char) == char) == bool(in_page.match(char))] == []
+
+
+def test_what_is_unseen_is_spelt_out_in_report_and_markdown(tmp_path: Path) -> None:
+    hidden = "".join(map(chr, (0x200B, 0x202E, 0x2066, 0xFEFF, 0xAD, 0x3164, 0xE0041, 0xE0101, 0x1B, 0x9B, 0xD800)))
+    write_hostile(tmp_path / "run")
+    with TrajectoryStore.open(tmp_path / "run", write=True) as store:
+        store.append(order_episode(hidden, 0, pays=False, run=hidden, reason=hidden), {"state-0": {}}, tags=(hidden,))
+    write_report(tmp_path / "run")
+    markdown = read_report([tmp_path / "run"], lambda run: {}).text("md")
+    for text in ((tmp_path / "run" / "report.html").read_text(), markdown):
+        assert [char for char in text if visible(char) != char] == []
+        assert "u200b" in text
+        assert "U000e0041" in text

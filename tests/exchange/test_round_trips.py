@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import tracemalloc
 from dataclasses import replace
@@ -18,7 +19,8 @@ from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
-from gymcp.store import TrajectoryStore
+from gymcp.exchange.table import write_csv
+from gymcp.store import EpisodeRow, TrajectoryStore
 
 
 def gymcp(*words: object) -> Result:
@@ -106,7 +108,37 @@ def test_a_csv_has_a_line_for_every_episode_and_runs_nothing(tmp_path: Path) -> 
     assert (paid["seed"], paid["success"], spoken["success"], lost["success"]) == (str(2**70), "False", "True", "")
     assert (lost["score"], lost["outcome"], spoken["component.milestones"]) == ("", "env_infra", "")
     assert paid["reason"] == "'=half of it", "a spreadsheet would run it"
-    assert hostile["task"] == "../../etc/x?�"
+    assert hostile["task"] == "../../etc/x\\ud800\\u0000"
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("-1", "'-1"),
+        ("a;=1+1", "a;'=1+1"),
+        ("a,@SUM(A1)", "a,'@SUM(A1)"),
+        ("a\t=1", "a\t'=1"),
+        ("a\n+1", "a\n'+1"),
+        ('a";"=1', 'a";"\'=1'),
+        ("a; =1|-2", "a; '=1|'-2"),
+        ("＝1＋1", "'＝1＋1"),
+        ("a;＠x", "a;'＠x"),
+        (" \t=1", " \t'=1"),
+        ("\r=1", "\\u000d=1"),
+        ("\u200b=1\x1b[31m", "\\u200b=1\\u001b[31m"),
+        ("a = 1, b - 2: -3, well-known", "a = 1, b - 2: -3, well-known"),
+        ("\t" * 100_000, "\t" * 100_000),
+    ],
+    ids=lambda text: ascii(text)[:20],
+)
+def test_no_cell_begins_a_formula_whatever_separates_cells(text: str, cell: str) -> None:
+    file = io.StringIO(newline="")
+    write_csv([EpisodeRow(id="1", env="e", task=text, reason=text, tags=(text,), components={text: 1.0})], file)
+    file.seek(0)
+    (row,) = csv.DictReader(file)
+    assert (row["task"], row["reason"], row["tags"]) == (cell, cell, cell)
+    assert all(line.startswith('"') and line.endswith('"') for line in file.getvalue().split("\r\n") if line)
 
 
 def test_a_replaced_attempt_is_left_out_unless_it_is_wanted(tmp_path: Path) -> None:

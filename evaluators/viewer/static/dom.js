@@ -1,9 +1,10 @@
 // Elements from records. Text becomes text nodes, never markup; what cannot be seen is spelt out.
 
 /* Control characters act on terminals, bidirectional ones make text read as something else than it is, zero-width and
-   tag characters hide text from people that a model reads, and a lone surrogate is no character. */
+   tag characters hide text from people that a model reads, and a lone surrogate is no character. The same list as in
+   src/gymcp/visible_text.py, which a test compares. */
 const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}\ud800-\udfff]/gu;
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);

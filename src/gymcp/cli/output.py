@@ -76,7 +76,7 @@ class OutputConsole(Console):
     def file(self) -> IO[str]:
         """The stream itself, below a `CleanStream`: colours and a live line's movements are the console's own."""
         found: Any = super().file
-        return found.stream if isinstance(found, CleanStream) else found  # type: ignore[no-any-return]
+        return found.stream if isinstance(found, CleanStream) else found
 
     @file.setter
     def file(self, new_file: IO[str]) -> None:
