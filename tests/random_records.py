@@ -22,6 +22,7 @@ from gymcp.types import (
 # every code point, lone surrogates and NUL among them
 texts = st.text(st.characters(exclude_categories=()), max_size=12)
 finite = st.floats(allow_nan=False)
+whole = st.integers(1 - 2**63, 2**63 - 1)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -48,7 +49,7 @@ sampled = st.builds(
     prompt_ids=token_lists,
     ids=token_lists,
     logprobs=st.lists(finite, max_size=4).map(tuple),
-    versions=st.lists(st.tuples(texts, st.integers(), st.integers()), max_size=2).map(tuple),
+    versions=st.lists(st.tuples(texts, whole, whole), max_size=2).map(tuple),
     finish=st.sampled_from(("stop", "length")),
 )
 results = st.builds(
@@ -57,13 +58,13 @@ results = st.builds(
     content=texts,
     is_error=st.booleans(),
     seconds=finite,
-    bytes=st.integers(),
+    bytes=whole,
     cost=finite,
     made=st.none() | a_call,
 )
 steps = st.builds(
     Step,
-    turn=st.integers(0),
+    turn=st.integers(0, 2**63 - 1),
     observation=st.builds(Observation, messages=st.lists(messages, max_size=2).map(tuple), tools=tools),
     action=st.builds(Action, text=texts, tool_calls=calls),
     results=st.lists(results, max_size=2).map(tuple),
@@ -95,6 +96,6 @@ trajectories = st.builds(
     score=st.none() | st.floats(0, 1),
     components=components,
     reason=texts,
-    usage=st.builds(Usage, tool_calls=st.integers(), cost=finite, wall_s=finite),
+    usage=st.builds(Usage, tool_calls=whole, cost=finite, wall_s=finite),
     provenance=objects,
 )

@@ -143,4 +143,4 @@ def test_a_read_only_folder_can_be_read_but_not_written(shared_folder: Path) -> 
 
 def test_a_writable_folder_is_not_needed_to_be_told_so(shared_folder: Path) -> None:
     with unwritable(shared_folder):
-        assert refusal(shared_folder, write=True) == "trajectories.sqlite cannot be opened"
+        assert refusal(shared_folder, write=True) == "trajectories.sqlite cannot be made: Permission denied"

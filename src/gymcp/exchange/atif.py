@@ -14,6 +14,8 @@ from gymcp import __version__
 from gymcp.exchange.conversation import Toolbox, clean_text, function_schema, plain
 from gymcp.exchange.source import Episode
 from gymcp.store import Run
+from gymcp.store.checked import made
+from gymcp.store.codec import decode_calls
 from gymcp.types import Json, Message, Sampled, Step, ToolCall, ToolResult, Trajectory, Usage
 
 VERSION = "ATIF-v1.7"
@@ -146,11 +148,13 @@ def name_of(trajectory: Trajectory, number: int) -> str:
 
 def message_of_note(note: Mapping[str, Any], text: str) -> Message:
     """The message that `to_atif` has made a note of, with its text."""
-    calls = tuple(ToolCall(**call) for call in note.get("tool_calls", ()))
-    return Message(
-        role=note["role"],
-        content=text,
-        tool_calls=calls,
-        tool_call_id=note.get("tool_call_id"),
-        is_error=note.get("is_error", False),
+    return made(
+        Message,
+        {
+            "role": note["role"],
+            "content": text,
+            "tool_calls": decode_calls(note.get("tool_calls", ())),
+            "tool_call_id": note.get("tool_call_id"),
+            "is_error": note.get("is_error", False),
+        },
     )

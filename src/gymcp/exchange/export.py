@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
+from gymcp.atomic import open_new, replacing, replacing_folder
 from gymcp.errors import ConfigError, StoreError
 from gymcp.exchange.atif import name_of, to_atif
 from gymcp.exchange.lines import to_line
@@ -15,6 +17,8 @@ from gymcp.exchange.source import Source
 from gymcp.exchange.table import write_csv
 
 FORMATS = ("jsonl", "parquet", "atif", "csv")
+Write = Callable[[Source, BinaryIO], int]
+"""Fills the file with the run's episodes; gives how many episodes or rows those are."""
 
 
 def default_out(run: Path, format: str) -> Path:
@@ -29,55 +33,45 @@ def export(source: Source, format: str, out: Path) -> int:
     """
     if format not in FORMATS:
         raise ConfigError(f"export: no format '{format}'; have {', '.join(FORMATS)}")
-    write = {"jsonl": _lines, "csv": _csv, "atif": _documents, "parquet": _parquet}[format](source)
+    write: Write = _parquet() if format == "parquet" else _csv if format == "csv" else _lines
     if out.is_dir() and (format != "atif" or any(out.iterdir())):
         raise StoreError(f"export: {out} is a folder{' that is not empty' if format == 'atif' else ''}: name another")
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        count = write(unfinished)
-        unfinished.replace(out)
+        if format == "atif":
+            with replacing_folder(out) as folder:
+                return _documents(source, folder)
+        with replacing(out) as file:
+            return write(source, file)
     except OSError as error:
         raise StoreError(f"export: {out} cannot be written: {error.strerror or error}") from error
-    finally:
-        _remove(unfinished)
+
+
+def _lines(source: Source, file: BinaryIO) -> int:
+    count = 0
+    for episode in source.episodes():
+        file.write(to_line(episode).encode("ascii") + b"\n")
+        count += 1
     return count
 
 
-def _lines(source: Source) -> Callable[[Path], int]:
-    def write(path: Path) -> int:
-        count = 0
-        with path.open("w", encoding="ascii") as file:
-            for episode in source.episodes():
-                file.write(to_line(episode) + "\n")
-                count += 1
-        return count
-
-    return write
+def _documents(source: Source, folder: int) -> int:
+    count = 0
+    for episode in source.episodes():
+        count += 1
+        with open_new(name_of(episode.trajectory, count), folder) as file:
+            file.write(json.dumps(to_atif(episode, source.run)).encode())
+    return count
 
 
-def _documents(source: Source) -> Callable[[Path], int]:
-    def write(path: Path) -> int:
-        path.mkdir()
-        count = 0
-        for episode in source.episodes():
-            count += 1
-            document = to_atif(episode, source.run)
-            (path / name_of(episode.trajectory, count)).write_text(json.dumps(document), encoding="utf-8")
-        return count
-
-    return write
+def _csv(source: Source, file: BinaryIO) -> int:
+    text = TextIOWrapper(file, encoding="utf-8", newline="")
+    count = write_csv(source.rows, text)
+    text.detach()  # which flushes; closing it would close the file, which is still to be synced
+    return count
 
 
-def _csv(source: Source) -> Callable[[Path], int]:
-    def write(path: Path) -> int:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            return write_csv(source.rows, file)
-
-    return write
-
-
-def _parquet(source: Source) -> Callable[[Path], int]:
+def _parquet() -> Write:
     """Imported when it is wanted: pyarrow is an extra."""
     try:
         write_rows: Callable[..., int] = importlib.import_module("gymcp.exchange.parquet").write_parquet
@@ -85,17 +79,4 @@ def _parquet(source: Source) -> Callable[[Path], int]:
         raise ConfigError(
             f"export: parquet needs '{error.name}', which is not installed: pip install 'gymcp[export]'"
         ) from error
-
-    def write(path: Path) -> int:
-        return write_rows(source.episodes(), path)
-
-    return write
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        for file in path.iterdir():
-            file.unlink()
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
+    return lambda source, file: write_rows(source.episodes(), file)

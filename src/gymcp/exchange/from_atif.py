@@ -7,7 +7,9 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.atif import OURS, message_of_note
-from gymcp.store.codec import decode_acts
+from gymcp.exchange.lines import NOT_OURS, logprobs_of, tokens_of
+from gymcp.store.checked import made, number_of, text_of, whole_of
+from gymcp.store.codec import decode_acts, decode_versions
 from gymcp.types import (
     Action,
     Json,
@@ -38,7 +40,7 @@ def from_atif(document: Mapping[str, Json], where: str) -> tuple[Trajectory, tup
         if OURS in (document.get("extra") or {}):
             return _ours(document)
         return _foreign(document), ()
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except NOT_OURS as error:
         raise ConfigError(f"{where}: is not the ATIF that it says: {type(error).__name__}: {error}") from error
 
 
@@ -54,7 +56,7 @@ def _check_version(document: Mapping[str, Json], where: str) -> None:
 
 def _ours(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]]:
     fields = dict(document["extra"][OURS])
-    tags = tuple(fields.pop("tags"))
+    tags = tuple(text_of(tag, "a tag") for tag in fields.pop("tags"))
     fields.pop("grader")
     tools = _tools(document["agent"])
     steps: list[Step] = []
@@ -67,8 +69,8 @@ def _ours(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]]:
             steps.append(_our_step(part, ours, iter(said), steps[-1] if steps else None, tools))
             said = []
     fields["outcome"] = Outcome(fields["outcome"])
-    fields["usage"] = Usage(**fields["usage"])
-    return Trajectory(id=document["trajectory_id"], steps=tuple(steps), **fields), tags
+    fields["usage"] = made(Usage, fields["usage"])
+    return made(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)}), tags
 
 
 def _our_step(
@@ -80,16 +82,19 @@ def _our_step(
     for note in fields.pop("observation"):
         text = note.get("content", answers.get(note["tool_call_id"] or "")) if note["role"] == "tool" else next(said)
         messages.append(message_of_note(note, text))
-    offered = tuple(tools[place] for place in fields.pop("tools"))
+    offered = tuple(tools[whole_of(place, "the place of a tool")] for place in fields.pop("tools"))
     if before is not None and before.observation.tools == offered:
         offered = before.observation.tools
-    return Step(
-        observation=Observation(messages=tuple(messages), tools=offered),
-        action=Action(text=part["message"], tool_calls=_calls(part)),
-        results=tuple(_result(result, (result.get("extra") or {}).get(OURS, {})) for result in _results(part)),
-        user_acts=decode_acts(fields.pop("user_acts", ())),
-        sampled=_sampled(part),
-        **fields,
+    return made(
+        Step,
+        {
+            **fields,
+            "observation": Observation(messages=tuple(messages), tools=offered),
+            "action": made(Action, {"text": part["message"], "tool_calls": _calls(part)}),
+            "results": tuple(_result(result, (result.get("extra") or {}).get(OURS, {})) for result in _results(part)),
+            "user_acts": decode_acts(fields.pop("user_acts", ())),
+            "sampled": _sampled(part),
+        },
     )
 
 
@@ -99,11 +104,14 @@ def _tools(agent: Mapping[str, Json]) -> list[Tool]:
     for place, described in enumerate(agent.get("tool_definitions") or []):
         function = described.get("function", described)
         found.append(
-            Tool(
-                name=function["name"],
-                description=function.get("description") or "",
-                input_schema=function.get("parameters") or {},
-                annotations=annotations[place] if place < len(annotations) else {},
+            made(
+                Tool,
+                {
+                    "name": function["name"],
+                    "description": function.get("description") or "",
+                    "input_schema": function.get("parameters") or {},
+                    "annotations": annotations[place] if place < len(annotations) else {},
+                },
             )
         )
     return found
@@ -115,11 +123,14 @@ def _calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
         ours = (call.get("extra") or {}).get(OURS) or {}
         arguments = ours.get("arguments", call["arguments"])
         found.append(
-            ToolCall(
-                id=call["tool_call_id"],
-                name=call["function_name"],
-                arguments=arguments,
-                problem=ours.get("problem", ""),
+            made(
+                ToolCall,
+                {
+                    "id": call["tool_call_id"],
+                    "name": call["function_name"],
+                    "arguments": arguments,
+                    "problem": ours.get("problem", ""),
+                },
             )
         )
     return tuple(found)
@@ -132,9 +143,8 @@ def _results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 def _result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolResult:
     numbers = {name: ours[name] for name in ("is_error", "seconds", "bytes", "cost") if name in ours}
     call_id = result.get("source_call_id")
-    return ToolResult(
-        call_id=ours.get("call_id", "") if call_id is None else call_id, content=_text(result.get("content")), **numbers
-    )
+    named = ours.get("call_id", "") if call_id is None else call_id
+    return made(ToolResult, {"call_id": named, "content": _text(result.get("content")), **numbers})
 
 
 def _sampled(part: Mapping[str, Json]) -> Sampled | None:
@@ -144,12 +154,15 @@ def _sampled(part: Mapping[str, Json]) -> Sampled | None:
     if prompt is None or ids is None or logprobs is None:
         return None
     ours = (metrics.get("extra") or {}).get(OURS) or {}
-    return Sampled(
-        prompt_ids=tuple(prompt),
-        ids=tuple(ids),
-        logprobs=tuple(float(each) for each in logprobs),
-        versions=tuple((version, start, end) for version, start, end in ours.get("versions", ())),
-        finish=ours.get("finish", "stop"),
+    return made(
+        Sampled,
+        {
+            "prompt_ids": tokens_of(prompt, "prompt_token_ids"),
+            "ids": tokens_of(ids, "completion_token_ids"),
+            "logprobs": logprobs_of(logprobs),
+            "versions": decode_versions(ours.get("versions", ())),
+            "finish": ours.get("finish", "stop"),
+        },
     )
 
 
@@ -162,7 +175,7 @@ def _foreign(document: Mapping[str, Json]) -> Trajectory:
     for part in document["steps"]:
         text = _text(part["message"])
         if part["source"] != "agent":
-            waiting.append(Message(role=part["source"], content=text))
+            waiting.append(made(Message, {"role": part["source"], "content": text}))
             if part.get("observation"):
                 waiting += [Message(role="system", content=_text(each.get("content"))) for each in _results(part)]
             continue
@@ -178,9 +191,9 @@ def _foreign(document: Mapping[str, Json]) -> Trajectory:
             )
         )
         if part.get("reasoning_content"):
-            reasoning[str(len(steps) - 1)] = part["reasoning_content"]
+            reasoning[str(len(steps) - 1)] = text_of(part["reasoning_content"], "reasoning_content")
         waiting = [Message(role="tool", content=r.content, tool_call_id=r.call_id or None) for r in results]
-    name = document["agent"]["name"]
+    name = text_of(document["agent"]["name"], "the agent's name")
     return Trajectory(
         id=str(document.get("trajectory_id") or document.get("session_id") or ""),
         env=name,
@@ -208,16 +221,15 @@ def _score(reward: Json) -> float | None:
 def _usage(document: Mapping[str, Any], steps: Sequence[Step]) -> Usage:
     totals = document.get("final_metrics") or {}
     prompt, completion = totals.get("total_prompt_tokens") or 0, totals.get("total_completion_tokens") or 0
-    cost = float(totals.get("total_cost_usd") or 0.0)
+    cost = float(number_of(totals.get("total_cost_usd") or 0.0, "total_cost_usd"))
     model = document["agent"].get("model_name")
     spent = {"prompt_tokens": prompt, "completion_tokens": completion, "cost": cost}
-    return Usage(
-        tool_calls=sum(len(step.action.tool_calls) for step in steps),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cost=cost,
-        models={model: {"requests": len(steps), **spent}} if model else {},
-    )
+    fields = {
+        "tool_calls": sum(len(step.action.tool_calls) for step in steps),
+        **spent,
+        "models": {text_of(model, "model_name"): {"requests": len(steps), **spent}} if model else {},
+    }
+    return made(Usage, fields)
 
 
 def _text(content: Json) -> str:
@@ -225,5 +237,8 @@ def _text(content: Json) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(
-        part["text"] if part["type"] == "text" else f"[{part['type']}: {part['source']['path']}]" for part in content
+        text_of(part["text"], "a part's text")
+        if part["type"] == "text"
+        else f"[{part['type']}: {part['source']['path']}]"
+        for part in content
     )

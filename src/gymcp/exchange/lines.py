@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
-from gymcp.store.codec import decode_acts, decode_results, dumps
-from gymcp.types import (
-    Action,
-    Json,
-    Message,
-    Observation,
-    Outcome,
-    Sampled,
-    Step,
-    Tool,
-    ToolCall,
-    Trajectory,
-    Usage,
-)
+from gymcp.store.checked import made, number_of, text_of, whole_of
+from gymcp.store.codec import decode_action, decode_acts, decode_message, decode_results, decode_versions, dumps
+from gymcp.types import Json, Observation, Outcome, Sampled, Step, Tool, Trajectory, Usage
 
 FORMAT = "gymcp-1"
+NOT_OURS = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, StopIteration)
+"""What reading raises of a document whose parts are of other kinds than they should be."""
 
 
 def to_line(episode: Episode) -> str:
@@ -55,13 +45,14 @@ def from_line(found: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[
     if found.get("format") != FORMAT:
         raise ConfigError(f"{where}: is of format {found.get('format')!r}; this gymcp reads {FORMAT}")
     try:
-        kept = [tuple(Tool(**tool) for tool in tools) for tools in found["tools"]]
+        kept = [tuple(made(Tool, tool) for tool in tools) for tools in found["tools"]]
         fields = dict(found["trajectory"])
         fields["steps"] = tuple(_step(step, kept) for step in fields["steps"])
         fields["outcome"] = Outcome(fields["outcome"])
-        fields["usage"] = Usage(**fields["usage"])
-        return Trajectory(**fields), tuple(found["tags"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        fields["usage"] = made(Usage, fields["usage"])
+        tags = tuple(text_of(tag, "a tag") for tag in found["tags"])
+        return made(Trajectory, fields), tags
+    except NOT_OURS as error:
         raise ConfigError(f"{where}: is no episode of format {FORMAT}: {type(error).__name__}: {error}") from error
 
 
@@ -71,30 +62,42 @@ def _fields(record: Any) -> dict[str, Json]:
 
 def _step(found: Mapping[str, Json], kept: list[tuple[Tool, ...]]) -> Step:
     fields = dict(found)
-    observation, action, sampled = fields.pop("observation"), fields.pop("action"), fields.pop("sampled")
-    results = decode_results(fields.pop("results"))
-    return Step(
-        observation=Observation(
-            messages=tuple(replace(Message(**each), tool_calls=_calls(each)) for each in observation["messages"]),
-            tools=kept[observation["tools"]],
-        ),
-        action=Action(text=action["text"], tool_calls=_calls(action)),
-        results=results,
-        user_acts=decode_acts(fields.pop("user_acts", ())),
-        sampled=None if sampled is None else _sampled(sampled),
-        **fields,
-    )
-
-
-def _calls(found: Mapping[str, Json]) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(**call) for call in found["tool_calls"])
+    observation, sampled = fields["observation"], fields["sampled"]
+    place = whole_of(observation["tools"], "the number of its tools")
+    if not 0 <= place < len(kept):
+        raise ValueError(f"it names tools {place} of {len(kept)}")
+    fields |= {
+        "observation": Observation(messages=tuple(map(decode_message, observation["messages"])), tools=kept[place]),
+        "action": decode_action(fields["action"]),
+        "results": decode_results(fields["results"]),
+        "user_acts": decode_acts(fields.get("user_acts", ())),
+        "sampled": None if sampled is None else _sampled(sampled),
+    }
+    return made(Step, fields)
 
 
 def _sampled(found: Mapping[str, Json]) -> Sampled:
-    return Sampled(
-        prompt_ids=tuple(found["prompt_ids"]),
-        ids=tuple(found["ids"]),
-        logprobs=tuple(found["logprobs"]),
-        versions=tuple((version, start, end) for version, start, end in found["versions"]),
-        finish=found["finish"],
+    return made(
+        Sampled,
+        {
+            "prompt_ids": tokens_of(found["prompt_ids"], "prompt_ids"),
+            "ids": tokens_of(found["ids"], "ids"),
+            "logprobs": logprobs_of(found["logprobs"]),
+            "versions": decode_versions(found["versions"]),
+            "finish": found["finish"],
+        },
     )
+
+
+def tokens_of(found: Json, name: str) -> tuple[int, ...]:
+    """[L], from JSON. Raises TypeError for what are no tokens."""
+    if not isinstance(found, list):
+        raise TypeError(f"{name} are no list")
+    return tuple(whole_of(each, name) for each in found)
+
+
+def logprobs_of(found: Json) -> tuple[float, ...]:
+    """[L], from JSON. Raises TypeError for what are no numbers."""
+    if not isinstance(found, list):
+        raise TypeError("logprobs are no list")
+    return tuple(float(number_of(each, "a logprob")) for each in found)

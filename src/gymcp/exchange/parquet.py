@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,7 +68,7 @@ SCHEMA = pa.schema(
 )
 
 
-def write_parquet(episodes: Iterable[Episode], file: Path) -> int:
+def write_parquet(episodes: Iterable[Episode], file: BinaryIO) -> int:
     """Writes the file as the episodes come; gives the number of its rows."""
     rows = (row for episode in episodes for row in table_rows(episode))
     count = 0

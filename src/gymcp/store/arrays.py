@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -32,7 +32,9 @@ def pack_int_column(parts: Sequence[tuple[int, ...]]) -> tuple[IntKind, bytes]:
 
 
 def unpack_int_column(kind: IntKind, data: bytes) -> list[int]:
-    """What `pack_int_column` was given, in one."""
+    """What `pack_int_column` was given, in one. Raises ValueError for what it has not made."""
+    if kind not in get_args(IntKind):
+        raise ValueError(f"no column of {str(kind)[:20]!r}; have {', '.join(get_args(IntKind))}")
     if kind != "<u3":
         return list(np.frombuffer(data, dtype=kind).tolist())
     wide = np.zeros((len(data) // 3, 4), dtype=np.uint8)
@@ -55,7 +57,9 @@ def pack_float_column(parts: Sequence[tuple[float, ...]]) -> tuple[FloatKind, by
 
 
 def unpack_float_column(kind: FloatKind, data: bytes) -> list[float]:
-    """What `pack_float_column` was given, in one."""
+    """What `pack_float_column` was given, in one. Raises ValueError for what it has not made."""
+    if kind not in get_args(FloatKind):
+        raise ValueError(f"no column of {str(kind)[:20]!r}; have {', '.join(get_args(FloatKind))}")
     return list(np.frombuffer(data, dtype=kind).astype("<f8").tolist())
 
 

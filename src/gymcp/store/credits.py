@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from gymcp.errors import StoreError
+from gymcp.store.checked import text_of
 from gymcp.store.codec import dumps, pack_floats, text, unpack_floats, untext
 from gymcp.store.rows import StepCredit
 
@@ -30,7 +31,7 @@ def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCr
 
 
 def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:
-    """Those of a trajectory, newest first."""
+    """Those of a trajectory, newest first. Raises TypeError or ValueError for what gymcp has not written."""
     if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'credits'").fetchone():
         return ()  # written before there were credits
     rows = db.execute(
@@ -43,7 +44,7 @@ def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:
             trajectory=id,
             preset=untext(row[0]),
             options=json.loads(untext(row[1])),
-            assigned_at=row[2],
+            assigned_at=text_of(row[2], "assigned_at"),
             rewards=unpack_floats(row[3]),
             returns=unpack_floats(row[4]),
             advantages=unpack_floats(row[5]),

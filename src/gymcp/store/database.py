@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import functools
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from gymcp.atomic import create_atomically
 from gymcp.errors import StoreError
+from gymcp.store.foreign import refuse_link
 
 FILE_NAME = "trajectories.sqlite"
 FORMAT = 2
 """Kept in ``PRAGMA user_version``. 1 had a row for every step; it is read, and what is added to it makes it a 2."""
 
 _APPLICATION_ID = 0x67796D63  # "gymc"
+MAX_VALUE_BYTES = 512_000_000
+"""Of one value in the file; sqlite's own limit is twice that."""
+STEPS_PER_LOOK = 1_000_000
+"""Steps of sqlite's machine between two looks at how many a question has taken."""
+FREE_STEPS = 20 * STEPS_PER_LOOK
+STEPS_PER_BYTE = 20
+"""A question may take `FREE_STEPS` and so many for each byte of the file: an honest row takes some hundred, and has as
+many bytes. What takes more is a file made to be endless, whose pages name each other again and again."""
 _CHECKPOINT_PAGES = 4_000
 """16 MB of log before it is copied into the file, which takes two fsyncs: four times sqlite's own."""
 
@@ -92,6 +102,8 @@ CREATE TABLE IF NOT EXISTS credits (
 )
 """
 
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_master"
+_FOREIGN = "gymcp writes no such file: ask whoever made the folder for the run"
 _WHY = {
     "SQLITE_BUSY": "locked by another process for longer than the timeout",
     "SQLITE_LOCKED": "locked by another process for longer than the timeout",
@@ -100,6 +112,8 @@ _WHY = {
     "SQLITE_READONLY": "cannot be written",
     "SQLITE_CANTOPEN": f"{FILE_NAME} cannot be opened",
     "SQLITE_FULL": "the disk is full",
+    "SQLITE_INTERRUPT": f"{FILE_NAME} is made so that reading it does not end; {_FOREIGN}",
+    "SQLITE_TOOBIG": f"{FILE_NAME} holds a value of more than {MAX_VALUE_BYTES:,} bytes; {_FOREIGN}",
 }
 
 
@@ -119,6 +133,8 @@ def one_line(where: str) -> Iterator[None]:
         raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {error}')}") from error
     except OSError as error:
         raise StoreError(f"{where}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:  # a text that is none, from the library itself
+        raise StoreError(f"{where}: {FILE_NAME}: a text is not UTF-8: {error.reason}") from error
 
 
 def _kind(error: sqlite3.Error) -> str:
@@ -149,9 +165,10 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
         raise StoreError(f"{where}: no such folder")
     if not write:
         require(folder)
+    _refuse_companions(folder)
     with one_line(where):
         if write and not file.exists():
-            _create(file, busy_timeout_s)
+            _create(file)
         connection = _open(file, "mode=rw" if write else "mode=ro", busy_timeout_s)
         try:
             if damaged:
@@ -159,6 +176,7 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
             if not write:
                 connection = _readable(connection, file, busy_timeout_s)
             version = _check(connection, where)
+            _check_schema(connection, where, damaged=damaged)
             if write:
                 # What is committed outlives a kill -9 of the process. After a power cut the last commits may be gone,
                 # though the database stays sound; FULL would keep them, at an fsync per episode.
@@ -174,43 +192,120 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
     return connection
 
 
+def bound_questions(connection: sqlite3.Connection, folder: Path) -> Callable[[], None]:
+    """Ends any question that takes more steps than reading the file can; call what is given before each question."""
+    file = folder / FILE_NAME
+    taken = 0
+
+    def look() -> bool:
+        nonlocal taken
+        taken += STEPS_PER_LOOK
+        if taken <= FREE_STEPS:
+            return False
+        return taken > FREE_STEPS + STEPS_PER_BYTE * bytes_of(file)
+
+    def begin() -> None:
+        nonlocal taken
+        taken = 0
+
+    connection.set_progress_handler(look, STEPS_PER_LOOK)
+    return begin
+
+
+def bytes_of(file: Path) -> int:
+    """Of the database and of its log; 0 of what is not there."""
+    total = 0
+    for each in (file, file.with_name(f"{file.name}-wal")):
+        with contextlib.suppress(OSError):
+            total += each.stat().st_size
+    return total
+
+
 def require(folder: Path) -> None:
     """Raises StoreError where the folder holds no database."""
     if not (folder / FILE_NAME).exists():
         raise StoreError(f"run folder {folder}: holds no {FILE_NAME}")
 
 
-def _create(file: Path, busy_timeout_s: float) -> None:
-    """Puts an empty database at `file`, whole or not at all; where somebody else was faster, theirs stays.
+def _refuse_companions(folder: Path) -> None:
+    """Raises StoreError for a database behind a link, and for a journal, which could name files that are none of ours.
 
-    Made elsewhere and linked, because the switch to WAL (where readers never wait for the writer) fails when two
-    processes do it at once, whatever the timeout.
+    A database of gymcp has a log (``-wal``), never a rollback journal.
     """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    for suffix in ("", "-wal", "-shm"):
+        refuse_link(folder, FILE_NAME + suffix)
+    journal = folder / f"{FILE_NAME}-journal"
+    if journal.is_symlink() or journal.exists():
+        raise StoreError(f"run folder {folder}: holds {journal.name}, which gymcp has not written: remove it")
+
+
+def _create(file: Path) -> None:
+    """Puts an empty database at `file`, whole or not at all; where somebody else was faster, theirs stays."""
     try:
-        connection = _open(temporary, "mode=rwc", busy_timeout_s)
-        try:
+        create_atomically(file, _empty_database())
+    except FileExistsError:
+        pass
+    except PermissionError as error:
+        raise StoreError(f"run folder {file.parent}: {FILE_NAME} cannot be made: {error.strerror}") from error
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    """Made elsewhere: the switch to WAL (where readers never wait for the writer) fails when two processes do it at
+    once, whatever the timeout."""
+    with tempfile.TemporaryDirectory(prefix="gymcp-store-") as folder:
+        file = Path(folder) / FILE_NAME
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
-        finally:
-            connection.close()
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+        return file.read_bytes()
+
+
+@functools.cache
+def _expected_schema() -> frozenset[tuple[str, str, str, str | None]]:
+    """The rows of ``sqlite_master`` that gymcp makes."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        connection.execute(_ADDED)
+        return frozenset(connection.execute(_OBJECTS))
+
+
+def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) -> None:
+    """Raises StoreError for tables, views, triggers or indexes other than gymcp's: a query of ours could run them.
+
+    `damaged`: some may be gone.
+    """
+    expected = _expected_schema()
+    found: set[tuple[str, str, str, str | None]] = set()
+    for row in connection.execute(_OBJECTS):
+        if damaged and row[0] is None:  # its page is gone
+            continue
+        if row not in expected or row in found:
+            what = f"{row[0]} {str(row[1])[:60]!r}"
+            raise StoreError(f"{where}: {FILE_NAME}: its {what} is not the one that gymcp makes; {_FOREIGN}")
+        found.add(row)
+    added = {row for row in expected if row[2] == "credits"}  # files of earlier versions lack it
+    if (missing := sorted(str(row[1]) for row in expected - found - added)) and not damaged:
+        raise StoreError(f"{where}: {FILE_NAME}: lacks {', '.join(missing)}, so it is no run's")
 
 
 def _open(file: Path, options: str, busy_timeout_s: float) -> sqlite3.Connection:
     # isolation_level None: transactions are ours. One connection is shared by threads under the store's lock.
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?{options}",
         uri=True,
         timeout=busy_timeout_s,
         isolation_level=None,
         check_same_thread=False,
     )
+    # the file may be of somebody else: its schema calls no function with effects, and its cells are looked at first
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    return connection
 
 
 def _readable(connection: sqlite3.Connection, file: Path, busy_timeout_s: float) -> sqlite3.Connection:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 
 from gymcp.errors import StoreError
+from gymcp.store.checked import text_of
 from gymcp.store.codec import dumps, text, untext
-from gymcp.store.rows import Grade
+from gymcp.store.rows import Grade, components_of, score_of
 from gymcp.types import Outcome
 
 
@@ -34,7 +34,7 @@ def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
 
 
 def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:
-    """Those of a trajectory, newest last."""
+    """Those of a trajectory, newest last. Raises TypeError or ValueError for what gymcp has not written."""
     rows = db.execute(
         "SELECT g.outcome, g.score, g.components, g.reason, g.graded_at, g.grader FROM grades g"
         " JOIN trajectories t ON t.seq = g.trajectory WHERE t.id = ? ORDER BY g.seq",
@@ -44,10 +44,10 @@ def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:
         Grade(
             trajectory=id,
             outcome=Outcome(row[0]),
-            score=row[1],
-            components=json.loads(untext(row[2])),
+            score=score_of(row[1]),
+            components=components_of(row[2]),
             reason=untext(row[3]),
-            graded_at=row[4],
+            graded_at=text_of(row[4], "graded_at"),
             grader=untext(row[5]),
         )
         for row in rows

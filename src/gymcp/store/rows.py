@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gymcp.store.checked import MAX_SHAPES, made, number_of, text_of
 from gymcp.store.codec import untext
 from gymcp.types import Json, Outcome, Trajectory, Usage
 
@@ -98,7 +99,15 @@ def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:
 
 
 def episode_row(columns: Sequence[Any]) -> EpisodeRow:
-    """From the `EPISODE_COLUMNS` of an episode."""
+    """From the `EPISODE_COLUMNS` of an episode. Raises TypeError or ValueError for what gymcp has not written."""
+    kinds = tuple(map(type, columns))
+    if kinds not in _known:
+        _check_kinds(columns)
+        if len(_known) < MAX_SHAPES:
+            _known.add(kinds)
+    steps = columns[13]
+    if steps < 0:
+        raise ValueError(f"steps is {steps}")
     return EpisodeRow(
         id=untext(columns[0]),
         env=untext(columns[1]),
@@ -110,12 +119,59 @@ def episode_row(columns: Sequence[Any]) -> EpisodeRow:
         group=untext(columns[7]),
         parent=None if columns[8] is None else untext(columns[8]),
         outcome=Outcome(columns[9]),
-        score=columns[10],
-        components=json.loads(untext(columns[11])),
+        score=score_of(columns[10]),
+        components=components_of(columns[11]),
         reason=untext(columns[12]),
-        steps=columns[13],
-        usage=Usage(**json.loads(columns[14])),
-        tags=tuple(json.loads(untext(columns[15]))),
+        steps=steps,
+        usage=usage_of(columns[14]),
+        tags=tuple(text_of(tag, "a tag") for tag in json.loads(untext(columns[15]))),
         grader=None if columns[16] is None else untext(columns[16]),
         seq=columns[17],
     )
+
+
+def score_of(value: float | None) -> float | None:
+    """Of a column. Raises TypeError or ValueError for what is no score."""
+    if value is None:
+        return None
+    if not 0 <= number_of(value, "score") <= 1:
+        raise ValueError(f"score is {value}, not in [0, 1]")
+    return value
+
+
+def components_of(column: str | bytes) -> dict[str, float]:
+    """Of a column. Raises TypeError or ValueError for what are no components."""
+    found = json.loads(untext(column))
+    if not isinstance(found, dict):
+        raise TypeError("components are no table")
+    return {
+        name: value if isinstance(value, bool) else number_of(value, f"component {name[:60]!r}")
+        for name, value in found.items()
+    }
+
+
+def usage_of(column: str) -> Usage:
+    """Of a column. Raises TypeError or ValueError for what is no usage."""
+    found = json.loads(column)
+    if not isinstance(found, dict):
+        raise TypeError("usage is no table")
+    return made(Usage, found)
+
+
+_TEXT, _WHOLE, _NONE, _NUMBER = (str, bytes), (int,), (type(None),), (float, int)
+_KINDS: tuple[tuple[type, ...], ...] = (
+    _TEXT, _TEXT, _TEXT, _WHOLE, _WHOLE, _WHOLE, (int, str), _TEXT, _TEXT + _NONE, (str,), _NUMBER + _NONE, _TEXT,
+    _TEXT, _WHOLE, (str,), _TEXT, _TEXT + _NONE, _WHOLE,
+)  # fmt: skip
+"""What each of the `EPISODE_COLUMNS` may be."""
+_known: set[tuple[type, ...]] = set()
+
+
+def _check_kinds(columns: Sequence[Any]) -> None:
+    for name, value, kinds in zip(EPISODE_COLUMNS.split(", "), columns, _KINDS, strict=True):
+        if type(value) not in kinds:
+            wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+            raise TypeError(f"column {name} is {_WORDS[type(value)]}, not {wanted}")
+
+
+_WORDS: Mapping[type, str] = {str: "text", bytes: "bytes", int: "a whole number", float: "a number", type(None): "NULL"}

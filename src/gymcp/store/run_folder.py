@@ -17,6 +17,7 @@ from gymcp import __version__
 from gymcp.atomic import is_leftover, write_atomically
 from gymcp.errors import StoreError
 from gymcp.store.database import newer_format
+from gymcp.store.foreign import open_foreign, read_foreign
 from gymcp.types import Json
 
 RUN_FILE = "run.json"
@@ -24,6 +25,7 @@ RUN_FORMAT = 1
 
 _LOCK_FILE = ".lock"
 _ABSENT = "nothing"
+_KINDS = {dict: "an object", list: "a list", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +85,21 @@ def open_run(folder: Path) -> Run:
     """The run in `folder`, to read. Raises StoreError where there is none, or none that this gymcp can read."""
     where = f"run folder {folder}"
     try:
-        record = json.loads((folder / RUN_FILE).read_bytes())
-    except FileNotFoundError:
+        record = json.loads(read_foreign(folder, RUN_FILE))
+    except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"{where}: holds no {RUN_FILE}") from None
-    except OSError as error:
-        raise StoreError(f"{where}: {RUN_FILE} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: {RUN_FILE} is not JSON: {error}") from error
     try:
         if record["format"] > RUN_FORMAT:
             raise newer_format(where, record["format"], RUN_FORMAT)
-        for key in ("config", "versions"):
-            if not isinstance(record[key], dict):
-                raise StoreError(f"{where}: {RUN_FILE}: '{key}' is not an object, but {json.dumps(record[key])[:60]}")
+        for key, kind in (("config", dict), ("versions", dict), ("seeds", list), ("created", str)):
+            if not isinstance(record[key], kind):
+                raise StoreError(
+                    f"{where}: {RUN_FILE}: '{key}' is not {_KINDS[kind]}, but {json.dumps(record[key])[:60]}"
+                )
+        if record["git"] is not None and not isinstance(record["git"], str):
+            raise StoreError(f"{where}: {RUN_FILE}: 'git' is not a text, but {json.dumps(record['git'])[:60]}")
         return Run(
             folder=folder,
             created=record["created"],
@@ -112,7 +116,8 @@ def open_run(folder: Path) -> Run:
 
 def git_revision(folder: Path) -> str | None:
     """The commit checked out in `folder`, ``-dirty`` where tracked files differ; None outside of a repository."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    quiet = ("-c", "core.fsmonitor=false")  # a program that the repository's settings may name
+    command = ["git", *quiet, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -132,7 +137,7 @@ def _refuse(folder: Path, *, resume: bool) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Holds the folder's lock. The kernel lets go of it when the process ends, however it ends."""
-    with (folder / _LOCK_FILE).open("a+") as file:
+    with os.fdopen(open_foreign(folder, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

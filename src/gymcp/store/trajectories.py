@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
-import math
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,8 +14,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
+from gymcp.store.checked import made
 from gymcp.store.codec import (
     STEPS_PER_ROW,
+    Room,
     StepRow,
     decode_steps,
     dumps,
@@ -29,15 +29,21 @@ from gymcp.store.codec import (
     untext,
 )
 from gymcp.store.credits import read_credits, replace_credits
-from gymcp.store.database import connect, one_line, require, transaction
+from gymcp.store.database import FILE_NAME, bound_questions, bytes_of, connect, one_line, require, transaction
 from gymcp.store.grades import insert_grade, read_grades
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
-from gymcp.types import Json, Outcome, Tool, Trajectory, Usage
+from gymcp.types import Json, Outcome, Tool, Trajectory
 
 _PAGE = 100
 _TRUTHS = "truths:"
 """Before the id of a trajectory: where the blobs hold what it was compared with when it was graded again."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
+_HEAD = (
+    "id", "env", "task", "trial", "seed", "group", "parent", "outcome", "score", "components", "reason", "usage",
+)  # fmt: skip
+"""What a trajectory and its `EpisodeRow` share."""
+_NOT_OURS = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
+"""What reading raises of a row that gymcp has not written."""
 
 
 class TrajectoryStore:
@@ -50,6 +56,8 @@ class TrajectoryStore:
         self._connection = connection
         self._where = where
         self._lock = threading.RLock()
+        self._folder = Path()
+        self._begin: Callable[[], None] = lambda: None
 
     @classmethod
     def open(
@@ -68,7 +76,9 @@ class TrajectoryStore:
         if write and not create:
             require(folder)
         connection = connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s)
-        return cls(connection, f"run folder {folder}")
+        store = cls(connection, f"run folder {folder}")
+        store._folder, store._begin = folder, bound_questions(connection, folder)
+        return store
 
     def __enter__(self) -> Self:
         return self
@@ -129,57 +139,64 @@ class TrajectoryStore:
         """
         with self._reading() as db:
             row = db.execute(
-                'SELECT seq, id, env, task, trial, seed, "group", parent, outcome, score, components, reason, usage,'
-                " rest FROM trajectories WHERE id = ?",
+                f"SELECT {RECORDED_COLUMNS}, rest FROM trajectories WHERE id = ?",
                 (text(id),),
             ).fetchone()
             if row is None:
                 raise StoreError(f"{self._where}: no trajectory {id!r}")
-            columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
-            steps = db.execute(
-                f"SELECT payload, {columns} FROM steps WHERE trajectory = ? ORDER BY step", (row[0],)
-            ).fetchall()
+            with self._row(row[-2]):
+                return self._decoded(db, row, tokens=tokens)
 
-            @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
-            def tools(ref: str) -> tuple[Tool, ...]:
-                if (payload := self._blob(ref)) is None:
-                    raise StoreError(f"{self._where}: trajectory {id!r} names tools that are not there")
-                return unpack_tools(payload)
+    def _decoded(self, db: sqlite3.Connection, row: Sequence[Any], *, tokens: bool) -> Trajectory:
+        """The trajectory of its row. Raises ValueError, TypeError or KeyError for what gymcp has not written."""
+        head, room = episode_row(row[:-1]), Room()
+        columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
+        found = db.execute(
+            f"SELECT payload, {columns}, step FROM steps WHERE trajectory = ? ORDER BY step", (head.seq,)
+        )
+        rows = []
+        for payload, prompt_ids, ids, logprobs, _ in self._in_order(found, -1):
+            room.take(sum(len(column) for column in (payload, prompt_ids, ids, logprobs) if column is not None))
+            rows.append(StepRow(payload=payload, prompt_ids=prompt_ids, ids=ids, logprobs=logprobs))
 
-            return Trajectory(
-                id=untext(row[1]),
-                env=untext(row[2]),
-                task=untext(row[3]),
-                trial=row[4],
-                seed=int(row[5]),
-                group=untext(row[6]),
-                parent=None if row[7] is None else untext(row[7]),
-                outcome=Outcome(row[8]),
-                score=row[9],
-                components=json.loads(untext(row[10])),
-                reason=untext(row[11]),
-                usage=Usage(**json.loads(row[12])),
-                steps=decode_steps(
-                    [StepRow(payload=p, prompt_ids=q, ids=i, logprobs=g) for p, q, i, g in steps], tools
-                ),
-                **unpack(row[13]),
-            )
+        @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
+        def tools(ref: str) -> tuple[Tool, ...]:
+            if (payload := self._blob(ref)) is None:
+                raise ValueError("it names tools that are not there")
+            return unpack_tools(payload, room)
+
+        rest = unpack(row[-1], room)
+        if not isinstance(rest, dict) or rest.keys() != set(_REST):
+            raise ValueError(f"its rest is not a table of {', '.join(_REST)}")
+        steps = decode_steps(rows, tools, room)
+        if len(steps) != head.steps:
+            raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
+        return made(
+            Trajectory,
+            {
+                **rest,
+                **{name: getattr(head, name) for name in _HEAD},
+                "steps": steps,
+            },
+        )
 
     def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
         """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
 
         Without `tokens` `Step.sampled` is None, and the columns of tokens are not read.
         """
-        query = f"SELECT seq, id FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE}"
+        query = f"SELECT id, seq FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE}"
         after = 0
         while True:
             with self._reading() as db:
                 page = db.execute(query, (after,)).fetchall()
             if not page:
                 return
-            for _, id in page:
-                yield self.load(untext(id), tokens=tokens)
-            after = page[-1][0]
+            for id, seq in self._in_order(page, after):
+                with self._row(seq):
+                    name = untext(id)
+                yield self.load(name, tokens=tokens)
+            after = page[-1][-1]
 
     def summaries(self, *, latest: bool = True, after: int = 0) -> list[EpisodeRow]:
         """Every episode without its steps, newest grade applied, in the order of recording.
@@ -188,16 +205,23 @@ class TrajectoryStore:
         """
         with self._reading() as db:
             query = f"SELECT {EPISODE_COLUMNS} FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq"
-            rows = db.execute(query, (after,)).fetchall()
-        return [episode_row(row) for row in rows]
+            found, left = [], bytes_of(self._folder / FILE_NAME)
+            for row in self._in_order(db.execute(query, (after,)), after):
+                with self._row(row[-1]):
+                    found.append(episode_row(row))
+                    left -= len(row[12]) + len(row[11]) + len(row[14]) + len(row[15])
+                    if left < 0:  # an honest row's text is in the file once
+                        raise ValueError("the episodes have more text than the file has bytes")
+        return found
 
     def readable(self) -> list[EpisodeRow]:
         """Of a damaged file: the episodes up to the first that cannot be read, as they were recorded, grades aside."""
         query = f"SELECT {RECORDED_COLUMNS} FROM trajectories ORDER BY seq"
         rows: list[EpisodeRow] = []
         # a page that is missing raises, or reads as NULL
-        with self._lock, contextlib.suppress(sqlite3.DatabaseError, AttributeError, TypeError, ValueError):
-            rows.extend(episode_row(row) for row in self._connection.execute(query))
+        with self._lock, contextlib.suppress(sqlite3.DatabaseError, StoreError, *_NOT_OURS):
+            self._begin()
+            rows.extend(episode_row(row) for row in self._in_order(self._connection.execute(query), 0))
         last = {(row.task, row.trial): row.attempt for row in rows}
         return [replace(row, latest=last[row.task, row.trial] == row.attempt) for row in rows]
 
@@ -214,15 +238,18 @@ class TrajectoryStore:
         """How each attempt of each (task, trial) ended, newest grade applied: what resuming needs."""
         ended: dict[tuple[str, int], list[Outcome]] = {}
         with self._reading() as db:
-            for task, trial, outcome in db.execute("SELECT task, trial, outcome FROM episodes ORDER BY seq"):
-                ended.setdefault((untext(task), trial), []).append(Outcome(outcome))
+            found = db.execute("SELECT task, trial, outcome, seq FROM episodes ORDER BY seq")
+            for task, trial, outcome, seq in self._in_order(found, 0):
+                with self._row(seq):
+                    ended.setdefault((untext(task), trial), []).append(Outcome(outcome))
         return ended
 
     def state(self, ref: str) -> Json:
         """The state recorded under `ref`; a `StateReader`. Raises KeyError where there is none."""
         if (payload := self._blob(ref)) is None:
             raise KeyError(ref)
-        return unpack(payload)
+        with self._row(f"of state {ref[:80]!r}"):
+            return unpack(payload)
 
     def add_grade(self, graded: Trajectory, *, grader: str, truths: Mapping[str, Json] | None = None) -> Grade:
         """Records the verdict that `graded` carries as the newest one on the trajectory of that id.
@@ -249,11 +276,14 @@ class TrajectoryStore:
     def truths(self, id: str) -> Mapping[str, Json]:
         """What grading again has found out to compare the trajectory with, newest; empty where it found out nothing."""
         payload = self._blob(_TRUTHS + id)
-        return {} if payload is None else unpack(payload)
+        if payload is None:
+            return {}
+        with self._row(f"of the truths of {id[:80]!r}"):
+            return dict(unpack(payload))
 
     def grades(self, id: str) -> tuple[Grade, ...]:
         """The later verdicts on a trajectory, newest last; empty where it was never graded again."""
-        with self._reading() as db:
+        with self._reading() as db, self._row(f"of a grade of {id[:80]!r}"):
             return read_grades(db, id)
 
     def add_credits(self, credits: Iterable[StepCredit]) -> None:
@@ -266,13 +296,32 @@ class TrajectoryStore:
 
     def credits(self, id: str) -> tuple[StepCredit, ...]:
         """What presets gave to the steps of a trajectory, newest first; empty where none was recorded."""
-        with self._reading() as db:
+        with self._reading() as db, self._row(f"of a credit of {id[:80]!r}"):
             return read_credits(db, id)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._lock, one_line(self._where):
+            self._begin()
             yield self._connection
+
+    @contextmanager
+    def _row(self, which: int | str) -> Iterator[None]:
+        """The boundary to rows that somebody else may have written: one StoreError that names the row."""
+        try:
+            yield
+        except _NOT_OURS as error:
+            why = " ".join(str(error).split())[:200] or type(error).__name__
+            why = f"it has no {why}" if isinstance(error, KeyError) else why
+            raise StoreError(f"{self._where}: {FILE_NAME}: row {which}: {why}") from error
+
+    def _in_order(self, rows: Iterable[tuple[Any, ...]], last: int) -> Iterator[tuple[Any, ...]]:
+        """Rows whose last column grows, as it does in any file whose pages name each other once."""
+        for row in rows:
+            if not isinstance(row[-1], int) or row[-1] <= last:
+                raise StoreError(f"{self._where}: {FILE_NAME} is damaged: its rows are out of order")
+            last = row[-1]
+            yield row
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -311,7 +360,7 @@ class TrajectoryStore:
 
     def _check_score(self, trajectory: Trajectory) -> None:
         # sqlite would keep NaN as NULL, and a broken grader would read as "no score"
-        if trajectory.score is not None and not math.isfinite(trajectory.score):
+        if trajectory.score is not None and not 0 <= trajectory.score <= 1:
             raise StoreError(f"{self._where}: trajectory {trajectory.id!r} has the score {trajectory.score}")
 
     def _next_attempt(self, trajectory: Trajectory) -> int:
