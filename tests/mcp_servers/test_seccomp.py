@@ -138,7 +138,7 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
             "NS_GET_PARENT": 0xB702,
             "LOOP_SET_FD": 0x4C00,
         },
-        "prctl": {"PR_SET_KEEPCAPS": 8, "PR_SET_SECUREBITS": 28, "PR_SET_MM": 35, "PR_SET_SPECULATION_CTRL": 53}
+        "prctl": {"PR_SET_SECUREBITS": 28, "PR_SET_MM": 35, "PR_SET_SPECULATION_CTRL": 53}
         | {"PR_SCHED_CORE": 62, "PR_SET_MEMORY_MERGE": 67, "PR_SET_PTRACER": 0x59616D61},
     }
     for name, commands in refused.items():
