@@ -4,6 +4,16 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 PYTHON ?= python3
 DEMO_OUT ?= runs/demo
+# Further words for the demo; tests instead of all; processes that run them.
+DEMO ?=
+TESTS ?=
+WORKERS ?= 2
+
+# If the home cannot be written, gymcp's cache is in the virtualenv.
+CACHE := $(or $(GYMCP_HOME),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gymcp)
+ifneq ($(shell at='$(CACHE)'; while [ ! -e "$$at" ]; do at=$$(dirname "$$at"); done; [ -w "$$at" ] && echo writable),writable)
+export GYMCP_HOME := $(CURDIR)/$(VENV)/gymcp
+endif
 
 .PHONY: setup demo test lint bench nightly clean
 setup: $(STAMP)
@@ -42,10 +52,15 @@ chromium:
 	  echo "tests of pages are skipped; they need Chromium: sudo apt-get install chromium (Debian), chromium-browser (Ubuntu)"
 
 demo: setup bwrap
-	$(PY) examples/demo.py --out $(DEMO_OUT)
+	$(PY) examples/demo.py --out $(DEMO_OUT) $(DEMO)
 
 test: setup bwrap node chromium
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n 2 --dist loadgroup
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+
+# What needs no sandbox, network, browser, vLLM and no other process: a minute and a half.
+.PHONY: test-fast
+test-fast: setup
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(TESTS)
 
 lint: setup
 	$(VENV)/bin/ruff check .

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from equipment import lacking, usable
 from hypothesis import settings
+from tiers import mark
 
 settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("gymcp")
@@ -31,6 +32,10 @@ def chromium() -> str:
 def engine() -> None:
     """A Docker engine with the base image."""
     usable("docker")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

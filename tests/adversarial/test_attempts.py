@@ -23,7 +23,17 @@ PLAYED = (inside_files, inside_kernel, inside_network, inside_processes)
 Played = Callable[[str, str], dict[str, Any]]
 USERS = ("root", "user")
 OWN_SESSION = {**{name: greed.reported for name, greed in GREED.items()}, **REPLIES, **LISTS, **LIES, **WORLDS}
-everywhere = pytest.mark.parametrize(("path", "user"), [(path, user) for path in START_PATHS for user in USERS])
+
+
+def played_at(path: str, user: str) -> Any:
+    """Parameters of a test that reads what was said there; with xdist one process plays it and reads it."""
+    return pytest.param(path, user, marks=pytest.mark.xdist_group(f"played-{path}-{user}"))
+
+
+everywhere = pytest.mark.parametrize(
+    ("path", "user"), [played_at(path, user) for path in START_PATHS for user in USERS]
+)
+unconfined = pytest.mark.xdist_group("played-none")
 
 
 def test_there_are_many_attempts_and_no_name_is_taken_twice() -> None:
@@ -83,6 +93,7 @@ def test_other_episodes_go_on(path: str, user: str, played: Played) -> None:
     assert played(path, user)["honest_answers"] >= 10
 
 
+@unconfined
 @pytest.mark.parametrize("user", USERS)
 def test_controls_work(user: str, played: Played, subtests: pytest.Subtests) -> None:
     """Unconfined the same attempts succeed: as an ordinary user if the kernel lets one at all."""
@@ -97,6 +108,7 @@ def test_controls_work(user: str, played: Played, subtests: pytest.Subtests) -> 
             assert achieved is True, f"{name} as {user}: {achieved}: {said}"
 
 
+@unconfined
 @pytest.mark.parametrize("user", USERS)
 def test_controls_of_what_is_reported(user: str, played: Played, subtests: pytest.Subtests) -> None:
     """What is used up can be used up, and a harness that believes its servers is fooled."""
@@ -111,6 +123,7 @@ def test_controls_of_what_is_reported(user: str, played: Played, subtests: pytes
                 assert said != NOT_FOOLED
 
 
+@unconfined
 def test_every_attempt_has_a_control_on_record(played: Played, record_property: Any) -> None:
     found: dict[str, Any] = {}
     for user in ("user", "root"):

@@ -28,7 +28,7 @@ def as_ordinary_user(argv: Sequence[str], stage: Path, groups: Sequence[int] = (
 
     In a mount namespace of its own, where folders that are closed to others show what the harness itself needs of them.
     """
-    needed = [Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[2]]
+    needed = [Path(sys.base_prefix), Path(sys.prefix), Path(__file__).parents[1]]
     closed = {path: found for path in needed if (found := _closed_above(path)) is not None}
     places = {
         "SHOWN": " ".join(sorted(str(path) for path in closed)),

@@ -1,0 +1,361 @@
+"""`make test` and `make demo` on machines that have less, each made on the spot and gone afterwards.
+
+Without options the quick tests and a short demo on each; `--full` runs everything. A machine is a mount namespace of
+its own: its temporary folder, /dev/shm, home, cache and all that is written to the checkout are in memory, no Docker
+engine is in sight, and nothing of the host is changed. Needs root. Exits 1 if a machine fails; what was skipped there
+is listed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT / "tests"))
+from ordinary_user import UID, as_ordinary_user  # noqa: E402
+
+TOKEN = "GYMCP_MACHINE"
+"""In the environment of everything that runs on a machine."""
+QUICK_S, FULL_S = 280, 3 * 3600
+"""Seconds after which a machine has failed."""
+SPACE = "6g"
+QUICK_TESTS = (
+    "tests/mcp_servers/test_sandbox.py",
+    "tests/mcp_servers/test_fork_path.py",
+    "tests/adversarial/test_containment.py",
+    "tests/envs/test_episode.py",
+    "tests/store/test_run_folder.py",
+    "tests/cli/test_doctor.py",
+)
+QUICK_DEMO = "--only bfcl --limit 2"
+KEPT = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy")
+KEPT_PREFIXES = ("PIP_", "UV_", "NPM_", "npm_")
+PROGRAMS = ("node", "npm", "npx", "chromium", "chromium-browser", "google-chrome", "apt-get")
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+BUSY = 20
+BUSY_CODE = f"import signal\nsignal.alarm({QUICK_S})\nwhile True: pass"
+SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (?:\S+: )?(.*)$", re.MULTILINE)
+ENDED = re.compile(r"^=*\s*(\d+ (?:passed|failed|skipped|error).*?)\s*=*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    lacks: str
+    prepare: Callable[[Path], None] = lambda _: None
+    """Takes it away, as root in the machine's mount namespace; gets the folder that holds all that is written."""
+    env: dict[str, str] = field(default_factory=dict)
+    space: str = SPACE
+    is_user: bool = False
+    """An ordinary user without root's rights."""
+    is_busy: bool = False
+    is_refused: str | None = None
+    """Pattern of the one line with which `make test` and `make demo` must end; None if they must pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    machine: str
+    wrong: list[str]
+    """In words; empty if all is well."""
+    seconds: float
+    tests: str
+    skipped: dict[str, int]
+
+
+def hide_programs(stage: Path) -> None:
+    """No node, no browser, and no way to install them: a package manager that refuses."""
+    for folder in sorted({Path(found).parent for name in PROGRAMS if (found := shutil.which(name))}):
+        if not any((folder / name).exists() for name in PROGRAMS):
+            continue
+        kept = stage / "bin" / str(folder).strip("/").replace("/", "-")
+        upper, work = kept / "upper", kept / "work"
+        for made in (upper, work):
+            made.mkdir(parents=True)
+        for name in PROGRAMS:
+            if (folder / name).exists() or (folder / name).is_symlink():
+                os.mknod(upper / name, stat.S_IFCHR, 0)  # a whiteout
+        mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", "overlay", str(folder))
+    refuses = Path("/usr/bin/apt-get")
+    refuses.write_text("#!/bin/sh\necho 'E: Unable to lock /var/lib/dpkg: Permission denied' >&2\nexit 100\n")
+    refuses.chmod(0o755)
+
+
+def give_null_away(stage: Path) -> None:
+    """/dev/null belongs to another; the nodes are this machine's own."""
+    made = stage / "dev"
+    made.mkdir()
+    mount("-t", "tmpfs", "-o", "mode=755", "none", str(made))
+    for name, number in NODES.items():
+        os.mknod(made / name, stat.S_IFCHR | 0o666, os.makedev(*number))
+        (made / name).chmod(0o666)
+        os.chown(made / name, UID, UID)
+    for name in ("pts", "shm"):
+        (made / name).mkdir()
+        mount("--rbind", f"/dev/{name}", str(made / name))
+    for name, target in {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", **STREAMS}.items():
+        (made / name).symlink_to(target)
+    mount("--move", str(made), "/dev")
+
+
+def freeze_cgroups(_: Path) -> None:
+    lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for fields in lines:
+        if fields[fields.index("-", 6) + 1] in ("cgroup", "cgroup2"):
+            mount("-o", "remount,bind,ro", fields[4])
+
+
+def freeze_home(stage: Path) -> None:
+    mount("--bind", str(stage / "home"), str(stage / "home"))
+    mount("-o", "remount,bind,ro", str(stage / "home"))
+
+
+C_LOCALE = {"LANG": "C", "LC_ALL": "C"}
+MACHINES = {
+    "no_engine": Machine(lacks="a Docker engine"),
+    "no_node": Machine(lacks="node, a browser, and the right to install them", prepare=hide_programs),
+    "user": Machine(lacks="root", is_user=True),
+    "foreign_null": Machine(lacks="a /dev/null of root's", prepare=give_null_away),
+    "no_cgroups": Machine(lacks="cgroups that can be written", prepare=freeze_cgroups),
+    "c_locale": Machine(lacks="a locale", env=C_LOCALE),
+    "frozen_home": Machine(lacks="a home that can be written", prepare=freeze_home, env={"GYMCP_HOME": ""}),
+    "two_gigabytes": Machine(lacks="disk: 2 GB are left", space="2g"),
+    "busy": Machine(lacks="time: its load is 20", is_busy=True),
+    "bare": Machine(  # much of that at once
+        lacks="root, an engine, node, a browser, a locale", prepare=hide_programs, env=C_LOCALE, is_user=True
+    ),
+    "no_namespaces": Machine(
+        lacks="user namespaces for ordinary users",
+        is_user=True,
+        is_refused=r"gymcp needs a sandbox: bwrap: .*namespaces are off: sysctl -w user\.max_user_namespaces=\d+.*",
+    ),
+}
+
+
+# --------------------------------------------------------------------------------- inside a machine's mount namespace
+
+
+def inside(name: str, stage: Path, full: bool) -> Outcome:
+    """Makes the machine out of this process's mount namespace and runs both commands there."""
+    machine, began = MACHINES[name], time.monotonic()
+    furnish(stage, machine)
+    machine.prepare(stage)
+    wrong, text = [], ""
+    with busy(machine.is_busy):
+        for target, words in commands(full).items():
+            done = subprocess.run(
+                as_user(machine, ["make", "--silent", "-o", ".venv/.installed", target, *words], stage),
+                cwd=CHECKOUT,
+                env=environment(machine, stage),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            text += done.stdout
+            wrong += objections(machine, target, done)
+    skipped: Counter[str] = Counter()
+    for number, why in SKIPPED.findall(text):
+        skipped[why] += int(number)
+    ended = ENDED.search(text)
+    return Outcome(
+        machine=name,
+        wrong=wrong,
+        seconds=time.monotonic() - began,
+        tests=ended[1] if ended else "says what is missing" if machine.is_refused else "no tests",
+        skipped=dict(skipped),
+    )
+
+
+def furnish(stage: Path, machine: Machine) -> None:
+    """What is written goes to `stage`, in memory; /run is shown without an engine's socket."""
+    mount("--make-rprivate", "/")
+    mount("-t", "tmpfs", "-o", f"mode=755,size={machine.space}", "none", str(stage))
+    for folder in ("tmp", "shm", "home", "cache", "run", "upper", "work", "shown"):
+        (stage / folder).mkdir()
+    for folder in ("tmp", "shm"):
+        (stage / folder).chmod(0o1777)
+    for entry in Path("/run").iterdir():
+        if "docker" in entry.name or "containerd" in entry.name or entry.is_symlink():
+            continue
+        target = stage / "run" / entry.name
+        target.mkdir() if entry.is_dir() else target.touch()
+        mount("--rbind", str(entry), str(target))
+    mount("--rbind", str(stage / "run"), "/run")
+    mount("--bind", str(stage / "shm"), "/dev/shm")
+    options = f"lowerdir={CHECKOUT},upperdir={stage}/upper,workdir={stage}/work"
+    mount("-t", "overlay", "-o", options, "overlay", str(CHECKOUT))
+    if machine.is_user:
+        for path in (CHECKOUT, stage / "home", stage / "cache"):
+            os.chown(path, UID, UID)
+
+
+def environment(machine: Machine, stage: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+    places = {"HOME": str(stage / "home"), "GYMCP_HOME": str(stage / "cache"), "TMPDIR": str(stage / "tmp")}
+    found = {**kept, TOKEN: os.environ[TOKEN], "LANG": "C.UTF-8", **places, **machine.env}
+    return {name: value for name, value in found.items() if value}
+
+
+def commands(full: bool) -> dict[str, list[str]]:
+    """Target of make -> its further words."""
+    if full:
+        return {"test": [], "demo": []}
+    return {"test": [f"TESTS={' '.join(QUICK_TESTS)}", "WORKERS=0"], "demo": [f"DEMO={QUICK_DEMO}"]}
+
+
+def as_user(machine: Machine, argv: list[str], stage: Path) -> list[str]:
+    if not machine.is_user:
+        return argv
+    argv = as_ordinary_user(argv, stage / "shown")
+    return argv if machine.is_refused is None else [sys.executable, __file__, "--sealed", *argv]
+
+
+def objections(machine: Machine, target: str, done: subprocess.CompletedProcess[str]) -> list[str]:
+    said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ***")]
+    if machine.is_refused is None:
+        return (
+            [] if done.returncode == 0 else ["\n".join([f"make {target} exits with {done.returncode}:", *said[-80:]])]
+        )
+    if done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]):
+        return []
+    return ["\n".join([f"make {target} exits with {done.returncode} and should say one line:", *said[-80:]])]
+
+
+@contextmanager
+def busy(wanted: bool) -> Iterator[None]:
+    """Processes that want nothing but time, at the lowest priority; each ends by itself at the latest."""
+    started = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", BUSY_CODE]) for _ in range(BUSY * wanted)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def seal(argv: list[str]) -> None:
+    """Runs the command in a user namespace in which no further one can be made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    entered, mapped = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
+            os._exit(9)
+        os.write(entered[1], b"x")
+        os.read(mapped[0], 1)
+        Path("/proc/sys/user/max_user_namespaces").write_text("0")
+        os.execvp(argv[0], argv)
+    os.read(entered[0], 1)
+    for name in ("uid_map", "gid_map"):
+        Path(f"/proc/{child}/{name}").write_text(f"0 0 {UID + 1}")
+    os.write(mapped[1], b"x")
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True, stdout=subprocess.DEVNULL)
+
+
+# ----------------------------------------------------------------------------------------------------- on the host
+
+
+def made(name: str, full: bool) -> Outcome:
+    """The machine's outcome; whatever runs on it is ended, and its folder removed."""
+    stage, token, began = Path(tempfile.mkdtemp(prefix="gymcp-m-")), secrets.token_hex(8), time.monotonic()
+    stage.chmod(0o755)
+    argv = ["unshare", "--mount", sys.executable, __file__, "--inside", name, str(stage), *(["--full"] if full else [])]
+    limit_s = FULL_S if full else QUICK_S
+    process = subprocess.Popen(
+        argv, env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=limit_s)
+        why = err.decode(errors="replace")[-3000:]
+    except subprocess.TimeoutExpired:
+        out, why = b"", f"it has not ended within {limit_s} s"
+    finally:
+        end(token)
+        process.communicate()
+        stage.rmdir()  # what was in it went with the namespace
+    if process.returncode != 0 or not out:
+        return Outcome(machine=name, wrong=[why], seconds=time.monotonic() - began, tests="", skipped={})
+    return Outcome(**json.loads(out.splitlines()[-1]))
+
+
+def end(token: str) -> None:
+    """Kills what bears the token: servers without an environment end with those that started them."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"{TOKEN}={token}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def show(outcome: Outcome) -> None:
+    state = "FAILED" if outcome.wrong else "ok"
+    print(f"{state:<6} {outcome.machine:<14} {outcome.seconds:5.0f} s  {outcome.tests}", flush=True)
+    for text in outcome.wrong:
+        print("       " + text.replace("\n", "\n       "), flush=True)
+
+
+def show_skipped(outcomes: Sequence[Outcome]) -> None:
+    """Reason -> machines, for what could not be tested."""
+    print("skipped, and why:")
+    reasons = sorted({why for outcome in outcomes for why in outcome.skipped})
+    for why in reasons:
+        where = [f"{outcome.machine} ({outcome.skipped[why]})" for outcome in outcomes if why in outcome.skipped]
+        print(f"  {why}: {', '.join(where)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="run all tests and the whole demo")
+    parser.add_argument("--only", action="append", choices=MACHINES, help="make this machine alone; may be repeated")
+    parser.add_argument("--at-once", type=int, default=2, help="machines at the same time")
+    parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--sealed", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.sealed:
+        seal(args.sealed)
+    if args.inside:
+        print(json.dumps(asdict(inside(args.inside[0], Path(args.inside[1]), args.full))))
+        return
+    if os.getuid() != 0:
+        sys.exit("machines are made in mount namespaces: only root can make them")
+    with ThreadPoolExecutor(args.at_once) as threads:
+        outcomes = []
+        for outcome in threads.map(lambda name: made(name, args.full), args.only or MACHINES):
+            outcomes.append(outcome)
+            if not args.json:
+                show(outcome)
+    if args.json:
+        print(json.dumps({"machines": [asdict(outcome) for outcome in outcomes]}, indent=1))
+    else:
+        show_skipped(outcomes)
+    if failed := [outcome.machine for outcome in outcomes if outcome.wrong]:
+        sys.exit(f"machines: failed: {' '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

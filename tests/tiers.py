@@ -1,0 +1,124 @@
+"""Markers that follow from what a test uses, so that a part of the suite can be chosen without naming its tests.
+
+`sandbox`, `docker`, `network`, `browser`, `vllm`, `cli`: what the machine must have, or lend its time to. `fast`: none
+of these and nothing else that takes long: `make test-fast`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TESTS = Path(__file__).parent
+BY_FIXTURE = {
+    "bwrap": "sandbox",
+    "sandbox": "sandbox",
+    "limited": "sandbox",
+    "inside": "sandbox",
+    "played": "sandbox",
+    "attack": "sandbox",
+    "engine": "docker",
+    "docker": "docker",
+    "node": "network",
+    "harbor": "network",
+    "chromium": "browser",
+    "vllm_is_installed": "vllm",
+}
+BY_MODULE = {
+    "subprocess": "sandbox",
+    "gymcp.mcp_servers.sandbox": "sandbox",
+    "gymcp.mcp_servers.opening": "sandbox",
+    "gymcp.mcp_servers.warm": "sandbox",
+    "gymcp.envs.episode": "sandbox",
+    "gymcp.agents.rollout": "sandbox",
+    "gymcp.agents.runs": "sandbox",
+    "cli_runner": "cli",
+    "gymcp.mcp_servers.docker_engine": "docker",
+    "gymcp.mcp_servers.installs.install": "network",
+}
+"""A test whose module, or a helper of it in tests/ or benchmarks/, imports this, is marked so."""
+BY_PATH = {
+    "adversarial": "sandbox",
+    "chaos": "sandbox",
+    "cli": "cli",
+    "conformance": "network",
+    "host_guard": "slow",
+    "machines": "slow",
+}
+LONGEST = (
+    "tests/test_readme.py::test_every_command_works_in_the_order_of_the_page",
+    "tests/agents/test_vllm",
+    "tests/trainers/test_vllm_training.py",
+    "tests/trainers/test_processes.py",
+    "tests/envs/test_clean.py",
+    "tests/trainers/test_resumed.py",
+    "tests/cli/test_servers_cli.py",
+    "tests/chaos/",
+    "tests/adversarial/test_attempts.py",
+    "tests/suites/test_textworld.py",
+    "tests/suites/test_bfcl_parity.py",
+    "tests/host_guard/",
+)
+"""Begun first, in this order: what takes minutes would be waited for at the end, while all other workers are idle."""
+SLOW = (
+    "tests/mcp_servers/test_runtime_schemas.py::test_the_check_agrees_with_the_jsonschema_package",
+    "tests/trainers/test_bad_runs.py",
+    "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
+    "tests/store/test_trajectory_store.py::test_what_is_loaded_equals_what_was_appended",
+    "tests/agents/test_vllm_retries.py",
+    "tests/trainers/test_warm_start.py",
+)
+"""Needs nothing, and yet takes seconds."""
+
+
+def mark(items: list[pytest.Item]) -> None:
+    """Also puts the longest first."""
+    items.sort(key=_place)
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        found = {BY_FIXTURE[name] for name in item.fixturenames if name in BY_FIXTURE}
+        found |= {BY_PATH[part] for part in item.path.relative_to(TESTS).parts if part in BY_PATH}
+        found |= _needs_of(item.module)
+        if any(group.args == ("vllm",) for group in item.iter_markers("xdist_group")):
+            found.add("vllm")
+        for name in sorted(found):
+            item.add_marker(name)
+        if item.nodeid.startswith(SLOW):
+            item.add_marker("slow")
+        if not found and item.get_closest_marker("slow") is None:
+            item.add_marker("fast")
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, name in enumerate(LONGEST) if item.nodeid.startswith(name)), len(LONGEST))
+
+
+@functools.cache
+def _needs_of(module: ModuleType) -> frozenset[str]:
+    """What the module's imports stand for, with those of helpers that are no part of gymcp."""
+    found = set()
+    for name in _imported(module):
+        if name in BY_MODULE:
+            found.add(BY_MODULE[name])
+        helper = sys.modules.get(name)
+        if helper is not None and helper is not module and _is_helper(helper):
+            found |= _needs_of(helper)
+    return frozenset(found)
+
+
+def _imported(module: ModuleType) -> Iterator[str]:
+    for value in vars(module).values():
+        if isinstance(value, ModuleType):
+            yield value.__name__
+        elif isinstance(name := getattr(value, "__module__", None), str):
+            yield name
+
+
+def _is_helper(module: ModuleType) -> bool:
+    path = getattr(module, "__file__", None)
+    return path is not None and Path(path).is_relative_to(TESTS.parent) and not module.__name__.startswith("gymcp")
