@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import fcntl
+import functools
 import itertools
 import json
 import logging
@@ -22,6 +23,7 @@ from typing import Any
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -323,7 +325,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         entry=(),
         limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
         mounts=(
-            Mount(source=Path(__file__).with_name("spawner.py"), target=SPAWNER),
+            Mount(source=_spawner_file(os.getpid()), target=SPAWNER),
             *launch.fork.mounts,
             *launch.mounts,
         ),
@@ -350,6 +352,15 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
                 yield template
             finally:
                 await template.close()
+
+
+@functools.cache
+def _spawner_file(_: int) -> Path:
+    """A copy that servers may read, however gymcp was installed."""
+    path = scratch_folder() / "spawner.py"
+    path.write_bytes(Path(__file__).with_name("spawner.py").read_bytes())
+    path.chmod(0o644)
+    return path
 
 
 def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from gymcp.atomic import make_once
+from gymcp.atomic import make_once, open_to_servers
 from gymcp.cache import in_cache
 from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
@@ -148,7 +148,7 @@ def mend_installed(server: LockedServer) -> str | None:
             with unfinished(folder) as made, unfinished(folder) as old:
                 _runtime(server.runtime).install(server, made)
                 _verify(server, made)
-                made.chmod(0o755)
+                open_to_servers(made)
                 folder.rename(old)
                 made.rename(folder)
             return str(error)

@@ -22,6 +22,7 @@ import functools
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -31,13 +32,14 @@ from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
-from gymcp.mcp_servers.sandbox.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity
+from gymcp.mcp_servers.sandbox.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity, warn_once
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
 from gymcp.mcp_servers.sandbox.ownership import lent
 from gymcp.mcp_servers.sandbox.process import Command, Running, run
 from gymcp.mcp_servers.sandbox.proctree import kernel_version
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY, root_arguments
 from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
+from gymcp.owners import SERVER_ID
 
 OLDEST = (0, 8)
 WORKSPACE = PurePosixPath("/workspace")
@@ -106,6 +108,7 @@ class Bubblewrap:
     @asynccontextmanager
     async def _run(self, launch: Launch) -> AsyncIterator[Running]:
         own = identity()
+        warn_once()
         arguments = self._arguments(launch)
         binary = _binary()
         info_read, info_write = map(_above_shell, os.pipe())
@@ -138,9 +141,10 @@ class Bubblewrap:
         if launch.workspace is None:
             arguments += ["--size", size, "--perms", "0755", "--tmpfs", str(WORKSPACE)]
         else:
-            arguments += _bind(Mount(source=launch.workspace, target=WORKSPACE, writable=not launch.read_only))
+            mount = Mount(source=launch.workspace, target=WORKSPACE, writable=not launch.read_only)
+            arguments += _bind(mount, lent=bool(launch.entry) or launch.workspace in _lent(launch))
         for mount in launch.mounts:
-            arguments += _bind(mount)
+            arguments += _bind(mount, lent=mount.writable)
         for name, value in {**ENVIRONMENT, **launch.env}.items():
             arguments += ["--setenv", name, value]
         if launch.reads_all:
@@ -208,11 +212,20 @@ def _hint() -> str:
     return "; or use --sandbox docker, or --sandbox none for servers you trust"
 
 
-def _bind(mount: Mount) -> list[str]:
+def _bind(mount: Mount, *, lent: bool = False) -> list[str]:
+    """`lent`: it is the server's own while it runs."""
     if not mount.target.is_absolute() or ".." in mount.target.parts or mount.target == PurePosixPath("/"):
         raise ConfigError(f"bwrap: mount target {mount.target}: must be an absolute path below / without '..'")
-    if not mount.source.exists():
-        raise EnvInfraError(f"bwrap: mount {mount.target}: {mount.source}: no such file or folder")
+    try:
+        found = mount.source.stat()
+    except OSError as error:
+        raise EnvInfraError(f"bwrap: mount {mount.target}: {mount.source}: no such file or folder") from error
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(found.st_mode) else 0)
+    if identity() is not None and found.st_uid != SERVER_ID and found.st_mode & needed != needed and not lent:
+        raise ConfigError(
+            f"bwrap: mount {mount.target}: cannot be read by user {SERVER_ID}, whom servers run as on the host: "
+            f"chmod -R o+rX {mount.source}"
+        )
     return ["--bind" if mount.writable else "--ro-bind", str(mount.source.absolute()), str(mount.target)]
 
 

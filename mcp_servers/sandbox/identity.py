@@ -81,12 +81,22 @@ def id_on_the_host() -> int:
     return SERVER_ID if identity() is not None else os.getuid()
 
 
+@functools.cache
+def warn_once() -> None:
+    """Says in the log what is weaker, if something is."""
+    if why := why_none():
+        log.warning("bwrap: servers get no user of their own on the host and stay root's, which is weaker: %s", why)
+
+
 def describe_identity() -> str:
     """For `gymcp doctor`."""
     if os.getuid() != 0:
         return f"servers are user {os.getuid()} on the host, as gymcp is, without its capabilities"
     if why := why_none():
-        return f"WEAKER: servers are root's processes on the host, without its capabilities: {why}"
+        return (
+            "weaker: servers have root's id on the host, without its capabilities, and only masks keep its settings "
+            f"and devices from them; give gymcp the right to make user namespaces, or run it as an ordinary user: {why}"
+        )
     return f"servers are user {SERVER_ID} on the host, whom nothing of root's belongs to"
 
 
@@ -96,7 +106,6 @@ def _tried() -> Identity | str:
         found = _made()
         _probe(found)
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("bwrap: servers get no user of their own on the host and stay root's, which is weaker: %s", error)
         return str(error)
     return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,13 +92,24 @@ def is_leftover(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
+def open_to_servers(folder: Path) -> None:
+    """Lets every user read it, whatever the umask was: a server need not be the user who installs. Raises OSError."""
+    folder.chmod(0o755)
+    for where, folders, files in os.walk(folder):
+        for path in (Path(where, name) for name in (*folders, *files)):
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            wanted = mode | (0o055 if mode & 0o100 else 0o044)
+            if wanted != mode and not path.is_symlink():
+                path.chmod(wanted)
+
+
 def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, made by `make` where it is not there yet: all of it or nothing, and by any number of processes."""
     if folder.is_dir():
         return folder
     with unfinished(folder) as made:
         make(made)
-        made.chmod(0o755)
+        open_to_servers(made)
         try:
             made.rename(folder)
         except OSError:

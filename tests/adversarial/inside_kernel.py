@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import os
 import signal
 import socket
+import stat
 import struct
 
-from inside import Given, attempt, checked, first_of, libc, number_of, syscall
+from inside import OPENED_AT_IMPORT, Given, Prevented, attempt, checked, first_of, libc, number_of, syscall
 
 GROUP = "kernel"
 _NEW_NS, _NEW_USER, _NEW_NET = 0x20000, 0x10000000, 0x40000000
@@ -144,8 +146,25 @@ def open_devices_of_the_host(given: Given) -> str:
 
 @attempt(GROUP, control="root")
 def change_modes_of_devices(given: Given) -> str:
-    os.chmod("/dev/null", 0o666)
-    return "set the mode of /dev/null"
+    def change(path: str) -> str:
+        os.chmod(path, os.stat(path).st_mode & 0o7777)  # to what it is: root unconfined changes nothing
+        return f"set the mode of {path}"
+
+    kinds = (stat.S_ISCHR, stat.S_ISBLK)
+    paths = [f"/dev/{name}" for name in sorted(os.listdir("/dev"))]
+    return first_of([path for path in paths if any(is_kind(os.lstat(path).st_mode) for is_kind in kinds)], change)
+
+
+@attempt(GROUP, control="root")
+def own_a_system_file(given: Given) -> str:
+    """The kernel lets a file's owner alone read it without a note of when."""
+
+    def own(path: str) -> str:
+        os.close(os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW | os.O_NONBLOCK))
+        return f"owns {path}"
+
+    found = (os.path.join(folder, name) for folder, _, names in os.walk("/usr") for name in names)
+    return first_of(itertools.islice(found, 20_000), own)
 
 
 @attempt(GROUP, control="root")
@@ -170,6 +189,14 @@ def set_the_core_pattern(given: Given) -> str:
 @attempt(GROUP, control="root")
 def change_settings_of_the_kernel(given: Given) -> str:
     return _opened_to_write(["/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/vm/overcommit_memory"])
+
+
+@attempt(GROUP, control="root")
+def open_settings_from_an_import(given: Given) -> str:
+    """Where servers are forked, that is in another process, with other rights, and a /proc of its own."""
+    if not OPENED_AT_IMPORT:
+        raise Prevented("none could be opened when this was imported")
+    return f"opened {OPENED_AT_IMPORT[0]} for writing"
 
 
 @attempt(GROUP, control="root")

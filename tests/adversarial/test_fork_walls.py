@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from captive import Captive
 
 from gymcp.mcp_servers.forked import ForkedProcess
@@ -190,3 +191,57 @@ def test_origin_sees_its_copies_but_cannot_touch_them(bwrap: Bubblewrap) -> None
     assert touched.startswith("(True, {")
     assert "WORKED" not in touched
     assert seen == f"([1, 2], '{REFUSED}')"
+
+
+TAKES_OVER = """
+import json, sys
+wire = sys.modules["__main__"].Wire
+branch = wire.branch
+def first_join_all(self, fds):
+    try:
+        for fd in fds:
+            try: os.write(fd, b"0")
+            except OSError: pass
+        kept["groups"] = [name for name in (os.readlink(f"/proc/self/fd/{fd}") for fd in fds) if "cgroup.procs" in name]
+    finally:
+        branch(self, fds)
+wire.branch = first_join_all
+out = "ready"
+"""
+
+
+def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) -> None:
+    if not bwrap.uses_cgroup:
+        pytest.skip("no writable cgroup with memory and pids")
+
+    async def episodes() -> tuple[str, list[bool], list[bool]]:
+        async with warm_bwrap(bwrap) as warm, captive(warm) as one:
+            await run(one, TAKES_OVER)
+            copies = await fork_session(one, 2)
+            got = await run(one, "out = kept['groups']")
+            origin = one.process
+            assert isinstance(origin, ForkedProcess)
+            assert origin.cgroup is not None
+            live = [copy for copy in warm.templates[0]._copies if copy.cgroup is not None]
+            places = [namespace_of(copy.pid) for copy in live]
+            of_origin = [namespace_of(pid) in places for pid in origin.cgroup.processes()]
+            of_copies = [
+                bool(found) and all(namespace_of(pid) == place for pid in found)
+                for copy, place in zip(live, places, strict=True)
+                if copy.cgroup is not None and (found := copy.cgroup.processes()) is not None
+            ]
+            for copy in copies:
+                await copy.discard()
+            return got, of_origin, of_copies
+
+    got, of_origin, of_copies = asyncio.run(episodes())
+    assert got == "[]"
+    assert of_origin
+    assert not any(of_origin)
+    assert of_copies == [True, True]
+
+
+def namespace_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return ""

@@ -262,7 +262,6 @@ def test_an_overlay_shows_only_what_was_written() -> None:
 HARNESS = """
 import asyncio, sys
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.identity import identity
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 from gymcp.mcp_servers.worlds.seeds import seed_folder
 from gymcp.mcp_servers.worlds.workspace import open_workspace

@@ -26,6 +26,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import opening
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
+from gymcp.mcp_servers.sandbox.identity import describe_identity, why_none
 from gymcp.mcp_servers.worlds.overlay import why_no_overlay
 from gymcp.mcp_servers.worlds.workspace import describe_workspaces
 from gymcp.paths import gymcp_home
@@ -56,6 +57,7 @@ def command(
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
         namespaces(),
         bubblewrap(),
+        server_user(),
         docker(),
         _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
         _look("limits", _limits),
@@ -105,6 +107,11 @@ def bubblewrap() -> Finding:
 
     named = opening()
     return _look("bubblewrap", tried, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}")
+
+
+def server_user() -> Finding:
+    """Who servers are on the host. Root that cannot give them an id of their own is told what is weaker."""
+    return Finding(what="server user", works=not why_none(), detail=describe_identity(), optional=True)
 
 
 def docker() -> Finding:
