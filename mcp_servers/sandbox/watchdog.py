@@ -57,7 +57,8 @@ class _Entry:
         self.watched = watched
         self.next_counters = 0.0
         limits = watched.limits
-        # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
+        # A spawner has no CPU limit unless a cgroup counts for it: what was once seen as its own would stay so, and its
+        # servers are watched one by one.
         # No tree hangs on -1, but a dying process, of whomever, is said to be in session -1.
         self.needs_tree = (
             watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
@@ -157,7 +158,7 @@ class Watchdog:
                 continue
             elif tree.tasks > limits.processes + watched.spare_processes:
                 watched.end(process_limit(limits))
-            elif tree.rss_bytes > memory and proportional_bytes(tree.pids) > memory:
+            elif tree.rss_bytes + tree.table_bytes > memory and proportional_bytes(tree.pids) > memory:
                 watched.end(memory_limit(limits))
 
 

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -23,12 +24,14 @@ together, five percent while free space is being lost."""
 _LEAST_REST_S, _LONGEST_REST_S = 2.0, 60.0
 ENTRY_BYTES = 4096
 """At least, per file: a million empty ones are not free."""
+FILES_OUT_OF_SIGHT = 8
+"""Each can be as long as what may be added in all."""
 _MEGABYTE = 1_000_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WORKSPACE = "/workspace/"
 """How the names of its files begin for a server."""
 _SYS_PIDFD_GETFD = 438
-_IN_FLIGHT = re.compile(rb"^scm_fds:\s*[1-9]", re.MULTILINE)
+_IN_FLIGHT = re.compile(rb"^scm_fds:\s*(\d+)", re.MULTILINE)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,7 +54,8 @@ class AddedBytes:
         self._last_walk = 0.0
         self._most_free = self._free_at_walk = self._free_bytes()
         self._at_start: int | None = None
-        self._was_partial = False
+        self._was_hidden = False
+        self._du: subprocess.Popen[bytes] | None = None
         self.added = 0
 
     def step(self, *, folders: int) -> str | None:
@@ -82,12 +86,15 @@ class AddedBytes:
         if self._at_start is None:
             self._at_start = self._walked
         self.added = self._walked - self._at_start
-        return self._exceeded(self._walked) or self._lost()
+        return self._exceeded(self._walked) or self._behind_closed_folders() or self._out_of_sight()
 
     def close(self) -> None:
-        """Ends the walk under way, which holds a descriptor."""
+        """Ends the walk under way, which holds a descriptor, and what measures beside it."""
         if self._walk is not None:
             self._walk.close()
+        if self._du is not None:
+            self._du.kill()
+            self._du.communicate()
 
     def _exceeded(self, walked: int) -> str | None:
         if self._look.is_too_deep:
@@ -96,16 +103,38 @@ class AddedBytes:
             return f"disk: the workspace grew by more than {self._allowed // _MEGABYTE} MB"
         return None
 
-    def _lost(self) -> str | None:
-        """What cannot be measured is what the file system has lost: others may have taken it, so two looks must agree
-        that the server keeps something out of sight."""
-        was_partial, self._was_partial = self._was_partial, self._look.is_partial
-        if not (was_partial and self._was_partial) or self._most_free - self._free_bytes() <= self._allowed:
+    def _behind_closed_folders(self) -> str | None:
+        """A folder may be closed to its owner, but not to its owner as root of a namespace, which is asked beside."""
+        walked = 0
+        if self._du is not None and self._du.poll() is not None:
+            said, self._du = self._du.communicate()[0], None
+            walked = int(said.split(None, 1)[0]) if said[:1].isdigit() else 0
+        if self._look.is_closed and self._du is None:
+            with contextlib.suppress(OSError):  # without the program free space is all there is
+                command = ["unshare", "--user", "--map-root-user", "du", "-sb", "--", str(self._folder)]
+                self._du = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return self._exceeded(walked)
+
+    def _out_of_sight(self) -> str | None:
+        """The sizes of unnamed files in flight or mapped are not known, but none is longer than what may be added.
+
+        A few are allowed as long as the file system has not lost as much, which others may have taken. Two looks must
+        agree: a descriptor in flight usually arrives.
+        """
+        hidden = self._look.hidden > 0 or self._look.is_closed
+        was_hidden, self._was_hidden = self._was_hidden, hidden
+        if not (hidden and was_hidden):
             return None
-        return (
-            f"disk: {self._allowed // _MEGABYTE} MB of free space are gone, and the server keeps files "
-            "where they cannot be measured"
-        )
+        if self._look.hidden > FILES_OUT_OF_SIGHT:
+            return (
+                f"disk: it keeps {self._look.hidden} files where they cannot be measured; at most {FILES_OUT_OF_SIGHT}"
+            )
+        if self._most_free - self._free_bytes() > self._allowed:
+            return (
+                f"disk: {self._allowed // _MEGABYTE} MB of free space are gone, and the server keeps files "
+                "where they cannot be measured"
+            )
+        return None
 
     def _free_bytes(self) -> int:
         try:
@@ -121,8 +150,10 @@ class Look:
     def __init__(self, folder: Path, processes: Iterable[int]) -> None:
         self._folder = folder
         self._processes = tuple(processes)
-        self.is_partial = False
-        """There is a folder that may not be entered, or an unnamed file of unknown size."""
+        self.is_closed = False
+        """There is a folder that the harness's user may not enter."""
+        self.hidden = 0
+        """Files that are held in a way that does not tell their size."""
         self.is_too_deep = False
         """Something lies below a path that no system call takes."""
 
@@ -147,7 +178,7 @@ class Look:
                 folder = os.open(path, _FOLDER, dir_fd=root)
             except OSError as error:
                 self.is_too_deep = self.is_too_deep or error.errno == errno.ENAMETOOLONG
-                self.is_partial = self.is_partial or error.errno == errno.EACCES
+                self.is_closed = self.is_closed or error.errno == errno.EACCES
                 continue
             try:
                 with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -167,19 +198,23 @@ class Look:
     def _unnamed(self, process: int, seen: set[int]) -> int:
         """Sizes of the files without a name that the process holds, each inode counted once."""
         total = 0
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        try:
             for number in os.listdir(f"/proc/{process}/fdinfo"):  # noqa: PTH208
                 opened = _opened(process, int(number))
                 if opened is None:
-                    self.is_partial = self.is_partial or Path(f"/proc/{process}/fdinfo/{number}").exists()
+                    self.hidden += Path(f"/proc/{process}/fdinfo/{number}").exists()
                     continue
                 found, name = opened
                 if stat.S_ISSOCK(found.st_mode):
-                    self.is_partial = self.is_partial or _has_in_flight(process, number)
+                    self.hidden += _in_flight(process, number)
                 elif found.st_nlink == 0 and name.startswith(_WORKSPACE) and found.st_ino not in seen:
                     seen.add(found.st_ino)
                     total += _bytes(found)
-            self.is_partial = self.is_partial or not seen.issuperset(_mapped(process))
+            self.hidden += len({*_mapped(process)} - seen)
+        except PermissionError:  # a process of a container that cannot be traced
+            self.hidden += 1
+        except OSError:  # it has ended meanwhile
+            pass
         return total
 
 
@@ -212,11 +247,11 @@ def _described(link: Path) -> tuple[os.stat_result, str]:
     return link.stat(), str(link.readlink())
 
 
-def _has_in_flight(process: int, number: str) -> bool:
-    """Whether descriptors wait in the socket to be received: of what, only the receiver will know."""
-    with contextlib.suppress(OSError), Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
-        return _IN_FLIGHT.search(file.read()) is not None
-    return False
+def _in_flight(process: int, number: str) -> int:
+    """How many descriptors wait in the socket to be received: of what, only the receiver will know."""
+    with Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
+        found = _IN_FLIGHT.search(file.read())
+    return int(found[1]) if found else 0
 
 
 def _mapped(process: int) -> Iterator[int]:

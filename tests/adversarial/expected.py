@@ -33,6 +33,7 @@ GREED = {
     "heap": Greed(reported=_MEMORY, gets="400 MB"),
     "heap_of_children": Greed(reported=_MEMORY, gets="400 MB"),
     "small_maps": Greed(reported=_MEMORY, gets="393 MB"),
+    "page_tables": Greed(reported=_MEMORY, gets="more than 200 MB"),
     "hidden_memory": Greed(
         reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
     ),
