@@ -26,6 +26,7 @@ import importlib
 import json
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -78,6 +79,9 @@ class _Settings:
         """The program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
         self.user = os.getuid()
         self.disk_bytes = int(order["disk_bytes"])
+        self.open_files = int(order["open_files"])
+        """Of a server; the spawner has more, since descriptors that servers keep in flight count for all of a user's
+        processes, and each of them may send while there are fewer than its own limit."""
         self.kept = _READ_SEARCH if order["reads_all"] else 0
         """The capabilities of a server, over nothing but the files that its own user's namespace maps."""
         self.program: Any = None
@@ -216,6 +220,8 @@ def _live(fds: list[int], settings: _Settings, order: dict[str, Any]) -> None:
     standard = [wire, orders, 2, null, null] if settings.is_script else [null, 2, 2, wire, orders]
     _arrange([*standard, held, life])
     _drop_rights(settings.kept)
+    limit = min(settings.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     _install(settings.filter)
     server = os.fork()
     if server == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import fcntl
 import functools
 import itertools
@@ -12,6 +13,7 @@ import json
 import logging
 import math
 import os
+import resource
 import socket
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -27,7 +29,9 @@ from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
+from gymcp.mcp_servers.sandbox.process import Running
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 from gymcp.mcp_servers.scripts import rehearsed_imports
 
@@ -37,6 +41,10 @@ START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
 _WALL_PROCESSES = 4096
 """In the wall as a whole, where no cgroup holds each cell's; the spawner alone needs a handful."""
+_LEAST_CPU_S, _CPU_S_OF_START = 30.0, 0.1
+"""CPU time of the spawner: for its imports, if a server may not use more, and for each server that it makes."""
+_WALL_FILES = 65_536
+"""For the spawner: well above a server's. It lowers the limit for its cells."""
 _LOWEST_FD = 64
 """Below, a shell uses numbers of its own."""
 _MAX_MESSAGE = 65_536
@@ -60,6 +68,9 @@ class Channel:
                 socket.send_fds(self.sock, data, list(fds))
             except BlockingIOError:
                 await _ready(self.sock, to_write=True)
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS or not _raise_file_limit():
+                    raise
             else:
                 return
 
@@ -210,6 +221,7 @@ class Template:
 
     async def _ask(self, cell: ForkedProcess, order: Mapping[str, bool], tree: int | None) -> int:
         number = next(self._numbers)
+        self._allow_cpu()
         self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
         self._cells[number] = cell
         try:
@@ -229,6 +241,10 @@ class Template:
         except TimeoutError as error:
             raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
         return pidfd
+
+    def _allow_cpu(self) -> None:
+        if isinstance(self.process, Running):
+            self.process.allow_cpu(_CPU_S_OF_START)
 
     def _cell(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
         return ForkedProcess(
@@ -277,6 +293,7 @@ class Template:
             await self._control.send({"inside": count}, (theirs.fileno(), *places))
             theirs.close()
             for _ in range(count):
+                self._allow_cpu()
                 copy = self._cell(live.limits)
                 copies.append(copy)
                 copy.ends.close_cgroups()
@@ -323,7 +340,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         workspace=None,
         written=None,
         entry=(),
-        limits=replace(launch.limits, processes=_WALL_PROCESSES, cpu_s=math.inf),
+        limits=replace(launch.limits, processes=_WALL_PROCESSES, open_files=_WALL_FILES, cpu_s=_cpu_s(sandbox, launch)),
         mounts=(
             Mount(source=_spawner_file(os.getpid()), target=SPAWNER),
             *launch.fork.mounts,
@@ -337,6 +354,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         "path": list(launch.fork.path),
         "module": launch.fork.module,
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
+        "open_files": launch.limits.open_files,
         "reads_all": launch.reads_all,
         "filter": _filter(sandbox, alone=not is_script),
     }
@@ -363,6 +381,12 @@ def _spawner_file(_: int) -> Path:
     return path
 
 
+def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
+    """Of the spawner and what an import left in its wall. Only a cgroup tells that from what its servers use."""
+    hierarchy = usable_hierarchy() if sandbox.uses_cgroup else None
+    return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _LEAST_CPU_S)
+
+
 def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
     program = seccomp.program(network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls)
     return base64.b64encode(program).decode()
@@ -371,6 +395,13 @@ def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = Fal
 def _close(fds: Iterable[int]) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def _raise_file_limit() -> bool:
+    """Whether it could be: what a server keeps in flight counts for its user, and a sender's limit is on the sum."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft != hard
 
 
 async def _ready(sock: socket.socket, *, to_write: bool) -> None:

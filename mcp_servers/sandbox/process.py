@@ -17,7 +17,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
@@ -148,6 +148,10 @@ class Running:
         await asyncio.shield(self._outer.gone)
         self._on_end(self._outer.gone)  # where it had ended before, its callback may be yet to come
         return self._popen.wait()
+
+    def allow_cpu(self, seconds: float) -> None:
+        """So much more than before, for what it is asked to do."""
+        self.limits = replace(self.limits, cpu_s=self.limits.cpu_s + seconds)
 
     def end(self, limit: str) -> None:
         """Kills the tree and remembers why."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_ENTRY = 8
+"""Bytes of a page table for each page, where there is one."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -23,6 +25,7 @@ class ProcessStat:
     tasks: int
     """Threads, as the pids cgroup counts them."""
     rss_bytes: int
+    virtual_bytes: int
     zombie: bool
 
 
@@ -32,6 +35,8 @@ class TreeUsage:
     cpu_s: float = 0.0
     tasks: int = 0
     rss_bytes: int = 0
+    table_bytes: int = 0
+    """What page tables can take at most, which no resident set has in it."""
 
 
 def read_processes() -> dict[int, ProcessStat]:
@@ -58,6 +63,7 @@ def _read(pid: int) -> ProcessStat | None:
         tasks=int(fields[17]),
         started=int(fields[19]),
         rss_bytes=int(fields[21]) * _PAGE,
+        virtual_bytes=int(fields[20]),
         zombie=fields[0] in (b"Z", b"X"),
     )
 
@@ -97,14 +103,15 @@ def usage(processes: Mapping[int, ProcessStat], of: Mapping[int, int]) -> dict[i
             cpu_s=sum(process.cpu_s for process in tree),
             tasks=sum(process.tasks for process in tree),
             rss_bytes=sum(process.rss_bytes for process in tree),
+            table_bytes=sum(process.virtual_bytes for process in tree) * _ENTRY // _PAGE,
         )
         for root, tree in trees.items()
     }
 
 
 def proportional_bytes(pids: Collection[int]) -> int:
-    """Memory with shared pages divided among those who share them: dearer to read than the resident set, and exact."""
-    return sum(map(_proportional, pids))
+    """Memory with shared pages divided among those who share them, and page tables: dear to read, and exact."""
+    return sum(_proportional(pid) + _page_tables(pid) for pid in pids)
 
 
 def _proportional(pid: int) -> int:
@@ -114,6 +121,14 @@ def _proportional(pid: int) -> int:
         process = _read(pid)
         return process.rss_bytes if process else 0
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss:", "SwapPss:"))) * 1024
+
+
+def _page_tables(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmPTE:")) * 1024
 
 
 @functools.cache

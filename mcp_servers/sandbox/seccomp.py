@@ -70,11 +70,11 @@ SIOCGIFBRDADDR 0x8919, SIOCGIFNETMASK 0x891B, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0
 TIOCSPTLCK 0x40045431, TCSETS2 0x402C542B, TCSETSW2 0x402C542C,
 TCSETSF2 0x402C542D, TIOCGPTN 0x80045430, TCGETS2 0x802C542A
 """,
-    # names, the parent's death, dumps, capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, tracers
-    # and other rights of processes, merged memory, the layout of memory
+    # names, the parent's death, fewer capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, hiding one's files from the
+    # user's other processes, tracers and other rights of processes, merged memory, the layout of memory
     "prctl": """
-PR_SET_PDEATHSIG 1, PR_GET_PDEATHSIG 2, PR_GET_DUMPABLE 3, PR_SET_DUMPABLE 4, PR_GET_KEEPCAPS 7, PR_SET_KEEPCAPS 8,
-PR_SET_NAME 15, PR_GET_NAME 16, PR_GET_SECCOMP 21, PR_SET_SECCOMP 22, PR_CAPBSET_READ 23, PR_CAPBSET_DROP 24,
+PR_SET_PDEATHSIG 1, PR_GET_PDEATHSIG 2, PR_GET_DUMPABLE 3, PR_GET_KEEPCAPS 7, PR_SET_KEEPCAPS 8, PR_SET_NAME 15,
+PR_GET_NAME 16, PR_GET_SECCOMP 21, PR_SET_SECCOMP 22, PR_CAPBSET_READ 23, PR_CAPBSET_DROP 24,
 PR_GET_SECUREBITS 27, PR_SET_TIMERSLACK 29, PR_GET_TIMERSLACK 30, PR_SET_CHILD_SUBREAPER 36, PR_GET_CHILD_SUBREAPER 37,
 PR_SET_NO_NEW_PRIVS 38, PR_GET_NO_NEW_PRIVS 39, PR_SET_THP_DISABLE 41, PR_GET_THP_DISABLE 42, PR_CAP_AMBIENT 47,
 PR_GET_TAGGED_ADDR_CTRL 56, PR_SET_VMA 0x53564D41
@@ -99,6 +99,8 @@ COMMANDS = {
     for call, table in _COMMAND_TABLE.items()
 }
 """Call -> name -> the value of a command that is allowed: the same on both machines."""
+WALL_COMMANDS = {"PR_SET_DUMPABLE": 4}
+"""Of `prctl`, for what makes a cell, or moves into one, under the filter."""
 _COMMAND_CALLS = {"fcntl": (1, errno.EINVAL), "ioctl": (1, errno.ENOTTY), "prctl": (0, errno.EINVAL)}
 """Call -> which argument the command is, and what the kernel says to one that it does not know."""
 _UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")
@@ -138,10 +140,10 @@ def _only(index: int, allowed: tuple[int, ...], otherwise: int) -> list[Instruct
     return [_load_argument(index), *tests, _fail(otherwise), _return(_ALLOW)]
 
 
-def _commands(call: str) -> list[Instruction]:
+def _commands(call: str, more: Iterable[int] = ()) -> list[Instruction]:
     """By ranges, from the smallest: what is called most comes first in each."""
     index, code = _COMMAND_CALLS[call]
-    ranges = _ranges(COMMANDS[call].values())
+    ranges = _ranges([*COMMANDS[call].values(), *more])
     out = [_load_argument(index)]
     for position, (first, last) in enumerate(ranges):
         left = 2 * (len(ranges) - position - 1)
@@ -252,6 +254,8 @@ def program(
         for name, body in _checks(network, hidden_memory).items()
         if name in CHECKED[machine] and not (makes_walls and name == "clone")
     }
+    if alone or makes_walls:
+        bodies[CHECKED[machine]["prctl"]] = _commands("prctl", WALL_COMMANDS.values())
     if alone:
         bodies |= {_ALONE_NUMBERS[machine][name]: body for name, body in _ALONE.items()}
     for name, number in DENIED[machine].items():

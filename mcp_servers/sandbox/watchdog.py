@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -56,14 +57,22 @@ class _Entry:
         self.watched = watched
         self.next_counters = 0.0
         limits = watched.limits
-        # A spawner has no CPU limit; its servers are watched one by one: what was once seen as its own would stay so.
+        # A spawner has no CPU limit unless a cgroup counts for it: what was once seen as its own would stay so, and its
+        # servers are watched one by one.
         # No tree hangs on -1, but a dying process, of whomever, is said to be in session -1.
         self.needs_tree = (
             watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
         )
-        self.disk = AddedBytes(watched.workspace, limits.disk_mb * 1_000_000) if watched.workspace else None
+        self.pids: tuple[int, ...] = ()
+        """Where no cgroup says so: the tree as it was seen last."""
+        self.disk = (
+            AddedBytes(watched.workspace, limits.disk_mb * 1_000_000, self.processes) if watched.workspace else None
+        )
         self.cpu_s = 0.0
         """The most seen: a child that nobody waits for takes its time with it."""
+
+    def processes(self) -> Iterable[int]:
+        return self.watched.cgroup.processes() if self.watched.cgroup is not None else self.pids
 
 
 class Watchdog:
@@ -82,7 +91,9 @@ class Watchdog:
             self._timer = asyncio.get_running_loop().call_later(0.0, self._tick)
 
     def remove(self, watched: Watched) -> None:
-        self._entries.pop(watched, None)
+        entry = self._entries.pop(watched, None)
+        if entry is not None and entry.disk is not None:
+            entry.disk.close()
         if not self._entries and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -115,8 +126,8 @@ class Watchdog:
 
     def _check(self, entry: _Entry, now: float) -> None:
         watched, limits = entry.watched, entry.watched.limits
-        if entry.disk is not None and entry.disk.step(folders=len(self._entries)):
-            watched.end(disk_limit(limits))
+        if entry.disk is not None and (limit := entry.disk.step(folders=len(self._entries))):
+            watched.end(limit)
         if now < entry.next_counters:
             return
         entry.next_counters = now + _COUNTER_PERIOD_S
@@ -138,6 +149,7 @@ class Watchdog:
             watched, limits = entry.watched, entry.watched.limits
             if (tree := trees.get(watched.pid)) is None:
                 continue
+            entry.pids = tree.pids
             entry.cpu_s = max(entry.cpu_s, tree.cpu_s)
             memory = limits.memory_mb * 1_000_000
             if entry.cpu_s > limits.cpu_s:
@@ -146,7 +158,7 @@ class Watchdog:
                 continue
             elif tree.tasks > limits.processes + watched.spare_processes:
                 watched.end(process_limit(limits))
-            elif tree.rss_bytes > memory and proportional_bytes(tree.pids) > memory:
+            elif tree.rss_bytes + tree.table_bytes > memory and proportional_bytes(tree.pids) > memory:
                 watched.end(memory_limit(limits))
 
 
@@ -184,10 +196,6 @@ def process_limit(limits: Limits) -> str:
 
 def cpu_limit(limits: Limits) -> str:
     return f"cpu: the process tree used more than {limits.cpu_s:g} s of CPU time"
-
-
-def disk_limit(limits: Limits) -> str:
-    return f"disk: the workspace grew by more than {limits.disk_mb} MB"
 
 
 def files_allowed(limits: Limits) -> int:

@@ -10,6 +10,7 @@ _MEMORY = r"ServerDied: .*memory: the process tree used more than \d+ MB"
 _PROCESSES = r"result: \d+ (processes|threads), then |ServerDied: .*processes: the tree had more than \d+"
 _PROTOCOL = "ProtocolError: server 'rogue': "
 _NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message"
+_GREW = r"ServerDied: .*disk: "
 _FULL = r"result: \d+ MB, then (No space left on device|Disk quota exceeded)"
 _FINE = r"^result: first; then: result: honest$"
 _DIGEST = "^key [0-9a-f]{64}$"
@@ -22,6 +23,8 @@ class Greed:
     gets: str
     """Unconfined."""
     limits: Limits = field(default_factory=lambda: Limits(memory_mb=120, processes=30, disk_mb=20))
+    on_disk: bool = False
+    """In a workspace of the host's, where the start path has one; else in one that has a size."""
 
 
 GREED = {
@@ -30,6 +33,7 @@ GREED = {
     "heap": Greed(reported=_MEMORY, gets="400 MB"),
     "heap_of_children": Greed(reported=_MEMORY, gets="400 MB"),
     "small_maps": Greed(reported=_MEMORY, gets="393 MB"),
+    "page_tables": Greed(reported=_MEMORY, gets="more than 200 MB"),
     "hidden_memory": Greed(
         reported=_MEMORY + r"|result: \d+ MB, then (Function not implemented|File too large)", gets="400 MB"
     ),
@@ -37,6 +41,18 @@ GREED = {
     "fill_temporary_files": Greed(reported=_FULL, gets="100 MB"),
     "fill_shared_memory": Greed(reported=_FULL + "|" + _MEMORY, gets="100 MB"),
     "one_large_file": Greed(reported="result: nothing: File too large", gets="1 TB, sparse"),
+    **{
+        f"hide_disk_{where}": Greed(reported=f"{_GREW}|{_FULL}", gets="60 MB", on_disk=True)
+        for where in (
+            "in_unlinked_files",
+            "in_unnamed_files",
+            "from_all_who_trace",
+            "below_a_long_path",
+            "in_a_closed_folder",
+            "in_flight",
+            "in_memory",
+        )
+    },
     "use_up_inodes": Greed(
         reported=_MEMORY + r"|ServerDied: .*disk: more than \d+ files in folders of its own", gets="200000 files"
     ),

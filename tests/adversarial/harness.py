@@ -153,7 +153,10 @@ async def play_greed(play: Play) -> dict[str, Said]:
         }
         if name == "leave_a_daemon" and play.control:
             return ["control", await naively_left_daemon(daemon, HELD_S)]
-        async with play.session(play.path.rogue(limits=limits)) as session:
+        spec = play.path.rogue(limits=limits)
+        if GREED[name].on_disk and play.path.has_worlds:
+            spec = replace(spec, state=FileState(limits=SMALL))
+        async with play.session(spec, {} if isinstance(spec.state, FileState) else None) as session:
             said = await said_by(session, "rogue_greed", act=name, **given)
             if name == "flood_of_errors":
                 said = await and_then(session, said)

@@ -5,13 +5,16 @@ Each says what it got. Some hold it until they are ended, at most so long as `HE
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 MB = 1_000_000
@@ -99,6 +102,24 @@ def small_maps(given: dict[str, Any]) -> str:
     return f"{len(kept) * 65_536 // MB} MB"
 
 
+def page_tables(given: dict[str, Any]) -> str:
+    """One read in every two megabytes takes a page of the kernel's, and none of the process's."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    stride, tables = 1 << 21, 60_000
+    private, anonymous, no_reserve, no_huge_page = 2, 0x20, 0x4000, 15
+    size = ctypes.c_size_t(stride * tables)
+    start = libc.mmap(None, size, 1, private | anonymous | no_reserve, -1, ctypes.c_long(0))
+    libc.madvise(ctypes.c_void_p(start), size, no_huge_page)
+    for number in range(tables):
+        ctypes.string_at(start + number * stride, 1)
+    _hold(given["hold_s"])
+    with open("/proc/self/status") as status:
+        found = next(int(line.split()[1]) for line in status if line.startswith("VmPTE:"))
+    libc.munmap(ctypes.c_void_p(start), size)
+    return "more than 200 MB" if found * 1024 > 200 * MB else f"{found} kB"
+
+
 def hidden_memory(given: dict[str, Any]) -> str:
     """Of no process, and of no file system that has a size."""
     written = 0
@@ -149,6 +170,105 @@ def one_large_file(given: dict[str, Any]) -> str:
     finally:
         os.unlink(path)
     return "1 TB, sparse"
+
+
+PIECE_MB, PIECES = 4, 15
+"""Each file is below the limit of a single one."""
+
+
+def _write_pieces(open_piece: Callable[[int], int], after: Callable[[int, int], None]) -> str:
+    written = 0
+    try:
+        for number in range(PIECES):
+            fd = open_piece(number)
+            for _ in range(PIECE_MB):
+                written += os.write(fd, bytes(MB))
+            after(number, fd)
+    except OSError as error:
+        return f"{written // MB} MB, then {error.strerror}"
+    return f"{written // MB} MB"
+
+
+def _create(name: str) -> int:
+    return os.open(name, os.O_CREAT | os.O_RDWR, 0o600)
+
+
+def hide_disk_in_unlinked_files(given: dict[str, Any]) -> str:
+    said = _write_pieces(lambda number: _create(f"{number}"), lambda number, _: os.unlink(f"{number}"))
+    _hold(given["hold_s"])
+    return said
+
+
+def hide_disk_in_unnamed_files(given: dict[str, Any]) -> str:
+    said = _write_pieces(lambda _: os.open(".", os.O_TMPFILE | os.O_RDWR), lambda *_: None)
+    _hold(given["hold_s"])
+    return said
+
+
+def hide_disk_from_all_who_trace(given: dict[str, Any]) -> str:
+    """Descriptors of a process that cannot be traced are root's alone to see."""
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    return hide_disk_in_unlinked_files(given)
+
+
+def hide_disk_below_a_long_path(given: dict[str, Any]) -> str:
+    """Longer than any system call takes."""
+    start = os.getcwd()
+    name = "x" * 200
+    for _ in range(30):
+        os.mkdir(name)
+        os.chdir(name)
+    said = _write_pieces(lambda number: _create(f"{number}"), lambda _, fd: os.close(fd))
+    _hold(given["hold_s"])
+    for number in range(PIECES):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{number}")
+    for _ in range(30):
+        os.chdir("..")
+        os.rmdir(name)
+    os.chdir(start)
+    return said
+
+
+def hide_disk_in_a_closed_folder(given: dict[str, Any]) -> str:
+    """Whose mode lets nobody in, its owner neither: only root, or what its owner has in other namespaces."""
+    os.mkdir("closed")
+    said = _write_pieces(lambda number: _create(f"closed/{number}"), lambda _, fd: os.close(fd))
+    os.chmod("closed", 0)
+    _hold(given["hold_s"])
+    os.chmod("closed", 0o700)
+    shutil.rmtree("closed")
+    return said
+
+
+def hide_disk_in_flight(given: dict[str, Any]) -> str:
+    """In no process's table: sent through a socket, and not received."""
+    one, other = socket.socketpair()
+
+    def send(number: int, fd: int) -> None:
+        os.unlink(f"{number}")
+        socket.send_fds(one, [b"x"], [fd])
+        os.close(fd)
+
+    said = _write_pieces(lambda number: _create(f"{number}"), send)
+    _hold(given["hold_s"])
+    other.close()
+    return said
+
+
+def hide_disk_in_memory(given: dict[str, Any]) -> str:
+    """Mapped, and closed: a page of it keeps the whole file."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+
+    def keep(number: int, fd: int) -> None:
+        libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, ctypes.c_long(0))
+        os.unlink(f"{number}")
+        os.close(fd)
+
+    said = _write_pieces(lambda number: _create(f"{number}"), keep)
+    _hold(given["hold_s"])
+    return said
 
 
 def use_up_inodes(given: dict[str, Any]) -> str:

@@ -307,6 +307,46 @@ def test_started_server_cannot_be_copied(bwrap: Bubblewrap) -> None:
         asyncio.run(episode())
 
 
+IN_FLIGHT = """
+import os, socket
+null = os.open('/dev/null', os.O_RDONLY)
+count = 0
+try:
+    while count < 5000:
+        pair = socket.socketpair(); self._kept.append(pair)
+        socket.send_fds(pair[0], [b'x'], [null] * 250)
+        count += 250
+except OSError as error:
+    count = count, error.strerror
+os.close(null)
+out = count
+"""
+
+
+def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
+    """They count for the user whoever sends, and a process may send while there are fewer than it may open."""
+
+    async def episodes() -> tuple[str, str]:
+        async with warmed(bwrap) as warm, session(warm) as greedy:
+            said = await run(greedy, IN_FLIGHT)
+            async with session(warm) as beside:
+                (copy,) = await fork_session(beside, 1)
+                async with copy.open() as branch:
+                    return said, await write(branch, "unharmed")
+
+    assert asyncio.run(episodes()) == ("(1250, 'Too many references: cannot splice')", "unharmed")
+
+
+def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
+    spec = native_server("cell", Cell, start="fork", limits=Limits(open_files=99))
+
+    async def episode() -> str:
+        async with warmed(bwrap) as warm, session(warm, spec) as opened:
+            return await run(opened, "import resource; out = resource.getrlimit(resource.RLIMIT_NOFILE)")
+
+    assert asyncio.run(episode()) == "(99, 99)"
+
+
 def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
     async def episodes() -> None:
         async with warmed(bwrap) as warm, session(warm) as opened:

@@ -19,7 +19,7 @@ import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, engine_profile, program
+from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, WALL_COMMANDS, engine_profile, program
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = "allowed", "killed"
@@ -52,8 +52,8 @@ def verdict(filter_: bytes, arch: int, number: int, *arguments: int) -> str:
 def call(request: pytest.FixtureRequest) -> Callable[..., str]:
     machine = request.param
 
-    def run(name: str, *arguments: int, network: bool = False, hidden_memory: bool = False) -> str:
-        filter_ = program(network=network, hidden_memory=hidden_memory, machine=machine)
+    def run(name: str, *arguments: int, network: bool = False, hidden_memory: bool = False, **more: bool) -> str:
+        filter_ = program(network=network, hidden_memory=hidden_memory, machine=machine, **more)
         return verdict(filter_, MACHINES[machine], CHECKED[machine][name], *arguments)
 
     return run
@@ -138,7 +138,12 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
             "NS_GET_PARENT": 0xB702,
             "LOOP_SET_FD": 0x4C00,
         },
-        "prctl": {"PR_SET_SECUREBITS": 28, "PR_SET_MM": 35, "PR_SET_SPECULATION_CTRL": 53}
+        "prctl": {
+            **WALL_COMMANDS,
+            "PR_SET_SECUREBITS": 28,
+            "PR_SET_MM": 35,
+            "PR_SET_SPECULATION_CTRL": 53,
+        }
         | {"PR_SCHED_CORE": 62, "PR_SET_MEMORY_MERGE": 67, "PR_SET_PTRACER": 0x59616D61},
     }
     for name, commands in refused.items():
@@ -146,6 +151,12 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
         assert {which: call(name, *[3] * index, value) for which, value in commands.items()} == dict.fromkeys(
             commands, code
         )
+
+
+def test_what_makes_a_cell_may_drop_rights_under_the_filter(call: Call) -> None:
+    for more in ("alone", "makes_walls"):
+        assert {call("prctl", command, **{more: True}) for command in WALL_COMMANDS.values()} == {ALLOWED}
+        assert call("prctl", 35, **{more: True}) == "EINVAL"  # PR_SET_MM
 
 
 def test_what_a_user_or_the_machine_has_few_of_is_not_there(call: Call) -> None:

@@ -16,12 +16,14 @@ from gymcp.envs.catalog import git, time
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.world import Origin, open_world
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers import template
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.locked import how_it_starts, spec_of
 from gymcp.mcp_servers.lockfile import locked
 from gymcp.mcp_servers.opening import open_session
-from gymcp.mcp_servers.sandbox import Mount, Sandbox
+from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.snapshot import fork_session
@@ -263,6 +265,39 @@ def test_control_of_what_is_shared_at_import() -> None:
     if (child := os.fork()) == 0:
         os._exit(names["count"]())
     assert (os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), names["count"]()) == (2, 3)
+
+
+SPINS_LATER = """
+import os, signal
+forks = []
+def spin():
+    forks.append(1)
+    if len(forks) == 3 and os.fork() == 0:
+        signal.alarm(60)
+        while True: pass
+def begin(): pass
+if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
+"""
+
+
+def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
+    bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is started after the looks for such: by the spawner, while it makes the next server."""
+    hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
+    if hierarchy is None or hierarchy.cpu is None:
+        pytest.skip("no writable cgroup that counts CPU time")
+    monkeypatch.setattr(template, "_LEAST_CPU_S", 2.0)
+    spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
+
+    async def episodes() -> str | None:
+        async with warmed(bwrap) as warm, session(warm, spec), session(warm, spec):
+            assert isinstance(warm, WarmSandbox)
+            async with asyncio.timeout(60):
+                await warm.templates[0].gone.wait()
+            return warm.templates[0].process.limit_hit()
+
+    assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
 
 
 def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
