@@ -282,8 +282,9 @@ def test_a_server_that_does_not_start_is_env_infra() -> None:
 
 
 def test_a_line_longer_than_the_limit_is_env_infra() -> None:
-    tight = replace(SHELF.servers[0], limits=Limits(line_bytes=100_000))
-    done = play([Action(tool_calls=(call("flood"),))], replace(SHELF, servers=(tight,)))
+    code = "import time; print('x' * 200_000, flush=True); time.sleep(60)"
+    tight = replace(SHELF.servers[0], argv=("python3", "-c", code), limits=Limits(line_bytes=100_000))
+    done = play([], replace(SHELF, servers=(tight,)))
     assert done.trajectory.outcome is Outcome.ENV_INFRA
     assert "longer than any message may be" in done.trajectory.reason
 

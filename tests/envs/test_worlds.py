@@ -115,14 +115,14 @@ def test_after_a_crash_the_next_reset_is_clean_and_nothing_is_left_behind() -> N
 def test_a_tree_that_cannot_be_walked_by_path_is_removed_all_the_same() -> None:
     deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nos.chmod('.', 0)"
     done = play(desk_env(desk_task({"files": {"deep.py": deep}})), act("run", command="/usr/bin/python3 deep.py"))
-    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED
     assert "nested more than 64 deep" in done.trajectory.reason
     assert not [path for path in scratch_folder().iterdir() if path.name.startswith("world-")]
 
 
-def test_a_world_that_outgrows_its_digest_is_env_infra() -> None:
+def test_a_world_that_has_no_digest_after_its_reset_is_env_infra() -> None:
     server = desk_server(FileState(limits=DigestLimits(bytes=10_000)))
-    done = play(desk_env(desk_task(FILES), server), act("run", command="head -c 20000 /dev/zero > big"))
+    done = play(desk_env(desk_task({"files": {"big": "0" * 20_000}}), server))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.ENV_INFRA, None)
     assert "server 'desk': its state has no digest: too large: more than 10000 bytes" in done.trajectory.reason
 
@@ -131,7 +131,7 @@ def test_a_server_that_fills_its_workspace_is_ended() -> None:
     server = desk_server(limits=Limits(disk_mb=5))
     fill = "for i in 1 2 3 4; do head -c 4000000 /dev/zero > $i; done; sleep 60"
     done = play(desk_env(desk_task(FILES), server), act("run", command=fill))
-    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED
     assert "disk: the workspace grew by more than 5 MB" in done.trajectory.reason
 
 
