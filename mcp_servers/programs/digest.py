@@ -6,8 +6,8 @@ key}`` -> ``{"key", "about", "files", "removed", "since"}`` with the files that 
 for lately, or all and a null `since` where it does not remember; files is null where the world is no tree. Else
 ``{"error": words}``, with a true ``fault`` where the machine is to blame and not the world.
 
-A file is read again only where its inode, size or times have changed, so an unchanged world costs one walk. What a
-memory map writes changes no time: it is seen when the harness asks for it, with ``again``.
+A file is read again only if its inode, size or times have changed, so an unchanged world costs one walk. A memory map
+can write without changing any of these: that is seen when the harness asks for it, with ``again``.
 """
 
 from __future__ import annotations

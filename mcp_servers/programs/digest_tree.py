@@ -61,8 +61,8 @@ class Entry(NamedTuple):
     """Of a file."""
     attributes: str = ""
     """Extended attributes of a file or folder as `attributes_of` gives them."""
-    linked: str = ""
-    """Of a file with several names in the tree the first of them; of the first itself, and of all others, nothing."""
+    links: int = 1
+    """Names that a file has. Which they are is not told: an overlay gives the names of one file several inode numbers."""
     inline: bool = False
     """Whether a recorded state holds the file's content."""
 
@@ -95,8 +95,8 @@ class Tree:
     def begin(self, *, again: bool = False) -> None:
         """Starts the clock. `again`: files that may have been written to are read whatever their times say.
 
-        What a memory map writes changes no time that an overlay shows. But a file of a lower layer is copied up when it
-        is opened for writing, and on any file system the first write through a map changes the ctime.
+        The first write through a memory map changes the ctime, as does the copy of a lower layer's file that is opened
+        for writing; later writes to the same page change no time before the kernel has written it back.
         """
         self.deadline = time.monotonic() + self.limits["seconds"]
         self.again = again
@@ -110,12 +110,7 @@ class Tree:
         self._entries: Entries = {}
         self._left = {"entries": self.limits["entries"], "bytes": self.limits["bytes"], "paths": MAX_PATH_BYTES}
         self._still_known: dict[str, tuple[tuple[int, ...], str, str]] = {}
-        self._names_of: dict[tuple[int, int], list[str]] = {}
         self._read_folder(root, "", 0, skip)
-        for names in self._names_of.values():
-            first, *others = sorted(names)
-            for path in others:
-                self._entries[path] = self._entries[path]._replace(linked=first)
         self._known = self._still_known
         left, found = INLINE_TOTAL_BYTES, {}
         for path in sorted(self._entries):
@@ -135,17 +130,15 @@ class Tree:
             try:
                 found = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 kind, mode = KINDS.get(stat.S_IFMT(found.st_mode), "device"), f"{stat.S_IMODE(found.st_mode):o}"
-                content, size, attributes = "", 0, ""
+                content, size, attributes, links = "", 0, "", 1
                 if kind == "file":
                     content, attributes = self._file_digest(fd, name, path, found)
-                    size = found.st_size
-                    if found.st_nlink > 1:
-                        self._names_of.setdefault((found.st_dev, found.st_ino), []).append(path)
+                    size, links = found.st_size, found.st_nlink
                 elif kind == "link":
                     content = os.readlink(name, dir_fd=fd)
                 elif kind == "device":
                     content = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-                self._entries[path] = Entry(kind, mode, content, size, attributes)
+                self._entries[path] = Entry(kind, mode, content, size, attributes, links)
                 if kind == "folder":
                     child = os.open(name, FOLDER, dir_fd=fd)
                     try:
@@ -222,8 +215,8 @@ class Tree:
         shown: dict[str, Json] = {"type": entry.kind, "mode": entry.mode}
         if entry.attributes:
             shown["attributes"] = json.loads(entry.attributes)
-        if entry.linked:
-            shown["linked"] = entry.linked
+        if entry.links > 1:
+            shown["links"] = entry.links
         if entry.kind == "link":
             shown["target"] = entry.content
         elif entry.kind == "device":

@@ -27,7 +27,7 @@ def deep(levels: int) -> list[Any]:
 
 def endless() -> int:
     sys.set_int_max_str_digits(0)
-    return int(10**4400)
+    return 10**4400
 
 
 def circle() -> list[Any]:

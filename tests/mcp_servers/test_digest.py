@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import hashlib
+import mmap
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from hypothesis import strategies as st
 
 from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.programs.digest_tree import RACY_NS
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import DigestLimits, FileState
@@ -197,6 +200,26 @@ def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
         (tmp_path / "file").rename(tmp_path / "renamed")
         seen.add(await digester.key())
         assert len(seen) == 33
+
+    digesting(tmp_path, work)
+
+
+def test_what_a_map_writes_is_seen_when_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a" * 10)
+
+    async def work(digester: Digester) -> None:
+        with (tmp_path / "file").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[0:1] = b"b"
+            while time.time_ns() < (tmp_path / "file").stat().st_ctime_ns + 2 * RACY_NS:
+                before = await digester.key()
+            before = await digester.key()
+            mapped[0:1] = b"c"  # the page is dirty already: no time changes
+            seen = await digester.key(read_again=True)
+            assert seen != before
+            assert seen == await digester.key() == digest_here(tmp_path)[0]
+            mapped[0:1] = b"d"
+            key, state = await digester.state(seen)
+            assert (key, state["files"]["file"]["text"]) == (digest_here(tmp_path)[0], "d" + "a" * 9)
 
     digesting(tmp_path, work)
 
