@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from gymcp.types import Json, Tool, ToolCall
+from gymcp.types import Action, Json, Tool, ToolCall
 
 MAX_DEPTH = 60
 """Of nested arrays and objects; the native runtime takes a little more."""
@@ -20,6 +21,32 @@ def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[
         return f"no tool '{call.name[:200]}'; have {', '.join(names) or 'none'}"
     arguments = check_arguments(call.arguments, max_bytes)
     return f"tool '{call.name}': {arguments}" if isinstance(arguments, str) else arguments
+
+
+def recordable(action: Action) -> Action:
+    """The action, with every argument that no record can hold as a text in its place, and with the reason as `problem`.
+
+    NaN and halves of characters can be recorded; what is no JSON, or is nested too deep, cannot.
+    """
+    if all(isinstance(call.arguments, str) or _fault(call.arguments) is None for call in action.tool_calls):
+        return action
+    return replace(action, tool_calls=tuple(map(_recordable, action.tool_calls)))
+
+
+def _recordable(call: ToolCall) -> ToolCall:
+    if isinstance(call.arguments, str) or (fault := _fault(call.arguments)) is None:
+        return call
+    return replace(call, arguments="", problem=call.problem or fault)
+
+
+def _fault(arguments: Mapping[str, Json]) -> str | None:
+    if _deeper_than(arguments, MAX_DEPTH):
+        return f"the arguments are nested more than {MAX_DEPTH} deep"
+    try:
+        json.dumps(arguments)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"the arguments cannot be written as JSON: {error}"
+    return None
 
 
 def check_arguments(arguments: Mapping[str, Json] | str, max_bytes: int) -> dict[str, Json] | str:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from gymcp.envs.arguments import check_call
+from gymcp.envs.arguments import check_call, recordable
 from gymcp.envs.baselines import check_baseline
 from gymcp.envs.bill import Bill, by_tool
 from gymcp.envs.hosting import hosted
@@ -21,7 +21,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.talking import Counterpart, handbook_of
 from gymcp.envs.toolbox import agents_toolbox, users_toolbox
 from gymcp.envs.world import Origin, World, open_world
-from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError
+from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError, Undigestible
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -42,6 +42,10 @@ from gymcp.types import (
     Usage,
     UserAct,
 )
+
+RESULT_BYTES = 256_000_000
+"""Of all results of an episode together, before calls are refused: what a run folder can hold in one row is bounded."""
+_SPENT = (ServerExhausted, Undigestible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,9 @@ class Episode:
         self._turn_steps = 0
         self._agent_s = 0.0
         self._tool_s = 0.0
+        self._world_s = 0.0
+        """Of looking at what the calls left, which takes long where they left much."""
+        self._result_bytes = 0
         self._cut_short_s = 0.0
         """Of calls that have no result, because the server or the episode ended in them."""
         self._history = ""
@@ -105,8 +112,9 @@ class Episode:
         """Executes the calls in order; without calls, ends the user turn.
 
         `agent_s`: seconds the agent took to decide, charged to its budget. What a tool or the agent does wrong is an
-        observation. Raises EnvInfraError where a server is lost, and then in every later step; ResetNeeded
-        after the end.
+        observation; what it does to a server's limits or to the world's, such that its state cannot be told any more,
+        ends the episode, graded on the state before this step. Raises EnvInfraError if a server is lost otherwise, and
+        then in every later step; ResetNeeded after the end.
         """
         self._check_live()
         sampled = None
@@ -114,6 +122,7 @@ class Episode:
             sampled = action.sampled
             self._bill.add(action)
             action = action.action
+        action = recordable(action)
         begun = Step(
             turn=self._turn,
             observation=self.observation,
@@ -128,10 +137,14 @@ class Episode:
         results: list[ToolResult] = []
         acts: list[UserAct] = []
         reply: Message | None = None
+        known, lost = self._world.known, False
         try:
             spent = await self._execute(action, results)
             if not action.tool_calls:
                 reply = await self._ask_user(begun, acts)
+        except _SPENT as error:  # the world stays the one before this step: nobody can tell it any more
+            self._world.go_back(known)
+            spent, lost = str(error), True
         except EnvInfraError as error:
             self._broken = error
             raise
@@ -139,7 +152,7 @@ class Episode:
             world = self._world
             done = replace(begun, results=tuple(results), user_acts=tuple(acts))
             self._steps.append(replace(done, world_key=world.key, state_ref=world.state_ref))
-        terminated = not action.tool_calls and reply is None
+        terminated = not action.tool_calls and reply is None and not lost
         self._go_on(action, results, reply)
         spent = None if terminated else spent
         outcome = Outcome.BUDGET_EXHAUSTED if spent else Outcome.SCORED
@@ -151,13 +164,17 @@ class Episode:
     async def give_up(self, end: GiveUp) -> Transition:
         """Ends the episode where it is, as the agent wants: out of budget, or an agent error. Raises EnvInfraError."""
         self._check_live()
+        known, reason = self._world.known, end.reason
         try:
             await self._world.update()
             await self._world.confirm()
+        except _SPENT as error:
+            self._world.go_back(known)
+            reason = f"{reason}; {error}"
         except EnvInfraError as error:
             self._broken = error
             raise
-        reward = self._grade(end.outcome, end.reason)
+        reward = self._grade(end.outcome, reason)
         return Transition(observation=self.observation, reward=reward, terminated=False, truncated=True)
 
     def _check_live(self) -> None:
@@ -167,21 +184,24 @@ class Episode:
             raise ResetNeeded(f"environment '{self._spec.name}': the episode has ended; reset first")
 
     async def _execute(self, action: Action, results: list[ToolResult]) -> str | None:
-        """Runs the calls and adds their `results`; which budget is spent afterwards, if any."""
+        """Runs the calls and adds their `results`; which budget is spent afterwards, if any. Raises EnvInfraError."""
         stopped = ""
         for index, call in enumerate(action.tool_calls):
             try:
                 result = await self._call(index, call)
-            except ServerExhausted as error:  # the world stays the one before this step: nobody can tell it any more
+            except _SPENT as error:
                 results.append(ToolResult(call_id=call.id, content=str(error), is_error=True))
-                return str(error)
+                raise
             except StopEpisode as stop:
                 results.append(ToolResult(call_id=call.id, content=str(stop), is_error=True))
                 stopped = str(stop)
                 break
             results.append(result)
             self._tool_s += result.seconds
+            self._result_bytes += result.bytes
+        asked = time.perf_counter()
         await self._world.update()
+        self._world_s += time.perf_counter() - asked
         spent = stopped or self._budget_spent(len(self._steps) + 1, self._turn_steps if action.tool_calls else 0)
         if spent or not action.tool_calls:
             await self._world.confirm()
@@ -237,6 +257,8 @@ class Episode:
             return refusal(call, f"not run: at most {self._limits.calls_per_step} calls in one step")
         if self._tool_s >= self._limits.tool_s:
             return refusal(call, f"not run: the tools have taken {self._limits.tool_s:g} s together")
+        if self._result_bytes >= RESULT_BYTES:
+            return refusal(call, f"not run: the results have {RESULT_BYTES} bytes together")
         asked = time.perf_counter()
         try:
             return await self._passage.call(self._scene(index), call, self.observation.tools)
@@ -245,7 +267,7 @@ class Episode:
             raise
 
     async def _call_for_user(self, call: ToolCall) -> ToolResult:
-        """Without layers, and not on the agent's account; a server that it takes over its limits is lost."""
+        """Without layers, and not on the agent's account."""
         limits, tools = self._limits, self._user_toolbox
         arguments = check_call(call, tools.offered(frozenset()), limits.argument_bytes)
         if isinstance(arguments, str):
@@ -276,6 +298,10 @@ class Episode:
             return f"{limits.agent_s:g} s of the agent's time"
         if self._tool_s >= limits.tool_s:
             return f"{limits.tool_s:g} s of the tools' time"
+        if self._tool_s + self._world_s >= limits.tool_s:
+            return f"{limits.tool_s:g} s of the tools' time, with that for reading what they left"
+        if self._result_bytes >= RESULT_BYTES:
+            return f"{RESULT_BYTES} bytes of results"
         return None
 
     def _grade(self, outcome: Outcome, why: str) -> float:

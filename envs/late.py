@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from gymcp.cache import in_cache
 from gymcp.envs.baseline_book import baseline_book
 from gymcp.envs.hosting import hosted
-from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError
+from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError, ServerExhausted, Undigestible
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.listing import forget_tools, keep_tools, tools_hash
@@ -101,12 +101,13 @@ class LateServer:
         if self._session is None:
             try:
                 session = await self._stack.enter_async_context(hosted(self._start.session()))
-            except IntegrityError as error:  # in the middle of an episode no caller can mend it
+                self._compare_tools(session)
+                await session.update()
+                if session.tells_state:
+                    await self._prove_clean(session)
+            except (IntegrityError, Undigestible, ServerExhausted) as error:
+                # in the middle of an episode no caller can mend it; a fresh world without a digest is nobody's doing
                 raise EnvInfraError(str(error)) from error
-            self._compare_tools(session)
-            await session.update()
-            if session.tells_state:
-                await self._prove_clean(session)
             self._fresh_key, self._session = session.world_key, session
         return self._session
 

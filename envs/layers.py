@@ -72,4 +72,4 @@ class Layer(Protocol):
 
 def refusal(call: ToolCall, why: str) -> ToolResult:
     """An error result that no server has seen."""
-    return ToolResult(call_id=call.id, content=why, is_error=True, bytes=len(why.encode()))
+    return ToolResult(call_id=call.id, content=why, is_error=True, bytes=len(why.encode("utf-8", "surrogatepass")))

@@ -9,7 +9,7 @@ from functools import partial
 
 from gymcp.envs.late import LateServer, Start
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import EnvInfraError
+from gymcp.errors import Undigestible
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.images import ServerImage
 from gymcp.mcp_servers.listing import lists_of
@@ -65,39 +65,52 @@ class World:
     async def update(self) -> None:
         """Takes note of what the last calls changed; a state seen before in the episode is not fetched again.
 
-        Raises EnvInfraError where files have no digest.
+        Raises Undigestible if a state has no digest or cannot be recorded; the world is then known as it was before.
         """
         for server in self.servers:
             await server.update()
+        await self._settle()
+
+    async def confirm(self) -> None:
+        """Looks behind keys and times, after the last call of a user turn or an episode; takes note of what it finds.
+
+        A server that sends the key of a state it has left is found out here; raises ProtocolError, Undigestible.
+        """
+        for server in self.servers:
+            if isinstance(server, LateServer) or server.tells_state:
+                await server.confirm()
+        await self._settle()
+
+    @property
+    def known(self) -> tuple[str, str | None]:
+        """The key and the address of the state, for `go_back`."""
+        return self.key, self.state_ref
+
+    def go_back(self, known: tuple[str, str | None]) -> None:
+        """Makes it what was `known` before: nobody can tell what it is now."""
+        self.key, self.state_ref = known
+
+    async def _settle(self) -> None:
         for _ in range(_ATTEMPTS):
             keys = self._keys()
             key = next(iter(keys.values())) if len(keys) == 1 else digest(keys)
             if key == self.key:
                 return
-            await self._record_state()
+            state_ref = await self._recorded_state()
             if self._keys() == keys:  # else files changed between digest and state
-                self.key = key
+                self.key, self.state_ref = key, state_ref
                 return
-        raise EnvInfraError("the state of the servers changes while no call is running")
-
-    async def confirm(self) -> None:
-        """Compares what servers declare with what they claim, after the last call of a user turn or an episode.
-
-        A server that sends the key of a state it has left is found out here; raises ProtocolError.
-        """
-        for server in self.servers:
-            if isinstance(server, LateServer) or server.tells_state:
-                await server.confirm()
+        raise Undigestible("the state of the servers changes while no call is running")
 
     def _keys(self) -> dict[str, str]:
         return {server.spec.name: server.world_key for server in self.servers}
 
-    async def _record_state(self) -> None:
-        """Of an environment whose servers start late, the state of those that have changed: at first of none."""
+    async def _recorded_state(self) -> str | None:
+        """Its address. Of an environment whose servers start late, those that have changed count: at first none."""
         lazy = self.origin.env.spec.lazy
         telling = [server for server in self.servers if server.tells_state]
         if not telling and not lazy:
-            return
+            return self.state_ref
         telling_key = digest({server.spec.name: server.world_key for server in telling})
         if telling_key not in self._refs:
             told = {server.spec.name: await server.state() for server in telling}
@@ -109,7 +122,7 @@ class World:
                 state = {name: part for name, (_, part) in told.items()}
             self._refs[telling_key] = address
             self.states[address] = state
-        self.state_ref = self._refs[telling_key]
+        return self._refs[telling_key]
 
 
 @contextlib.asynccontextmanager

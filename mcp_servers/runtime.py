@@ -95,6 +95,8 @@ MAX_ERROR = 4_000
 """Characters of an unforeseen exception's message that reach the agent."""
 MAX_INT_DIGITS = 4_000
 """Below Python's own limit for int(), which would make the whole message unreadable and so unanswerable."""
+MAX_VALUE_DEPTH = 100
+"""Nesting of states and of structured results: what reads them at the other end stops below 200."""
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
@@ -109,6 +111,8 @@ STATE_WITHIN_KEY = "gymcp/stateWithin"
 """In the `_meta` of a call: up to how many characters of canonical JSON the state comes along with the result."""
 RESULT_STATE_KEY = "gymcp/state"
 """In the `_meta` of a result, where it was asked for."""
+LINE_KEY = "lineBytes"
+"""In the parameters of a setup: how long an answer may be. A longer result is an error result in its place."""
 _ALARM_AGAIN_S = 1.0
 
 PARSE_ERROR = -32700
@@ -118,6 +122,8 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 SETUP_FAILED = -32603
 UNSUPPORTED_VERSION = -32022
+STATE_UNTOLD = -32050
+"""The state cannot be told: it is not JSON, too deep or too long, or telling it raised. Tools have made it so."""
 
 
 class ToolError(Exception):
@@ -183,7 +189,22 @@ def _parse_int(text: str) -> int | float:
     return int(text) if len(text) <= MAX_INT_DIGITS else math.inf
 
 
+def _endable_int(text: str) -> int:
+    if len(text) > MAX_INT_DIGITS:
+        raise ValueError(f"an integer has more than {MAX_INT_DIGITS} digits")
+    return int(text)
+
+
 _PLAIN = _Reading(int)
+_BOUNDED = _Reading(_endable_int)
+_digits_of_int = getattr(sys, "get_int_max_str_digits", lambda: 0)
+"""Python's own limit, by default 4,300; 0: none, as before 3.11, or because the program has lifted it."""
+
+
+def _bounded_reading() -> _Reading:
+    return _PLAIN if 0 < _digits_of_int() <= 4300 else _BOUNDED
+
+
 _WIRE = _Reading(_parse_int)
 """Lets NaN and endless integers in, so that the request keeps its id and gets an answer: find_unsafe refuses them."""
 
@@ -195,10 +216,37 @@ def canonical_json(value: Json) -> str:
     """One text for one JSON value: sorted keys, no spaces, characters unescaped.
 
     Keys that are not strings become strings first, as on the wire, so a value and its round trip agree. 1 and 1.0 stay
-    different. Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    different. Raises ValueError for NaN, infinities, endless integers and what is nested more than `MAX_VALUE_DEPTH`
+    deep, TypeError for what JSON cannot hold.
     """
-    plain = _loads(_dumps(value, ascii=True), _PLAIN)
-    return _dumps(plain, sort_keys=True, compact=True)
+    return _canonical(value)[0]
+
+
+def _canonical(value: Json) -> tuple[str, Json]:
+    """(the text, the value as whoever reads the text has it)."""
+    text = _dumps(value, ascii=True)
+    plain = _loads(text, _bounded_reading())
+    if _is_deep(plain, text):
+        raise ValueError(f"nested more than {MAX_VALUE_DEPTH} levels deep")
+    return _dumps(plain, sort_keys=True, compact=True), plain
+
+
+def _is_deep(value: Json, text: str) -> bool:
+    """True for a value, whose JSON is `text`, that is nested more than `MAX_VALUE_DEPTH` deep."""
+    if text.count("[") + text.count("{") <= MAX_VALUE_DEPTH:
+        return False
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_VALUE_DEPTH:
+            return True
+        level = [
+            child
+            for item in level
+            for child in (item.values() if item.__class__ is dict else item)
+            if child.__class__ is dict or child.__class__ is list
+        ]
+    return False
 
 
 def state_key(state: Json) -> str:
@@ -616,6 +664,7 @@ class Server:
         self._setup: Callable[[Json, int], object] | None = None
         self._state: Callable[[], Json] | None = None
         self._was_set_up = False
+        self._line_bytes = MAX_LINE
 
     # ------------------------------------------------------------------------------------------------------ declaring
 
@@ -723,7 +772,11 @@ class Server:
             if request_id is None:
                 raise ProtocolError(INVALID_REQUEST, "a request's id is a string or an integer")
             result = self._dispatch(method, message.get("params"))
-            return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+            answer = _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+            if len(answer) > self._line_bytes:
+                result = self._shortened(method, result, len(answer))
+                answer = _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+            return answer
         except ProtocolError as error:
             return _error_line(request_id, error)
         except Exception as error:
@@ -757,6 +810,17 @@ class Server:
             if method in ("server/discover", "tools/list"):
                 result.update(ttlMs=0, cacheScope="private")
         return result
+
+    def _shortened(self, method: str, result: dict[str, Json], size: int) -> dict[str, Json]:
+        """What is answered in place of a result that no client would read. Raises ProtocolError."""
+        why = f"{size} bytes as a message, where at most {self._line_bytes} are read"
+        if method == "gymcp/state":
+            raise ProtocolError(STATE_UNTOLD, f"the state has {why}")
+        if method != "tools/call":
+            raise ProtocolError(INTERNAL_ERROR, f"the answer has {why}")
+        meta = {key: value for key, value in result.pop("_meta", {}).items() if key != RESULT_STATE_KEY}
+        kept = {key: value for key, value in result.items() if key not in ("content", "isError", "structuredContent")}
+        return {**_text_result(f"The result has {why}", is_error=True), **kept, **({"_meta": meta} if meta else {})}
 
     def _initialize(self, params: dict[str, Json]) -> dict[str, Json]:
         wanted = params.get("protocolVersion")
@@ -836,6 +900,9 @@ class Server:
         if self._was_set_up:
             raise ProtocolError(SETUP_FAILED, "setup was called before; a process serves one episode")
         self._was_set_up = True
+        line_bytes = params.get(LINE_KEY)
+        if isinstance(line_bytes, int) and 0 < line_bytes < MAX_LINE:
+            self._line_bytes = line_bytes
         try:
             self._setup(params.get("initialState"), seed)
         except (Exception, SystemExit) as error:
@@ -856,12 +923,11 @@ class Server:
         if self._state is None:
             raise ProtocolError(METHOD_NOT_FOUND, "this server declares no state", "gymcp/state")
         try:
-            state = self._state()
-            canonical = canonical_json(state)
+            canonical, state = _canonical(self._state())
             return sha256(canonical.encode()).hexdigest(), state, len(canonical)
         except (Exception, SystemExit) as error:
             _print_traceback(error)
-            raise ProtocolError(INTERNAL_ERROR, f"state failed: {_describe(error)}") from error
+            raise ProtocolError(STATE_UNTOLD, f"the state cannot be told: {_describe(error)}") from error
 
 
 def class_server(cls: type, name: str | None = None) -> Server:
@@ -923,7 +989,10 @@ def _shape_result(tool: _Tool, value: Any) -> dict[str, Json]:
     text = value if isinstance(value, str) else _dumps(value)
     result = _text_result(text, is_error=False)
     if tool.output_schema is not None:
-        plain = value if isinstance(value, str) else _loads(text, _PLAIN)  # tuples, keys: as the client will see them
+        # tuples, keys: as the client will see them
+        plain = value if isinstance(value, str) else _loads(text, _bounded_reading())
+        if not isinstance(value, str) and _is_deep(plain, text):
+            raise ToolError(f"Tool {tool.listed['name']!r} returned what is nested more than {MAX_VALUE_DEPTH} deep")
         structured = {"result": plain} if tool.wrapped else plain
         wrong = find_violation(structured, tool.output_schema)
         if wrong:

@@ -23,11 +23,20 @@ from gymcp.errors import (
     ServerDied,
     ServerExhausted,
     ServerTimeout,
+    Undigestible,
 )
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.plain_text import plain_text
-from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
+from gymcp.mcp_servers.runtime import (
+    LINE_KEY,
+    RESULT_STATE_KEY,
+    STATE_KEY,
+    STATE_UNTOLD,
+    STATE_WITHIN_KEY,
+    TIMEOUT_KEY,
+    canonical_json,
+)
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tool_lists import ToolList, checked_list, key_of_listing, known_list, told_list
@@ -124,7 +133,7 @@ class ToolSession:
         tools_key = None
         if self.spec.state == "declared":
             async with self.boundary("setup", self.spec.start_timeout_s):
-                params = {"initialState": initial_state, "seed": seed}
+                params = {"initialState": initial_state, "seed": seed, LINE_KEY: self.spec.limits.line_bytes}
                 answer = await self._harness_request("gymcp/setup", params, _SetupResult)
             if answer.stateKey is None:
                 raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
@@ -195,8 +204,9 @@ class ToolSession:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
 
-        Raises ServerDied, ServerTimeout or ProtocolError where the server itself is lost; ServerExhausted where the
-        call did that to a server that declares its state, by taking too long or more than its sandbox gives.
+        Raises ServerDied, ServerTimeout or ProtocolError if the server itself is lost; ServerExhausted if the call did
+        that, by taking more than its sandbox gives, or too long at a server that declares its state; Undigestible if
+        the call left a declared state that cannot be told.
         """
         started = time.perf_counter()
         self._told = self._brought = None
@@ -209,7 +219,7 @@ class ToolSession:
             why = f"did not end within {timeout_s:g} s"
             raise ServerExhausted(self._say(f"tool '{call.name}'", why)) from error
         except ServerDied as error:
-            if self.spec.state != "declared" or self._process.limit_hit() is None:
+            if self._process.limit_hit() is None:
                 raise
             raise ServerExhausted(str(error)) from error
         if self.spec.state == "opaque":
@@ -226,6 +236,8 @@ class ToolSession:
         try:
             result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
+            if self.spec.state == "declared" and error.code == STATE_UNTOLD:
+                raise  # the result is lost with the state
             # The SDK's codes for a closed connection and a slow answer are codes that servers use, too. Either way it
             # is the tool's failure, provided that the server still answers.
             if error.code in (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT):
@@ -266,11 +278,14 @@ class ToolSession:
             self._known_key = (await self._harness_request("gymcp/state", {}, _StateResult)).stateKey
 
     async def confirm(self) -> None:
-        """Compares a declared state with its key, where it was not fetched since the last call. Raises ProtocolError.
+        """Looks at the state itself where a key or a time only says that nothing has changed.
 
-        A key says that nothing has changed; only the state itself shows it.
+        A declared state that was not fetched since the last call is compared with its key: raises ProtocolError. Files
+        that were written to in this episode are read again, whatever their times say: the key may be another then.
         """
-        if self.spec.state == "declared" and self._told is None:
+        if self.digester is not None:
+            self._known_key = await self.digester.key(read_again=True)
+        elif self.spec.state == "declared" and self._told is None:
             await self._fetch()
 
     async def state(self) -> tuple[str, Json]:
@@ -284,14 +299,22 @@ class ToolSession:
         return self._told or self._brought or await self._fetch()
 
     async def _fetch(self) -> tuple[str, Json]:
-        async with self.boundary("gymcp/state", self.spec.start_timeout_s):
-            answer = await self._harness_request("gymcp/state", {}, _StateResult)
+        try:
+            async with self.boundary("gymcp/state", self.spec.start_timeout_s):
+                answer = await self._harness_request("gymcp/state", {}, _StateResult)
+        except (ServerTimeout, ServerDied) as error:
+            if isinstance(error, ServerDied) and self._process.limit_hit() is None:
+                raise
+            raise ServerExhausted(str(error)) from error
         self._told = self._proven("gymcp/state", answer.state, self._known_key, answer.stateKey)
         return self._told
 
     def _proven(self, doing: str, state: Json, *claims: str) -> tuple[str, Json]:
         """The state with its address. Raises ProtocolError where it is not what the keys claim."""
-        found = digest(state)
+        try:
+            found = digest(state)
+        except (ValueError, RecursionError) as error:  # such as NaN: the native runtime says so itself
+            raise ProtocolError(self._say(doing, f"its state is not JSON: {error}")) from error
         for claimed in claims:
             if claimed != found:
                 raise ProtocolError(self._say(doing, f"it claims the key {claimed} for a state with {found}"))
@@ -320,6 +343,8 @@ class ToolSession:
                 return await self._lost(doing, error)
             case MCPError(code=code) if code == TOO_LARGE and self.spec.state == "declared":
                 return ServerExhausted(self._say(doing, error.message))  # its state is what the agent made of it
+            case MCPError(code=code) if code == STATE_UNTOLD and self.spec.state == "declared":
+                return Undigestible(self._say(doing, error.message))
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
             case ValidationError():
@@ -333,6 +358,7 @@ class ToolSession:
     async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
             await self._process.settled()
+        if self._violation.text and self._process.limit_hit() is None:  # else it was ended in the middle of a line
             return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_TIMEOUT_S):

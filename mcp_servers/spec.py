@@ -13,7 +13,7 @@ from gymcp.types import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestLimits:
-    """A world beyond one of these has no digest, so its episode has no score."""
+    """A world beyond one of these has no digest: an episode that takes it there ends, graded on the state before."""
 
     bytes: int = 512_000_000
     """Of all files together; of a database, a quarter."""

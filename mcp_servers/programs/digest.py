@@ -1,17 +1,18 @@
 """Reads a world from its files: run or forked in a wall of its own, with the workspace, where it starts, read-only.
 
-It follows no link and waits on no file. Wire: one JSON object per line, first ``kind``, ``path``, ``masks`` and
-``limits``, which has no answer. ``{"op": "key"}`` -> ``{"key": hex}``; ``{"op": "state", "since": key}`` ->
-``{"key", "about", "files", "removed", "since"}`` with the files that differ from those of a key it was asked for
-lately, or all and a null `since` where it does not remember; files is null where the world is no tree. Else
-``{"error": words}``.
+It follows no link and waits on no file. Wire: one JSON object per line, first ``kind``, ``path``, ``masks``, ``limits``
+and ``begun_ns``, which has no answer. ``{"op": "key", "again": bool}`` -> ``{"key": hex}``; ``{"op": "state", "since":
+key}`` -> ``{"key", "about", "files", "removed", "since"}`` with the files that differ from those of a key it was asked
+for lately, or all and a null `since` where it does not remember; files is null where the world is no tree. Else
+``{"error": words}``, with a true ``fault`` where the machine is to blame and not the world.
 
-A file is read again only where its inode, size or times have changed, so an unchanged world costs one walk. What a
-memory map writes without the kernel changing a time is seen once the pages are written back.
+A file is read again only if its inode, size or times have changed, so an unchanged world costs one walk. A memory map
+can write without changing any of these: that is seen when the harness asks for it, with ``again``.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -19,7 +20,7 @@ from hashlib import sha256
 from typing import Any
 
 from gymcp.mcp_servers import runtime
-from gymcp.mcp_servers.programs.digest_tree import FOLDER, Changed, Entries, Refused, Tree, World, opened
+from gymcp.mcp_servers.programs.digest_tree import FOLDER, Changed, Entries, Refused, Tree, World, opened, root_of
 
 Json = Any
 
@@ -27,6 +28,8 @@ ATTEMPTS = 5
 REMEMBERED = 4
 """Worlds that a later state may be told as a difference to."""
 REMEMBERED_ENTRIES = 200_000
+FAULTS = (errno.EIO, errno.ENFILE, errno.ENODEV, errno.ESTALE)
+"""No file can be such that a reader gets one of these."""
 
 
 class Files:
@@ -37,7 +40,7 @@ class Files:
 
     def read(self, root: int, path: str) -> World:
         with opened(root, path, FOLDER) as folder:
-            return World({}, self._tree.read(folder))
+            return World(root_of(folder), self._tree.read(folder))
 
 
 class Teller:
@@ -53,7 +56,7 @@ class Teller:
     def answer(self, request: dict[str, Json]) -> dict[str, Json]:
         for attempt in range(ATTEMPTS):
             try:
-                self._tree.begin()
+                self._tree.begin(again=attempt > 0 or bool(request.get("again")))
                 world = self._reader.read(self._root, self._path)
                 key = key_of(world)
                 told = {"key": key, **self._tell(world, request["since"])} if request["op"] == "state" else {"key": key}
@@ -67,7 +70,8 @@ class Teller:
             except MemoryError:
                 return {"error": "too large: the memory of the digest helper"}
             except OSError as error:
-                return {"error": f"{self._path!r}: {error.strerror}"}
+                why: dict[str, Json] = {"error": f"{self._path!r}: {error.strerror}"}
+                return {**why, "fault": True} if error.errno in FAULTS else why
         raise AssertionError("the last attempt returns")
 
     def _tell(self, world: World, since: str | None) -> dict[str, Json]:
@@ -96,7 +100,7 @@ class Teller:
 
 
 def key_of(world: World) -> str:
-    entries = None if world.entries is None else [[path, *entry[:4]] for path, entry in world.entries.items()]
+    entries = None if world.entries is None else [[path, *entry[:6]] for path, entry in world.entries.items()]
     material = [world.about if world.material is None else world.material, entries]
     return sha256(dumps(material).encode()).hexdigest()
 
@@ -128,7 +132,7 @@ def preload() -> None:
 def main() -> None:
     reader, writer = runtime.claim_wire()
     options = json.loads(reader.readline(runtime.MAX_LINE))
-    tree = Tree(options["limits"], options["masks"])
+    tree = Tree(options["limits"], options["masks"], options["begun_ns"])
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     teller = Teller(tree, reader_of(options["kind"], tree), root, options["path"])
     while line := reader.readline(runtime.MAX_LINE):

@@ -8,28 +8,54 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from gymcp.mcp_servers.programs.digest_tree import BLOCK, FILE, FOLDER, Refused, Tree, World, mark_of, opened
+from gymcp.mcp_servers.programs.digest_tree import BLOCK, FILE, FOLDER, Refused, Tree, World, mark_of, opened, root_of
 
 Json = Any
 
 PSEUDO_REFS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
+TOLD = frozenset({"HEAD", "refs", "packed-refs", "index", *PSEUDO_REFS})
+"""Told as what they mean."""
+NOTES = frozenset({"objects", "logs", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "gc.log"})
+"""Not digested: what git keeps beside the state, which differs with times and with what was packed."""
+NOTES_BELOW = (
+    "hooks/*.sample",
+    "info/refs",
+    "sharedindex.*",
+    *(f"{folder}/*/{name}" for folder in ("modules", "worktrees") for name in sorted(NOTES | {"index"})),
+    *(f"modules/*/{name}" for name in ("hooks/*.sample", "info/refs", "packed-refs", "sharedindex.*")),
+)
+ASSUME_UNCHANGED, EXTENDED, SKIP_WORK_TREE, INTENT_TO_ADD = 0x8000, 0x4000, 0x4000, 0x2000
+"""Flags of an index entry; the last two are in its extension."""
 
 
 class Git:
-    """HEAD, refs, index entries and work tree; without git, which a repository's settings can make run programs."""
+    """HEAD, refs, index entries and work tree; without git, which a repository's settings can make run programs.
+
+    The rest of ``.git`` (settings, hooks, a merge or rebase that is under way) counts for the digest, and is not told.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self._settings = Tree(tree.limits, list(NOTES_BELOW), tree.unwritten_ns)
 
     def read(self, root: int, path: str) -> World:
         about: dict[str, Json] = {"head": None, "refs": {}, "index": []}
         with opened(root, path, FOLDER) as folder:
+            about |= root_of(folder)
             try:
                 with opened(folder, ".git", FOLDER) as git:
-                    about = self._about(git)
+                    about |= self._about(git)
+                    material = [about, self._other(git)]
             except OSError:  # a link, or the file of a linked work tree: then it is a file like any other
                 return World(about, self._tree.read(folder))
-            return World(about, self._tree.read(folder, skip=frozenset({".git"})))
+            return World(about, self._tree.read(folder, skip=frozenset({".git"})), material)
+
+    def _other(self, git: int) -> Json:
+        """What is in ``.git`` beside what it tells."""
+        self._settings.begin(again=self._tree.again)
+        entries = self._settings.read(git, skip=TOLD | NOTES)
+        alternates = self._content(git, "objects/info/alternates")
+        return [root_of(git), alternates, [[path, *entry[:6]] for path, entry in entries.items()]]
 
     def _about(self, git: int) -> dict[str, Json]:
         refs = self._packed_refs(git) | self._loose_refs(git, "refs", 0)
@@ -87,7 +113,10 @@ class Git:
 
 
 def index_entries(data: bytes) -> Iterator[list[Json]]:
-    """[path, mode, object, stage] of each entry of an index file, version 2 to 4; times and inodes are left out."""
+    """[path, mode, object, stage] of each entry of an index file, version 2 to 4; times and inodes are left out.
+
+    Flags that hide a change of the work tree from git follow behind, where there are any.
+    """
     version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4) or count > len(data) // 62:
         raise ValueError("not an index")
@@ -95,7 +124,13 @@ def index_entries(data: bytes) -> Iterator[list[Json]]:
     for _ in range(count):
         start, flags = at, int.from_bytes(data[at + 60 : at + 62], "big")
         mode, object_id = int.from_bytes(data[at + 24 : at + 28], "big"), data[at + 40 : at + 60].hex()
-        at += 64 if version >= 3 and flags & 0x4000 else 62
+        marks = ["assume-unchanged"] if flags & ASSUME_UNCHANGED else []
+        if version >= 3 and flags & EXTENDED:
+            more = int.from_bytes(data[at + 62 : at + 64], "big")
+            marks += ["skip-worktree"] if more & SKIP_WORK_TREE else []
+            marks += ["intent-to-add"] if more & INTENT_TO_ADD else []
+            at += 2
+        at += 62
         if version == 4:
             dropped = data[at] & 0x7F
             while data[at] & 0x80:
@@ -109,4 +144,4 @@ def index_entries(data: bytes) -> Iterator[list[Json]]:
             end = data.index(b"\0", at)
             path = data[at:end]
             at = start + ((end - start) // 8 + 1) * 8
-        yield [path.decode("utf-8", "surrogateescape"), f"{mode:o}", object_id, (flags >> 12) & 3]
+        yield [path.decode("utf-8", "surrogateescape"), f"{mode:o}", object_id, (flags >> 12) & 3, *marks]

@@ -26,6 +26,12 @@ from gymcp.mcp_servers.programs.digest_tree import (
 Json = Any
 
 SUFFIXES = ("", "-wal", "-journal")
+NUMBERS = ("user_version", "application_id")
+"""Told where they are set."""
+
+
+class _Hidden(Exception):
+    """The schema has been written to by hand: what it calls a virtual table has pages of its own."""
 
 
 class Sqlite:
@@ -39,7 +45,7 @@ class Sqlite:
     def read(self, root: int, path: str) -> World:
         marks = [self._mark_of(root, path + suffix) for suffix in SUFFIXES]
         fresh = max((mark[4] for mark in marks if mark), default=0) + RACY_NS >= time.time_ns()
-        if marks != self._marks or fresh:
+        if marks != self._marks or fresh or self._tree.again:
             copy = f"{os.environ['TMPDIR']}/db"
             try:
                 digests = [self._copy(root, path, suffix, copy) for suffix in SUFFIXES]
@@ -86,8 +92,11 @@ class Sqlite:
             connection.set_progress_handler(self._out_of_time, 10_000)
             for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY"):
                 connection.execute(f"PRAGMA {pragma}").close()
-            return self._rows(connection)
-        except (sqlite3.Error, ValueError, OverflowError):
+            material, told = self._rows(connection)
+            numbers = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in NUMBERS}
+            set_numbers = {name: number for name, number in numbers.items() if number}
+            return {**material, **set_numbers}, {**told, **set_numbers}
+        except (sqlite3.Error, ValueError, OverflowError, _Hidden):
             self._tree.check_time()
             damaged: Json = {"unreadable": digests}
             return damaged, {"schema": [], "tables": {}, **damaged}
@@ -100,12 +109,18 @@ class Sqlite:
         return int(time.monotonic() > self._tree.deadline)
 
     def _rows(self, connection: sqlite3.Connection) -> tuple[Json, Json]:
-        schema = sorted(map(list, connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")), key=dumps)
+        found = list(connection.execute("SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master"))
+        pages = {name: page for kind, name, _, _, page in found if kind == "table"}
+        schema = sorted((list(row[:4]) for row in found), key=dumps)
         digests: dict[str, str] = {}
         tables: dict[str, Json] = {}
         left, total = INLINE_TOTAL_BYTES, self._tree.limits["bytes"]
         for kind, name, _, sql in schema:
-            if kind != "table" or name.startswith("sqlite_stat") or str(sql).upper().startswith("CREATE VIRTUAL"):
+            if kind != "table":
+                continue
+            if str(sql).upper().startswith("CREATE VIRTUAL"):
+                if pages[name]:
+                    raise _Hidden  # rows that no query shows
                 continue
             lines = []
             quoted = name.replace('"', '""')

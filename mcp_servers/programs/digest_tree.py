@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import errno
 import fnmatch
+import json
 import os
 import stat
 import time
@@ -25,6 +27,9 @@ RACY_NS = 20_000_000
 RACY_COARSE_NS = 2_100_000_000
 """The same where the file system keeps whole seconds only."""
 BLOCK = 1 << 20
+ROOT_MODE = 0o755
+"""Of a workspace that nobody has changed: only another one is told."""
+ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 KINDS = {
@@ -54,6 +59,10 @@ class Entry(NamedTuple):
     """Of a file its digest, of a link its target, of a device its numbers."""
     size: int = 0
     """Of a file."""
+    attributes: str = ""
+    """Extended attributes of a file or folder as `attributes_of` gives them."""
+    links: int = 1
+    """Names that a file has. Which they are is not told: an overlay gives the names of one file several inode numbers."""
     inline: bool = False
     """Whether a recorded state holds the file's content."""
 
@@ -73,14 +82,24 @@ class World(NamedTuple):
 class Tree:
     """Everything below a folder, by path. A file whose inode, size and times are those of the last walk is not read."""
 
-    def __init__(self, limits: dict[str, Json], masks: list[str]) -> None:
+    def __init__(self, limits: dict[str, Json], masks: list[str], begun_ns: int = 0) -> None:
+        """`begun_ns`: when nothing had been written yet. A file that was, by a memory map too, has a later ctime."""
         self.limits = limits
         self.deadline = 0.0
+        self.again = False
         self._masks = masks
-        self._known: dict[str, tuple[tuple[int, ...], str]] = {}
+        self.unwritten_ns = begun_ns - RACY_COARSE_NS
+        """A file with an older ctime was not written to."""
+        self._known: dict[str, tuple[tuple[int, ...], str, str]] = {}
 
-    def begin(self) -> None:
+    def begin(self, *, again: bool = False) -> None:
+        """Starts the clock. `again`: files that may have been written to are read whatever their times say.
+
+        The first write through a memory map changes the ctime, as does the copy of a lower layer's file that is opened
+        for writing; later writes to the same page change no time before the kernel has written it back.
+        """
         self.deadline = time.monotonic() + self.limits["seconds"]
+        self.again = again
 
     def check_time(self) -> None:
         if time.monotonic() > self.deadline:
@@ -90,7 +109,7 @@ class Tree:
         """Entries in the order of their paths. `skip`: top-level names left out. Raises Refused, Changed."""
         self._entries: Entries = {}
         self._left = {"entries": self.limits["entries"], "bytes": self.limits["bytes"], "paths": MAX_PATH_BYTES}
-        self._still_known: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._still_known: dict[str, tuple[tuple[int, ...], str, str]] = {}
         self._read_folder(root, "", 0, skip)
         self._known = self._still_known
         left, found = INLINE_TOTAL_BYTES, {}
@@ -111,17 +130,21 @@ class Tree:
             try:
                 found = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 kind, mode = KINDS.get(stat.S_IFMT(found.st_mode), "device"), f"{stat.S_IMODE(found.st_mode):o}"
-                content, size = "", 0
+                content, size, attributes, links = "", 0, "", 1
                 if kind == "file":
-                    content, size = self._file_digest(fd, name, path, found), found.st_size
+                    content, attributes = self._file_digest(fd, name, path, found)
+                    size, links = found.st_size, found.st_nlink
                 elif kind == "link":
                     content = os.readlink(name, dir_fd=fd)
                 elif kind == "device":
                     content = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-                self._entries[path] = Entry(kind, mode, content, size)
+                self._entries[path] = Entry(kind, mode, content, size, attributes, links)
                 if kind == "folder":
                     child = os.open(name, FOLDER, dir_fd=fd)
                     try:
+                        if attributes := attributes_of(child):
+                            self._spend("bytes", len(attributes))
+                            self._entries[path] = Entry(kind, mode, attributes=attributes)
                         self._read_folder(child, path + "/", depth + 1, frozenset())
                     finally:
                         os.close(child)
@@ -147,23 +170,26 @@ class Tree:
             limit = MAX_PATH_BYTES if what == "paths" else self.limits[what]
             raise Refused(f"too large: more than {limit} {'bytes of paths' if what == 'paths' else what}")
 
-    def _file_digest(self, folder: int, name: str, path: str, found: os.stat_result) -> str:
+    def _file_digest(self, folder: int, name: str, path: str, found: os.stat_result) -> tuple[str, str]:
+        """(digest, extended attributes)."""
         self._spend("bytes", found.st_size)
         mark = mark_of(found)
         known = self._known.get(path)
-        if known is not None and known[0] == mark:
+        if known is not None and known[0] == mark and not (self.again and found.st_ctime_ns >= self.unwritten_ns):
             self._still_known[path] = known
-            return known[1]
+            return known[1:]
         begun = time.time_ns()
         fd = os.open(name, FILE, dir_fd=folder)
         try:
             digest, _ = self.hash_file(fd, mark)
+            attributes = attributes_of(fd)
         finally:
             os.close(fd)
+        self._spend("bytes", len(attributes))
         slack = RACY_COARSE_NS if found.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS
         if found.st_ctime_ns + slack < begun:
-            self._still_known[path] = (mark, digest)
-        return digest
+            self._still_known[path] = (mark, digest, attributes)
+        return digest, attributes
 
     def hash_file(self, fd: int, mark: tuple[int, ...], *, keep: bool = False, into: Any = None) -> tuple[str, bytes]:
         """(digest, content or b""). Raises Changed where the file is not, or no longer, the one with this mark."""
@@ -187,6 +213,10 @@ class Tree:
     def show(self, root: int, path: str, entry: Entry) -> Json:
         """The entry as it is recorded. Raises Changed where a file's content is not the digested one any more."""
         shown: dict[str, Json] = {"type": entry.kind, "mode": entry.mode}
+        if entry.attributes:
+            shown["attributes"] = json.loads(entry.attributes)
+        if entry.links > 1:
+            shown["links"] = entry.links
         if entry.kind == "link":
             shown["target"] = entry.content
         elif entry.kind == "device":
@@ -206,6 +236,42 @@ class Tree:
             except UnicodeDecodeError:
                 shown["base64"] = encoded(content)
         return shown
+
+
+def root_of(folder: int) -> dict[str, Json]:
+    """The folder itself, if it is not as it was made: its mode, its extended attributes."""
+    told: dict[str, Json] = {}
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if mode != ROOT_MODE:
+        told["mode"] = f"{mode:o}"
+    if attributes := attributes_of(folder):
+        told["attributes"] = json.loads(attributes)
+    return told
+
+
+def attributes_of(fd: int) -> str:
+    """A user's extended attributes and access lists of an open file or folder, as one text; mostly an empty one.
+
+    Left out are those that an overlay keeps for itself, and the kernel's: labels, capabilities, and users of an access
+    list, whose numbers are the host's.
+    """
+    try:
+        names = [name for name in os.listxattr(fd) if name.startswith("user.") or name in ACLS]
+        found = {name: os.getxattr(fd, name) for name in names if not name.startswith("user.overlay.")}
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.ENOSYS):
+            return ""
+        raise Changed(f"extended attributes: {error.strerror}") from None
+    if not found:
+        return ""
+    told = {name: _rights(value) if name in ACLS else encoded(value) for name, value in found.items()}
+    return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+
+def _rights(access: bytes) -> Json:
+    """[tag, permissions] of each line of an access list."""
+    lines = [access[at : at + 4] for at in range(4, len(access) - 7, 8)]
+    return [[int.from_bytes(line[:2], "little"), int.from_bytes(line[2:], "little")] for line in lines]
 
 
 def mark_of(found: os.stat_result) -> tuple[int, ...]:

@@ -70,8 +70,9 @@ SIOCGIFBRDADDR 0x8919, SIOCGIFNETMASK 0x891B, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0
 TIOCSPTLCK 0x40045431, TCSETS2 0x402C542B, TCSETSW2 0x402C542C,
 TCSETSF2 0x402C542D, TIOCGPTN 0x80045430, TCGETS2 0x802C542A
 """,
-    # names, the parent's death, fewer capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, hiding one's files from the
-    # user's other processes, tracers and other rights of processes, merged memory, the layout of memory
+    # names, the parent's death, fewer capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, hiding
+    # one's files from the user's other processes, tracers and other rights of processes, merged memory, the layout of
+    # memory
     "prctl": """
 PR_SET_PDEATHSIG 1, PR_GET_PDEATHSIG 2, PR_GET_DUMPABLE 3, PR_GET_KEEPCAPS 7, PR_SET_KEEPCAPS 8, PR_SET_NAME 15,
 PR_GET_NAME 16, PR_GET_SECCOMP 21, PR_SET_SECCOMP 22, PR_CAPBSET_READ 23, PR_CAPBSET_DROP 24,

@@ -15,23 +15,27 @@ _FICLONE = 0x40049409
 _BLOCK = 1 << 26
 _MAX_DEPTH = 200
 _OPAQUE = "user.overlay.opaque"
+_OVERLAYS_OWN = "user.overlay."
+_ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Makes `target` a copy of the folder: contents, types, modes, link targets, times, marks of an overlay's layer.
+    """Makes `target` a copy of the folder, with contents, types, modes, times, link targets, hard links, attributes.
 
-    Hard links would be cheaper, but a server owns its files as the harness owns the seed's, so a write or a chmod
-    through a link would reach the seed. Where the file system can share blocks, it does. Raises OSError.
+    Of extended attributes a user's, access lists, and an overlay layer's marks are copied. Names that were one file are
+    one file again, in the copy alone: hard links to the source would be cheaper, but a server owns its files as the
+    harness owns the seed's, so a write or a chmod through a link would reach the seed. If the file system can share
+    blocks, it does. Raises OSError.
     """
     target.mkdir(mode=0o700)
     source_fd = os.open(source, _FOLDER)
     try:
         target_fd = os.open(target, _FOLDER)
         try:
-            _Copier().copy_folder(source_fd, target_fd, 0)
+            _Copier(target_fd).copy_folder(source_fd, target_fd, ())
         finally:
             os.close(target_fd)
     finally:
@@ -39,34 +43,56 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 class _Copier:
-    def __init__(self) -> None:
+    def __init__(self, root: int) -> None:
         self._shares_blocks = True
+        self._root = root
+        self._copies: dict[tuple[int, int], tuple[str, ...]] = {}
+        """By device and inode of a file with several names: where below the root its copy is."""
 
-    def copy_folder(self, source: int, target: int, depth: int) -> None:
-        if depth > _MAX_DEPTH:
+    def copy_folder(self, source: int, target: int, path: tuple[str, ...]) -> None:
+        if len(path) > _MAX_DEPTH:
             raise OSError(errno.ENAMETOOLONG, f"folders are nested more than {_MAX_DEPTH} deep")
         with os.scandir(source) as entries:
             for entry in list(entries):
                 if entry.is_dir(follow_symlinks=False):
                     os.mkdir(entry.name, 0o700, dir_fd=target)
-                    self._copy_opened(entry.name, source, target, _FOLDER, _FOLDER, depth)
+                    self._copy_opened((*path, entry.name), source, target, _FOLDER, _FOLDER)
                 elif entry.is_file(follow_symlinks=False):
-                    self._copy_opened(entry.name, source, target, _READ, _WRITE, depth)
+                    if not self._link((*path, entry.name), source, target):
+                        self._copy_opened((*path, entry.name), source, target, _READ, _WRITE)
                 else:
                     _copy_special(entry.name, source, target)
         found = os.fstat(source)
-        with contextlib.suppress(OSError):  # ENODATA: not opaque; EOPNOTSUPP: no attributes here, so no overlay either
-            os.setxattr(target, _OPAQUE, os.getxattr(source, _OPAQUE))
+        _copy_attributes(source, target)
         os.fchmod(target, stat.S_IMODE(found.st_mode))
         os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    def _copy_opened(self, name: str, source: int, target: int, reading: int, writing: int, depth: int) -> None:
-        below = os.open(name, reading, dir_fd=source)
+    def _link(self, path: tuple[str, ...], source: int, target: int) -> bool:
+        """True for another name of a file that was copied under its first, once it is that of the copy, too."""
+        found = os.stat(path[-1], dir_fd=source, follow_symlinks=False)
+        if found.st_nlink == 1:
+            return False
+        first = self._copies.setdefault((found.st_dev, found.st_ino), path)
+        if first == path:
+            return False
+        folder = os.dup(self._root)
         try:
-            copy = os.open(name, writing, 0o600, dir_fd=target)
+            for name in first[:-1]:  # by descriptor: the whole path may be longer than any call takes
+                below = os.open(name, _FOLDER, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            os.link(first[-1], path[-1], src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
+        finally:
+            os.close(folder)
+        return True
+
+    def _copy_opened(self, path: tuple[str, ...], source: int, target: int, reading: int, writing: int) -> None:
+        below = os.open(path[-1], reading, dir_fd=source)
+        try:
+            copy = os.open(path[-1], writing, 0o600, dir_fd=target)
             try:
                 if reading == _FOLDER:
-                    self.copy_folder(below, copy, depth + 1)
+                    self.copy_folder(below, copy, path)
                 else:
                     self._copy_file(below, copy)
             finally:
@@ -82,6 +108,7 @@ class _Copier:
             done = 0
             while sent := os.sendfile(target, source, done, min(found.st_size - done, _BLOCK)):
                 done += sent
+        _copy_attributes(source, target)
         os.fchmod(target, stat.S_IMODE(found.st_mode))
         os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
 
@@ -92,6 +119,27 @@ class _Copier:
             except OSError:  # not on this file system: one try is enough
                 self._shares_blocks = False
         return self._shares_blocks
+
+
+def _copy_attributes(source: int, target: int) -> None:
+    try:
+        names = os.listxattr(source)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:  # no attributes here, so no overlay either
+            return
+        raise
+    for name in names:
+        users = name.startswith("user.") and not name.startswith(_OVERLAYS_OWN)
+        if users or name in _ACLS or name == _OPAQUE:
+            _copy_attribute(name, source, target)
+
+
+def _copy_attribute(name: str, source: int, target: int) -> None:
+    try:
+        os.setxattr(target, name, os.getxattr(source, name))
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):  # gone by now; not on the target's file system
+            raise
 
 
 def _copy_special(name: str, source: int, target: int) -> None:

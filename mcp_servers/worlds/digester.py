@@ -1,6 +1,9 @@
 """The digest of a workspace, computed by a helper in a wall of its own that can read the workspace and nothing else.
 
 One helper serves one episode. A warm sandbox forks it from one that has imported what it needs and seen no world.
+
+What a world does to its helper is told from what befalls the helper: one that ended without a limit of its own is
+replaced, once for each question; if the next one ends as well, the world has no digest.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 
-from gymcp.errors import EnvInfraError
+from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox, SandboxProcess
@@ -23,8 +27,9 @@ from gymcp.types import Json
 
 _SLACK_S = 10.0
 _END_TIMEOUT_S = 5.0
-_LINE_BYTES = 32_000_000
-"""Of the helper's longest answer, which tells every file of a world."""
+_LINE_BYTES = 64_000_000
+"""Longest answer of a helper; one of a megabyte is parsed off the event loop."""
+_PARSED_AT_ONCE = 1_000_000
 _PROGRAMS = "gymcp.mcp_servers.programs"
 _PARTS = ("tree", "git", "sqlite")
 
@@ -32,20 +37,30 @@ _PARTS = ("tree", "git", "sqlite")
 class Digester:
     """Made by `open_digester`; serves one episode."""
 
-    def __init__(self, server: str, source: FileState, process: SandboxProcess) -> None:
+    def __init__(
+        self, server: str, source: FileState, process: SandboxProcess, again: Callable[[], Awaitable[SandboxProcess]]
+    ) -> None:
         self._server = server
         self._timeout_s = source.limits.seconds + _SLACK_S
         self._process = process
+        self._again = again
+        """Starts another helper of the same world."""
         self._source = repr(source)
         self._base: tuple[str | None, Json] = (None, None)
         """The last state and its digest: of the next one only the difference is told."""
 
-    async def key(self) -> str:
-        """The digest of the state as it is now. Raises EnvInfraError where it has none: too large, or never at rest."""
-        return str((await self._ask({"op": "key"}))["key"])
+    async def key(self, *, read_again: bool = False) -> str:
+        """The digest of the state as it is now. Raises Undigestible if it has none: too large, or never at rest.
+
+        `read_again`: files that may have been written to since the episode began are read whatever their times say.
+        """
+        return str((await self._ask({"op": "key", "again": read_again}))["key"])
 
     async def state(self, key: str) -> tuple[str, Json]:
-        """(digest, the state as it is recorded); told again only where the state of `key` is not at hand."""
+        """(digest, the state as it is recorded); told again only where the state of `key` is not at hand.
+
+        Raises Undigestible.
+        """
         state = _states.get((self._source, key))
         if state is None:
             answer = await self._ask({"op": "state", "since": self._base[0]})
@@ -67,21 +82,45 @@ class Digester:
             raise EnvInfraError(f"server '{self._server}': the digest helper told no state: {error!r}") from error
 
     async def _ask(self, request: dict[str, Json]) -> dict[str, Json]:
+        answer = await self._asked(request)
+        if answer is None:
+            words = await self._last_words()
+            if self._process.limit_hit() is None:
+                self._process = await self._again()
+                answer = await self._asked(request)
+                words = words if answer is not None else await self._last_words()
+            if answer is None:
+                raise self._undigestible(words)
+        if "error" in answer:
+            raise self._undigestible(str(answer["error"])) if not answer.get("fault") else self._fault(answer["error"])
+        if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
+            raise self._fault("the digest helper answered without a digest")
+        return answer
+
+    async def _asked(self, request: dict[str, Json]) -> dict[str, Json] | None:
+        """The helper's answer; None if it has ended, or never serves again."""
         try:
             async with Deadline(self._timeout_s):
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
                 await self._process.stdin.drain()
                 line = await self._process.stdout.readline()
-                answer = json.loads(line) if line else {"error": await self._last_words()}
         except TimeoutError:
-            answer = {"error": f"no answer within {self._timeout_s:g} s"}
-        except (OSError, ValueError, RecursionError) as error:  # ValueError: not JSON, or longer than a line may be
-            answer = {"error": f"{error}; {await self._last_words()}"}
-        if not isinstance(answer, dict) or "error" in answer:
-            raise EnvInfraError(f"server '{self._server}': its state has no digest: {answer.get('error', '?')}")
-        if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
-            raise EnvInfraError(f"server '{self._server}': the digest helper answered without a digest")
-        return answer
+            return {"error": f"no answer within {self._timeout_s:g} s"}
+        except OSError:
+            return None
+        except ValueError:
+            return {"error": f"too large: more than {_LINE_BYTES} bytes to tell"}
+        try:
+            answer = json.loads(line) if len(line) < _PARSED_AT_ONCE else await asyncio.to_thread(json.loads, line)
+        except (ValueError, RecursionError):  # it ended in the middle of the line, or before
+            return None
+        return answer if isinstance(answer, dict) else {}
+
+    def _undigestible(self, why: str) -> Undigestible:
+        return Undigestible(f"server '{self._server}': its state has no digest: {why}")
+
+    def _fault(self, why: str) -> EnvInfraError:
+        return EnvInfraError(f"server '{self._server}': its state has no digest: {why}")
 
     async def _last_words(self) -> str:
         with contextlib.suppress(TimeoutError):
@@ -123,7 +162,11 @@ _states = RecentStates(20_000)
 async def open_digester(
     server: str, source: FileState, workspace: Workspace, sandbox: Sandbox
 ) -> AsyncIterator[Digester]:
-    """The helper for one workspace, until the context is left. Raises EnvInfraError where it does not start."""
+    """The helper for one workspace, until the context is left. Raises EnvInfraError if it does not start.
+
+    Open it before anything can write to the workspace: what has not changed since then is read once.
+    """
+    begun_ns = time.time_ns()
     program = _program()
     launch = Launch(
         argv=program.argv,
@@ -142,9 +185,14 @@ async def open_digester(
         reads_all=True,
         fork=program.fork,
     )
-    async with sandbox.start(launch) as process:
-        process.stdin.write(json.dumps(asdict(source)).encode() + b"\n")
-        yield Digester(server, source, process)
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start() -> SandboxProcess:
+            process = await stack.enter_async_context(sandbox.start(launch))
+            process.stdin.write(json.dumps({**asdict(source), "begun_ns": begun_ns}).encode() + b"\n")
+            return process
+
+        yield Digester(server, source, await start(), start)
 
 
 def digest_program() -> str:

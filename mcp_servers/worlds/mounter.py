@@ -68,8 +68,7 @@ def main() -> None:
             say("ok")
 
     out = socket.socket(fileno=1)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # what servers keep in flight counts against it
+    _raise_file_limit()
     uid, gid = os.getuid(), os.getgid()
     try:
         if len(sys.argv) > 1:
@@ -88,6 +87,12 @@ def main() -> None:
     say("ok")
     for line in sys.stdin:
         answer(json.loads(line))
+
+
+def _raise_file_limit() -> None:
+    """Descriptors that servers keep in flight count against it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
     ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
     │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
     │   │   └── ServerExhausted a call used up its time, or its server's memory: graded as it stands
+    │   ├── Undigestible        a state has no digest or cannot be recorded: in a step graded as it stood before
     │   ├── ServerTimeout       the server did not answer in time
     │   ├── ProtocolError       the server said something that is not MCP, too long, or too deep
     │   ├── CassetteMiss        a call is not on the cassette that is played instead of the server
@@ -65,9 +66,17 @@ class ServerDied(EnvInfraError):
 
 
 class ServerExhausted(ServerDied):
-    """A call of a server that declares its state did not end in time, or took the server over a limit of its sandbox.
+    """A call took its server over a limit of its sandbox, or did not end in time at a server that declares its state.
 
     In a step of an episode that is what the agent did: the episode ends and is graded on its last known state.
+    """
+
+
+class Undigestible(EnvInfraError):
+    """The state of a server has no digest or cannot be recorded: over a limit, never at rest, or not JSON.
+
+    After a reset that is the environment's fault. In a step it is what the agent did: the episode ends and is graded on
+    the state before that step.
     """
 
 

@@ -289,6 +289,14 @@ def test_an_answer_longer_than_the_limit_is_an_observation() -> None:
     assert (result.content, result.is_error) == ("its answer is longer than any message may be", True)
 
 
+def test_a_line_longer_than_the_limit_is_env_infra() -> None:
+    code = "import time; print('x' * 200_000, flush=True); time.sleep(60)"
+    tight = replace(SHELF.servers[0], argv=("python3", "-c", code), limits=Limits(line_bytes=100_000))
+    done = play([], replace(SHELF, servers=(tight,)))
+    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert "longer than any message may be" in done.trajectory.reason
+
+
 @pytest.mark.parametrize(
     ("limits", "actions", "said"),
     [

@@ -84,6 +84,26 @@ def test_what_graders_read_is_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(in_episode(desk_env(desk_task(FILES)), work))
 
 
+def test_a_copy_of_a_world_keeps_hard_links_and_attributes() -> None:
+    """Else the same call in both gives two worlds."""
+    attribute = "/usr/bin/python3 -c \"import os; os.setxattr('folder/b', 'user.note', b'1'); os.chmod('.', 0o700)\""
+
+    async def work(episode: Episode) -> None:
+        await ask(episode, "run", command=f"ln a folder/c; ln a z; {attribute}")
+        assert last_state(episode)["mode"] == "700"
+        assert last_state(episode)["files"]["folder/b"]["attributes"] == {"user.note": "MQ=="}
+        links = {path: entry["links"] for path, entry in last_state(episode)["files"].items() if "links" in entry}
+        assert links == {"a": 3, "folder/c": 3, "z": 3}
+        async with episode.fork(1) as (child,):
+            assert child.world_key == episode.world_key
+            for each in (episode, child):
+                await ask(each, "run", command="echo 2 > z; echo 3 > folder/b")
+                assert await ask(each, "read", path="a") == "2\n"
+            assert child.world_key == episode.world_key
+
+    asyncio.run(in_episode(desk_env(desk_task(FILES)), work))
+
+
 def test_interleaved_episodes_do_not_see_each_other() -> None:
     env = desk_env(desk_task({"files": {"a": ""}}))
 
@@ -116,23 +136,52 @@ def test_after_a_crash_the_next_reset_is_clean_and_nothing_is_left_behind() -> N
 def test_a_tree_that_cannot_be_walked_by_path_is_removed_all_the_same() -> None:
     deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nos.chmod('.', 0)"
     done = play(desk_env(desk_task({"files": {"deep.py": deep}})), act("run", command="/usr/bin/python3 deep.py"))
-    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED
     assert "nested more than 64 deep" in done.trajectory.reason
     assert not [path for path in scratch_folder().iterdir() if path.name.startswith("world-")]
 
 
-def test_a_world_that_outgrows_its_digest_is_env_infra() -> None:
+def test_a_world_that_has_no_digest_after_its_reset_is_env_infra() -> None:
     server = desk_server(FileState(limits=DigestLimits(bytes=10_000)))
-    done = play(desk_env(desk_task(FILES), server), act("run", command="head -c 20000 /dev/zero > big"))
+    done = play(desk_env(desk_task({"files": {"big": "0" * 20_000}}), server))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.ENV_INFRA, None)
     assert "server 'desk': its state has no digest: too large: more than 10000 bytes" in done.trajectory.reason
+
+
+MAPPING = """
+import mmap, os, time
+with open("mapped", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0:1] = b"1"
+    time.sleep(0.1)
+    open("/tmp/ready", "w").close()
+    while not os.path.exists("/tmp/go"): time.sleep(0.01)
+    mapped[0:1] = b"2"
+    open("/tmp/done", "w").close()
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["bwrap", "none"])
+def test_what_a_map_has_written_is_in_the_state_that_is_graded(sandbox: str, tmp_path: Path) -> None:
+    """The first write through a map changes a time, a later one to the same page none."""
+    script = MAPPING.replace("/tmp/", f"{tmp_path}/" if sandbox == "none" else "/tmp/")
+    where = tmp_path if sandbox == "none" else "/tmp"
+    files = {"files": {"mapped": "0", "map.py": script, "other": "0"}}
+    begin = f"/usr/bin/python3 map.py > /dev/null 2>&1 & while [ ! -e {where}/ready ]; do sleep 0.01; done"
+    go_on = f"touch {where}/go; while [ ! -e {where}/done ]; do sleep 0.01; done"
+    actions = [act("run", command=begin), act("read", path="other"), act("run", command=go_on)]
+    done = play(desk_env(desk_task(files)), *actions, sandbox=sandbox)
+    trajectory = done.trajectory
+    told = [done.states[step.state_ref or ""]["files"]["mapped"]["text"] for step in trajectory.steps]
+    assert trajectory.outcome is Outcome.SCORED, trajectory.reason
+    assert (told[0], told[-2:]) == ("1", ["2", "2"])
+    assert trajectory.final_key == trajectory.steps[-1].world_key != trajectory.steps[0].world_key
 
 
 def test_a_server_that_fills_its_workspace_is_ended() -> None:
     server = desk_server(limits=Limits(disk_mb=5))
     fill = "for i in 1 2 3 4; do head -c 4000000 /dev/zero > $i; done; sleep 60"
     done = play(desk_env(desk_task(FILES), server), act("run", command=fill))
-    assert done.trajectory.outcome is Outcome.ENV_INFRA
+    assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED
     assert "disk: the workspace grew by more than 5 MB" in done.trajectory.reason
 
 

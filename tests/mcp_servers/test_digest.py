@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import hashlib
+import mmap
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
@@ -23,8 +25,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gymcp.errors import EnvInfraError
+from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.forked import ForkedProcess
+from gymcp.mcp_servers.programs.digest_tree import RACY_NS
+from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.spec import DigestLimits, FileState
@@ -50,6 +54,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         pytest.skip(f"no helper is forked without overlays: {why_no_overlay()}")
     monkeypatch.setattr(sys.modules[__name__], "WAY", request.param)
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def as_made(tmp_path: Path) -> None:
+    """The world's own folder has the mode of a workspace that nobody has changed."""
+    tmp_path.chmod(0o755)
 
 
 @contextlib.asynccontextmanager
@@ -92,7 +102,7 @@ def digest_here(folder: Path) -> tuple[str, Json]:
 
 
 def refusal(folder: Path, **source: Json) -> str:
-    with pytest.raises(EnvInfraError) as caught:
+    with pytest.raises(Undigestible) as caught:
         digest_of(folder, **source)
     return str(caught.value)
 
@@ -164,6 +174,8 @@ def build_node(path: Path, node: Json) -> None:
 @given(TreeOf, TreeOf)
 def test_digests_are_equal_exactly_where_trees_are(left: Json, right: Json) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        for folder in (one, two):
+            Path(folder).chmod(0o755)
         build(Path(one), left)
         build(Path(two), right)
         equal = digest_of(Path(one))[0] == digest_of(Path(two))[0]
@@ -190,6 +202,26 @@ def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
         (tmp_path / "file").rename(tmp_path / "renamed")
         seen.add(await digester.key())
         assert len(seen) == 33
+
+    digesting(tmp_path, work)
+
+
+def test_what_a_map_writes_is_seen_when_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a" * 10)
+
+    async def work(digester: Digester) -> None:
+        with (tmp_path / "file").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[0:1] = b"b"
+            while time.time_ns() < (tmp_path / "file").stat().st_ctime_ns + 2 * RACY_NS:
+                before = await digester.key()
+            before = await digester.key()
+            mapped[0:1] = b"c"  # the page is dirty already: no time changes
+            seen = await digester.key(read_again=True)
+            assert seen != before
+            assert seen == await digester.key() == digest_here(tmp_path)[0]
+            mapped[0:1] = b"d"
+            key, state = await digester.state(seen)
+            assert (key, state["files"]["file"]["text"]) == (digest_here(tmp_path)[0], "d" + "a" * 9)
 
     digesting(tmp_path, work)
 
@@ -359,11 +391,37 @@ def test_a_file_that_never_stands_still_is_said_to_be_so_or_digested_whole(tmp_p
     assert all("does not stand still" in said for said in refusals)
 
 
-def test_a_helper_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_helper_that_is_gone_is_replaced_by_one_that_finds_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1")
+
     async def work(digester: Digester) -> None:
-        digester._process.stdin.write(b"this is not JSON\n")  # what a crafted file may drive it to is not known
+        before = await digester.state(await digester.key())
+        digester._process.stdin.write(b"this is not JSON\n")
         await digester._process.wait()
-        with pytest.raises(EnvInfraError, match="server 'desk': its state has no digest: "):
+        assert await digester.key() == before[0]
+        (tmp_path / "file").write_text("2")
+        assert await digester.state(await digester.key()) == digest_here(tmp_path)
+
+    digesting(tmp_path, work)
+
+
+def test_a_world_that_ends_every_helper_has_no_digest(tmp_path: Path) -> None:
+    """What a crafted file may drive a helper to is not known: here each is given a line that ends it."""
+
+    async def work(digester: Digester) -> None:
+        await digester.key()
+        again = digester._again
+
+        async def spoilt() -> SandboxProcess:
+            process = await again()
+            process.stdin.write(b"this is not JSON\n")
+            await process.wait()
+            return process
+
+        digester._again = spoilt
+        digester._process.stdin.write(b"this is not JSON\n")
+        await digester._process.wait()
+        with pytest.raises(Undigestible, match="server 'desk': its state has no digest: the helper ended: "):
             await digester.key()
 
     digesting(tmp_path, work)
@@ -407,8 +465,12 @@ def test_a_helper_that_ends_or_hangs_harms_no_other(tmp_path: Path, way: str, fa
             key = await bad.key()
             os.kill(int(helper_of(bad).name), fault)
             bad._timeout_s = 1.0
-            with pytest.raises(EnvInfraError, match="server 'desk': its state has no digest: "):
-                await bad.key()
+            if fault == signal.SIGSTOP:
+                with pytest.raises(Undigestible, match="server 'desk': its state has no digest: no answer within 1 s"):
+                    await bad.key()
+            else:
+                bad._timeout_s = 30.0
+                assert await bad.key() == key
             assert await before.key() == await after.key() == key
 
     asyncio.run(main())
@@ -573,7 +635,9 @@ def test_settings_of_a_repository_run_nothing(tmp_path: Path) -> None:
     before = digest_of(tmp_path, kind="git", path="repo")[0]
     git(folder, "config", "core.fsmonitor", "touch /world/repo/ran")
     git(folder, "config", "core.pager", "touch /world/repo/ran")
-    assert digest_of(tmp_path, kind="git", path="repo")[0] == before
+    after, state = digest_of(tmp_path, kind="git", path="repo")
+    assert after != before
+    assert list(state["files"]) == ["a"]
 
 
 @pytest.mark.parametrize("content", [b"", b"DIRC", b"DIRC" + b"\xff" * 200, b"DIRC\0\0\0\4\0\0\0\1" + b"\xff" * 80])

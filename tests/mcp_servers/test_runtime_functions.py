@@ -159,7 +159,7 @@ def test_a_state_that_is_not_json_is_the_servers_failure_not_the_tools() -> None
     server = Server("s")
     server.state(lambda: {"x": math.nan})
     server.add_tool(lambda: "fine", name="t")
-    assert ask(server, "tools/call", name="t")["error"]["code"] == -32603
+    assert ask(server, "tools/call", name="t")["error"]["code"] == -32050
 
 
 @pytest.mark.parametrize(

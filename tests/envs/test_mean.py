@@ -1,0 +1,285 @@
+"""No agent takes itself out of the mean: what it does to a world is graded, on the last state that could be told.
+
+Each play is a task of its own beside two that mean well, and all of them are one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from brittle import HELD, RAISED
+from desk import act, desk_server, desk_task
+
+from gymcp.agents.rollout import Job, Rollout, rollout
+from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.scripted import Replay
+from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.evaluators.graders import final_state_equals
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.sandbox import Limits, get_sandbox
+from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec, StateSource
+from gymcp.protocols import StateReader
+from gymcp.store import TrajectoryStore
+from gymcp.types import (
+    Action,
+    EpisodeLimits,
+    GiveUp,
+    Json,
+    Observation,
+    Outcome,
+    Score,
+    Suite,
+    Task,
+    ToolCall,
+    Trajectory,
+)
+
+pytestmark = pytest.mark.usefixtures("own_home")
+
+Plays = Mapping[str, Sequence[Action]]
+SPENT = (Outcome.BUDGET_EXHAUSTED, 0.0)
+SCORED = (Outcome.SCORED, 0.0)
+LOST = (Outcome.ENV_INFRA, None)
+
+
+def never(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    return Score(value=0.0)
+
+
+def env_of(server: ServerSpec, tasks: Sequence[Task]) -> LoadedEnv:
+    suite = Suite(name="mean", version="1", tasks=tuple(tasks))
+    grade = never if server.state in ("opaque", "stateless") else final_state_equals()
+    return load_env(EnvSpec(name=server.name, servers=(server,), suite=suite, grade=grade))
+
+
+def played(server: ServerSpec, plays: Plays, initial_state: Json, *, start: str, **limits: float) -> dict[str, Rollout]:
+    """By task; in a run, whose sandbox is warm, or each on a plain sandbox."""
+    whole = EpisodeLimits(**limits)  # type: ignore[arg-type]
+    tasks = [desk_task(initial_state, id=name, limits=whole, target={"never": "so"}) for name in plays]
+    env, ended = env_of(server, tasks), dict[str, Rollout]()
+
+    def agent(task: Task, seed: int) -> Replay:
+        return Replay(iter(plays[task.id]))
+
+    jobs = [Job(task=task, trial=0, seed=1) for task in tasks]
+    if start == "fork":
+        once = Schedule(concurrency=2, max_attempts=1, least_free_mb=0)
+
+        def keep(done: Rollout, last: bool) -> None:
+            ended[done.job.task.id] = done
+
+        asyncio.run(run_jobs(env, get_sandbox("bwrap"), agent, jobs, once, keep))
+    else:
+
+        async def one_by_one() -> None:
+            for job in jobs:
+                ended[job.task.id] = await rollout(env, get_sandbox("bwrap"), agent, job, timeout_s=120)
+
+        asyncio.run(one_by_one())
+    return ended
+
+
+def verdicts(ended: Mapping[str, Rollout]) -> dict[str, tuple[Outcome, float | None]]:
+    return {name: (done.trajectory.outcome, done.trajectory.score) for name, done in ended.items()}
+
+
+def brittle(start: str, **limits: int) -> ServerSpec:
+    server = native_server("brittle", "brittle", start="fork" if start == "fork" else "exec")
+    return replace(server, limits=Limits(line_bytes=2_000_000, **limits), start_timeout_s=5.0)
+
+
+# ------------------------------------------------------------------------------------------------------ declared states
+
+
+@pytest.mark.parametrize("start", ["fork", "exec"])
+def test_no_value_of_a_declared_state_takes_an_episode_out_of_the_mean(start: str) -> None:
+    first = act("deposit", amount=1.0)
+    plays: dict[str, Sequence[Action]] = {
+        "wrong": [first],
+        "nothing": [],
+        "until infinity": [act("deposit", amount=1e308), act("deposit", amount=1e308)],
+        "until 4400 digits": [act("deposit", amount=1), *[act("scale", factor=10**2200)] * 2],
+        **{what: [first, act("hold", what=what)] for what in (*HELD, *RAISED)},
+    }
+    ended = played(brittle(start), plays, {"balance": 0}, start=start, call_timeout_s=3)
+    good = ("wrong", "nothing")
+    assert verdicts(ended) == {name: SCORED if name in good else SPENT for name in plays}
+    for name in plays.keys() - set(good):
+        done = ended[name]
+        before, last = done.trajectory.steps[-2:]
+        assert done.trajectory.final_key == last.world_key == before.world_key, name
+        assert done.states[done.trajectory.final_state or ""]["balance"] != 0, name
+        assert "out of budget (server 'brittle'" in done.trajectory.reason, name
+
+
+@pytest.mark.parametrize("start", ["fork", "exec"])
+def test_what_a_tool_answers_takes_no_episode_out_of_the_mean(start: str) -> None:
+    """It is an observation, whether it can be said or not; the control says something short."""
+    plays: dict[str, Sequence[Action]] = {what: [act("say", what=what), act("deposit", amount=1.0)] for what in HELD}
+    ended = played(brittle(start), {**plays, "pair": [act("pair")]}, {"balance": 0}, start=start)
+    assert verdicts(ended) == {**dict.fromkeys(plays, SCORED), "pair": SCORED}
+    for what in plays:
+        assert ended[what].trajectory.steps[1].results[0].content == "the balance is 1.0"
+    (long,) = ended["long text"].trajectory.steps[0].results
+    assert long.content == "The result has 6000369 bytes as a message, where at most 2000000 are read"
+    pair = ended["pair"]
+    assert pair.states[pair.trajectory.final_state or ""]["held"] == "\U0001f600"
+
+
+def test_a_server_that_cannot_tell_its_state_after_the_reset_is_infra() -> None:
+    done = played(brittle("exec"), {"x": []}, {"hold": "circle"}, start="exec")["x"]
+    assert (done.trajectory.outcome, done.trajectory.score) == LOST
+
+
+def test_a_server_that_breaks_by_itself_is_infra() -> None:
+    assert verdicts(played(brittle("exec"), {"x": [act("crash")]}, {}, start="exec")) == {"x": LOST}
+
+
+class _GivesUp:
+    def __init__(self, *actions: Action) -> None:
+        self._actions = iter(actions)
+
+    async def act(self, observation: Observation) -> Action | GiveUp:
+        return next(self._actions, None) or GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="no more tokens")
+
+
+def test_who_gives_up_while_the_world_outgrows_its_digest_is_graded() -> None:
+    server = desk_server(FileState(limits=DigestLimits(entries=50)))
+    env = env_of(server, [desk_task({"files": {"a": "1"}}, id="x")])
+    later = "(while [ ! -e a ]; do sleep 0.01; done; for i in $(seq 60); do : > $i; done) > /dev/null 2>&1 &"
+    begin = act("run", command=f"rm a; {later}")
+    job = Job(task=env.suite.tasks[0], trial=0, seed=1)
+
+    def agent(task: Task, seed: int) -> _GivesUp:
+        return _GivesUp(begin, act("run", command="touch a; sleep 0.2"))
+
+    done = asyncio.run(rollout(env, get_sandbox("bwrap"), agent, job, timeout_s=60))
+    assert (done.trajectory.outcome, done.trajectory.score) == SPENT
+
+
+# ------------------------------------------------------------------------------------------------------ worlds of files
+
+RESTLESS = (
+    "/usr/bin/python3 -c \"import os, time\nf = os.open('big', os.O_RDWR)\nend = time.monotonic() + 60\n"
+    'while time.monotonic() < end: os.pwrite(f, os.urandom(8), 0)" > /dev/null 2>&1 &'
+)
+PATHS = (
+    "/usr/bin/python3 -c \"import os\nfor n in range(55): os.mkdir('d' * 250); os.chdir('d' * 250)\n"
+    "for n in range(1300): os.mknod('f' * 240 + str(n))\""
+)
+FILES: dict[str, tuple[str, str]] = {
+    "entries": ("for i in $(seq 2100); do : > $i; done", "too large: more than 2000 entries"),
+    "depth": ("mkdir -p $(printf 'd/%.0s' $(seq 70))", "too large: folders are nested more than 64 deep"),
+    "bytes": ("head -c 11000000 /dev/zero > big", "too large: more than 9000000 bytes"),
+    "sparse": ("for i in 1 2 3; do truncate -s 4000000 $i; done", "too large: more than 9000000 bytes"),
+    "paths": (PATHS, "too large: more than 16000000 bytes of paths"),
+    "attributes": (
+        "/usr/bin/python3 -c \"import os\nfor n in range(1950):\n open(str(n), 'w').close()\n"
+        " for m in range(2): os.setxattr(str(n), 'user.%d' % m, b'x' * 1850)\"",
+        "too large: more than 9000000 bytes",
+    ),
+    "restless": ("truncate -s 8500000 big; " + RESTLESS, "it does not stand still"),
+    "gone": ("cd ..; rm -r world", "'world': No such file or directory"),
+    "link": ("cd ..; mv world other; ln -s other world", "'world': "),
+}
+
+
+@pytest.mark.parametrize("start", ["fork", "exec"])
+def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str) -> None:
+    server = desk_server(
+        FileState(path="world", limits=DigestLimits(bytes=9_000_000, entries=2000)), limits=Limits(disk_mb=100)
+    )
+    plays: dict[str, Sequence[Action]] = {
+        "wrong": [act("write", path="world/a", text="2")],
+        "nothing": [],
+        **{
+            name: [act("write", path="world/a", text="2"), act("run", command=f"cd world; {command}")]
+            for name, (command, _) in FILES.items()
+        },
+    }
+    ended = played(server, plays, {"files": {"world/a": "1"}}, start=start)
+    assert verdicts(ended) == {name: SPENT if name in FILES else SCORED for name in plays}
+    for name, (_, said) in FILES.items():
+        done = ended[name]
+        assert done.states[done.trajectory.final_state or ""]["files"]["a"]["text"] == "2"
+        assert f"out of budget (server 'desk': its state has no digest: {said}" in done.trajectory.reason, name
+
+
+def test_a_world_that_takes_too_long_to_read_is_graded_as_it_was() -> None:
+    limits = DigestLimits(bytes=40_000_000_000, seconds=2.0)
+    server = desk_server(FileState(limits=limits), limits=Limits(disk_mb=25_000))
+    plays = {"x": [act("run", command="truncate -s 20000000000 big")]}
+    (done,) = played(server, plays, {"files": {"a": "1"}}, start="exec").values()
+    assert (done.trajectory.outcome, done.trajectory.score) == SPENT
+    assert "too large: reading it takes more than 2 s" in done.trajectory.reason
+
+
+def test_time_that_reading_a_world_takes_is_on_the_tools_account() -> None:
+    """Else an agent could make each step take seconds until the whole episode has taken too long."""
+    server = desk_server(limits=Limits(disk_mb=500))
+    plays = {"x": [act("run", command=f"truncate -s {n} big") for n in range(150_000_000, 150_000_090)]}
+    (done,) = played(server, plays, {"files": {"a": "1"}}, start="exec", tool_s=1.0).values()
+    assert (done.trajectory.outcome, done.trajectory.score) == SPENT
+    assert "1 s of the tools' time" in done.trajectory.reason
+
+
+@pytest.mark.parametrize("state", ["opaque", "stateless", FileState()])
+def test_what_takes_any_server_over_a_limit_of_its_sandbox_is_graded(state: StateSource) -> None:
+    server = desk_server(state, limits=Limits(cpu_s=0.5))
+    plays = {"x": [act("run", command="while :; do :; done")]}
+    (done,) = played(server, plays, {"files": {}} if state == FileState() else None, start="exec").values()
+    assert (done.trajectory.outcome, done.trajectory.score) == SPENT, done.trajectory.reason
+    assert "cpu: the process tree used more than 0.5 s of CPU time" in done.trajectory.reason
+
+
+# ------------------------------------------------------------------------------------------- what the agent itself says
+
+
+def circle() -> dict[str, Json]:
+    value: dict[str, Json] = {}
+    value["a"] = value
+    return value
+
+
+def deep(levels: int) -> dict[str, Json]:
+    value: dict[str, Json] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+SAID: dict[str, ToolCall] = {
+    "half a character in the name": ToolCall(id="1", name="\ud800"),
+    "nul in the name": ToolCall(id="1", name="a\0b"),
+    "half a character in the id": ToolCall(id="\ud800", name="deposit", arguments={"amount": 1}),
+    "half a character": ToolCall(id="1", name="deposit", arguments={"amount": "\ud800"}),
+    "half a character in text": ToolCall(id="1", name="deposit", arguments="\ud800"),
+    "half a character in a problem": ToolCall(id="1", name="deposit", problem="\ud800"),
+    "nul": ToolCall(id="1", name="hold", arguments={"what": "a\0b"}),
+    "endless integer": ToolCall(id="1", name="deposit", arguments={"amount": 10**4400}),
+    "integer of 4200 digits": ToolCall(id="1", name="deposit", arguments={"amount": 10**4200}),
+    "deep": ToolCall(id="1", name="deposit", arguments=deep(5000)),
+    "deeper than what is taken": ToolCall(id="1", name="deposit", arguments=deep(70)),
+    "circle": ToolCall(id="1", name="deposit", arguments=circle()),
+    "bytes": ToolCall(id="1", name="deposit", arguments={"amount": b"1"}),
+    "object": ToolCall(id="1", name="deposit", arguments={"amount": object()}),
+    "not a number": ToolCall(id="1", name="deposit", arguments={"amount": float("nan")}),
+}
+
+
+def test_whatever_an_agent_says_is_answered_graded_and_kept(tmp_path: Path) -> None:
+    texts = {"text": "\ud800\0\x1b[31m", "long text": "x" * 5_000_000}
+    plays: dict[str, Sequence[Action]] = {name: [Action(tool_calls=(call,))] for name, call in SAID.items()}
+    plays |= {name: [Action(text=text)] for name, text in texts.items()}
+    ended = played(brittle("exec"), plays, {"balance": 0}, start="fork")
+    assert verdicts(ended) == dict.fromkeys(plays, SCORED)
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        for done in ended.values():
+            store.append(done.trajectory, done.states)
+        for name in SAID.keys() - {"half a character in the id"}:
+            (result,) = store.load(ended[name].trajectory.id).steps[0].results
+            assert result.is_error, name
