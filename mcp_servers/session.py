@@ -56,6 +56,7 @@ MAX_TOOLS = 10_000
 MAX_PAGES = 100
 MAX_TEXT_CHARS = 1_000_000
 """Characters of one result's texts; to clean a text takes up to 0.1 s."""
+_OPENING = ("handshake", "setup", "list")
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
 
@@ -341,8 +342,9 @@ class ToolSession:
                 return ServerTimeout(self._say(doing, "hung: it no longer answers"))
             case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
                 return await self._lost(doing, error)
-            case MCPError(code=code) if code == TOO_LARGE and self.spec.state == "declared":
-                return ServerExhausted(self._say(doing, error.message))  # its state is what the agent made of it
+            case MCPError(code=code) if code == TOO_LARGE:
+                is_state = self.spec.state == "declared" and doing not in _OPENING  # which is what the agent made of it
+                return (ServerExhausted if is_state else ProtocolError)(self._say(doing, error.message))
             case MCPError(code=code) if code == STATE_UNTOLD and self.spec.state == "declared":
                 return Undigestible(self._say(doing, error.message))
             case MCPError():

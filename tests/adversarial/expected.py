@@ -88,6 +88,14 @@ REPLIES = {
     "deep_answer": _NOT_JSON,
     "huge_number": _NOT_JSON + "|^failed: ",
     "half_an_answer": _NOT_JSON + "|ServerDied: ",
+    "many_blocks": "^failed: its answer is longer than any message may be; then: result: honest$",
+    "many_kinds_of_blocks": "^failed: its answer has more than 250 blocks of content; then: result: honest$",
+    "many_floats": "^failed: its answer has more than 100000 values; then: result: honest$",
+    "text_of_escapes": "^result: red; then: result: honest$",
+    "long_text": "^failed: tool 'rogue_replies' gave 3000000 characters of text; at most .*; then: result: honest$",
+    "flood_of_pings": _FINE,
+    "flood_of_requests": _PROTOCOL + ".*it sends more than 100 requests before it answers$",
+    "flood_of_blank_lines": _PROTOCOL + ".*it sends more than 100000 messages before it answers$",
     "answer_of_another_kind": "^failed: .*invalid result.*; then: result: honest$|" + _PROTOCOL,
 }
 
@@ -97,8 +105,10 @@ LISTS = {
     "slow_pattern_of_results": "^tools: echo; asked for: 0$",
     "doubling_schema_of_results": "^tools: echo; asked for: 0$",
     "deep_schema": _PROTOCOL,
-    "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 100000\\d\\d characters; at most",
-    "schema_of_many_parts": _PROTOCOL + "list: its input schemas hold 3500\\d values; at most",
+    "huge_schema": _PROTOCOL + "list: tool 'echo': its input schema has 10000\\d\\d characters; at most",
+    "schema_of_many_parts": _PROTOCOL + "list: its input schemas hold 3100\\d values; at most",
+    "many_large_tools": _PROTOCOL + "list: its tool list has 300\\d{4} characters; at most",
+    "endless_pages": _PROTOCOL + "list: its list has more than 100 pages$",
     "endless_tools": _PROTOCOL + "list: it lists more than 10000 tools",
     "escape_in_a_name": _PROTOCOL + "list: it lists a tool with the name",
     "escape_in_a_description": "^tools: echo red red; asked for: 0$",
@@ -106,7 +116,10 @@ LISTS = {
     "garbage_before_the_list": _NOT_JSON,
 }
 
-LIES = {"claim_another_state": _PROTOCOL + "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}"}
+LIES = {
+    "claim_another_state": _PROTOCOL + "gymcp/state: it claims the key 0{64} for a state with [0-9a-f]{64}",
+    "claim_another_list": _PROTOCOL + "list: it claims the key 0{64} for a tool list with [0-9a-f]{64}",
+}
 """Of a server that declares its state."""
 
 WORLDS = {

@@ -22,9 +22,9 @@ import inside_files
 import inside_kernel
 import inside_network
 import inside_processes
-from expected import DATABASES, GREED, LISTS, REPLIES, WORLDS
+from expected import DATABASES, GREED, LIES, LISTS, REPLIES, WORLDS
 from inside import ATTEMPTS, Given
-from naive import naive_list, naive_reply, naive_world, naively_left_daemon
+from naive import naive_client, naive_list, naive_reply, naive_world, naively_left_daemon
 from rogue_greed import HELD_S
 from start_paths import START_PATHS, UNCONFINED, StartPath
 from surroundings import surroundings
@@ -225,14 +225,21 @@ def _properties(tool: Any) -> list[dict[str, Any]]:
 
 async def play_lies(play: Play) -> dict[str, Said]:
     """The harness's word against the server's: unconfined it would be the server's."""
-    try:
-        async with play.session(replace(play.path.rogue(), state="declared"), {}) as session:
-            if play.control:
-                return {"claim_another_state": ["control", f"it says {session.world_key}, whatever its state is"]}
-            key, _ = await session.state()
-            return {"claim_another_state": ["own session", f"taken: {key}"]}
-    except GymcpError as error:
-        return {"claim_another_state": ["own session", f"{type(error).__name__}: {error}"]}
+
+    async def one(name: str) -> Said:
+        if play.control:
+            async with naive_client(ROGUE_LIE=name) as (client, _):
+                setup = (await client.ask("gymcp/setup", {"initialState": {}, "seed": 0}))["result"]
+                return ["control", f"it says {setup['stateKey']}, {setup.get('toolsKey')}, whatever the truth is"]
+        try:
+            spec = replace(play.path.rogue(env={"ROGUE_LIE": name}), state="declared")
+            async with play.session(spec, {}) as session:
+                key, _ = await session.state()
+                return ["own session", f"taken: {key}"]
+        except GymcpError as error:
+            return ["own session", f"{type(error).__name__}: {error}"]
+
+    return await play.each(LIES, one)
 
 
 async def play_worlds(play: Play) -> dict[str, Said]:

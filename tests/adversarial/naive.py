@@ -22,6 +22,8 @@ from gymcp.mcp_servers.native import native_server
 
 NOT_FOOLED = "not fooled"
 _LINE = 20_000_000
+_LARGE = 200_000
+"""Bytes of a message that takes long to be read."""
 
 
 class NaiveClient:
@@ -32,12 +34,15 @@ class NaiveClient:
         assert process.stdout is not None
         self._in, self._out = process.stdin, process.stdout
         self._number = 0
+        self.longest = 0
+        """Bytes of a line."""
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         self._number += 1
         self._say({"id": self._number, "method": method, "params": params})
         async with asyncio.timeout(20):
             line = await self._out.readline()
+            self.longest = max(self.longest, len(line))
             answer: dict[str, Any] = json.loads(line)
             if "method" in answer and "id" in answer:
                 self._say({"id": answer["id"], "result": {}})
@@ -84,7 +89,9 @@ async def naive_reply(name: str) -> str:
         try:
             said = await client.call("rogue_replies", act=name)
             if said not in ("first", "red") and "\x1b" not in said:
-                return f"fooled: {said}"
+                return f"fooled: {said[:100]}"
+            if client.longest > _LARGE:
+                return f"fooled: it takes a message of {client.longest} bytes"
             if "\x1b" in said:
                 return "fooled: it shows an escape sequence"
             then = await client.call("echo", text="honest")
@@ -99,7 +106,7 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
     async with naive_client(ROGUE_LIST=name, ROGUE_ADDRESS=address) as (client, _):
         try:
             answer = (await client.ask("tools/list", {}))["result"]
-            if name == "endless_tools":
+            if name in ("endless_tools", "endless_pages"):
                 for _ in range(5):
                     answer = (await client.ask("tools/list", {"cursor": answer["nextCursor"]}))["result"]
                 return f"fooled: after 6 pages it goes on with '{answer['nextCursor']}'"
@@ -121,8 +128,8 @@ async def naive_list(name: str, address: str, asked: list[bytes]) -> str:
         return "fooled: it shows an escape sequence"
     if len({tool["name"] for tool in tools}) < len(tools):
         return "fooled: one tool hides another"
-    size = len(json.dumps(schema))
-    return f"fooled: it takes a schema of {size} characters" if size > 1_000_000 else NOT_FOOLED
+    size = len(json.dumps(tools))
+    return f"fooled: it takes a list of {size} characters" if size > 1_000_000 else NOT_FOOLED
 
 
 async def _matched(pattern: str) -> str:

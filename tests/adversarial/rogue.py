@@ -54,7 +54,8 @@ class Rogue:
             kind = os.environ.get("ROGUE_LIST", "usual")
             return getattr(importlib.import_module("rogue_lists"), kind)(self, asked)  # type: ignore[no-any-return]
         if method == "gymcp/setup":
-            return {"stateKey": "0" * 64}
+            claimed = {"toolsKey": "0" * 64} if os.environ.get("ROGUE_LIE") == "claim_another_list" else {}
+            return {"stateKey": "0" * 64, **claimed}
         if method == "gymcp/state":
             return {"stateKey": "0" * 64, "state": {"money": 1}}
         if method != "tools/call":

@@ -51,12 +51,21 @@ def deep_schema(server: Any, asked: Any) -> dict[str, Any] | None:
 
 
 def huge_schema(server: Any, asked: Any) -> dict[str, Any]:
-    return {"tools": [tool("echo", {"description": "x" * 10_000_000})]}
+    return {"tools": [tool("echo", {"description": "x" * 1_000_000})]}
 
 
 def schema_of_many_parts(server: Any, asked: Any) -> dict[str, Any]:
     """Each of which is a schema to check."""
-    return {"tools": [tool("echo", {"properties": {f"p{number}": {} for number in range(35_000)}})]}
+    return {"tools": [tool("echo", {"properties": {f"p{number}": {} for number in range(31_000)}})]}
+
+
+def many_large_tools(server: Any, asked: Any) -> dict[str, Any]:
+    return {"tools": [tool(f"echo{n}", {"description": "x" * 300_000}) for n in range(10)]}
+
+
+def endless_pages(server: Any, asked: Any) -> dict[str, Any]:
+    """With nothing on them."""
+    return {"tools": [], "nextCursor": "more"}
 
 
 def endless_tools(server: Any, asked: Any) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def garbage_without_end(server: Any, asked: Any) -> None:
 
 
 def deep_answer(server: Any, asked: Any) -> None:
-    depth = 100_000
+    depth = 30_000
     nested = b"[" * depth + b"]" * depth
     server.shout(b'{"jsonrpc":"2.0","id":%d,"result":{"structuredContent":{"x":%s}}}\n' % (asked["id"], nested))
 
@@ -123,4 +123,44 @@ def answer_of_another_kind(server: Any, asked: Any) -> dict[str, Any]:
 
 def cancel_the_request(server: Any, asked: Any) -> dict[str, Any]:
     server.say({"method": "notifications/cancelled", "params": {"requestId": asked["id"], "reason": "x"}})
+    return text("first")
+
+
+def many_blocks(server: Any, asked: Any) -> dict[str, Any]:
+    """As one line of 24 MB."""
+    return {"content": [{"type": "text", "text": ""}] * 800_000}
+
+
+def many_kinds_of_blocks(server: Any, asked: Any) -> dict[str, Any]:
+    links = [{"type": "resource_link", "name": "x", "uri": "file:///x"}] * 10_000
+    return {"content": [*text("first")["content"], *links]}
+
+
+def many_floats(server: Any, asked: Any) -> dict[str, Any]:
+    return {**text("first"), "structuredContent": {"x": [0.123456789] * 300_000}}
+
+
+def text_of_escapes(server: Any, asked: Any) -> dict[str, Any]:
+    return text("\x1b" * 600_000 + "red")
+
+
+def long_text(server: Any, asked: Any) -> dict[str, Any]:
+    return text("x" * 3_000_000)
+
+
+def flood_of_pings(server: Any, asked: Any) -> dict[str, Any]:
+    for number in range(2_000):
+        server.say({"id": f"p{number}", "method": "ping"})
+        server.hear()
+    return text("first")
+
+
+def flood_of_requests(server: Any, asked: Any) -> dict[str, Any]:
+    for number in range(2_000):
+        server.say({"id": f"r{number}", "method": "roots/list"})
+    return text("first")
+
+
+def flood_of_blank_lines(server: Any, asked: Any) -> dict[str, Any]:
+    server.shout(b"\n" * 1_000_000)
     return text("first")

@@ -1,0 +1,88 @@
+"""Deadlines and shares on the loop that all episodes of a process share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from gymcp.errors import ServerExhausted
+from gymcp.mcp_servers.event_loop import BURST_S, SHARE, Deadline, LoopShare
+from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.session import ToolSession
+from gymcp.types import ToolCall, ToolResult
+
+STALL_S = 2.5
+CALL_S = 0.8
+
+
+class Adder:
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+
+    def add(self, number: int) -> int:
+        """Add a number."""
+        self.total += number
+        return self.total
+
+    def hang(self) -> int:
+        """Never answers, and cannot be interrupted."""
+        return sum(range(10**12))
+
+
+async def stand_still() -> None:
+    """Another episode's work that the loop cannot leave."""
+    time.sleep(STALL_S)  # noqa: ASYNC251
+
+
+@pytest.mark.parametrize("stalls", [1, 3])
+def test_server_is_not_blamed_for_a_loop_that_stood_still(bwrap: Sandbox, stalls: int) -> None:
+    async def call(session: ToolSession) -> ToolResult:
+        return await session.call(ToolCall(id="c", name="add"), {"number": 2}, timeout_s=CALL_S)
+
+    async def main() -> str:
+        async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
+            calling = asyncio.create_task(call(session))
+            for _ in range(stalls):
+                await stand_still()
+                await asyncio.sleep(0)
+            return (await calling).content
+
+    assert asyncio.run(main()) == "2"
+
+
+def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap: Sandbox) -> None:
+    async def main() -> None:
+        async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
+            calling = asyncio.create_task(session.call(ToolCall(id="c", name="hang"), {}, timeout_s=CALL_S))
+            await asyncio.sleep(0)
+            await stand_still()
+            with pytest.raises(ServerExhausted, match=r"did not end within 0\.8 s"):
+                await calling
+
+    asyncio.run(main())
+
+
+def test_deadline_counts_punctual_time_only() -> None:
+    async def main() -> None:
+        ready = asyncio.Event()
+        async with Deadline(CALL_S):
+            await stand_still()
+            asyncio.get_running_loop().call_later(CALL_S / 4, ready.set)
+            await ready.wait()
+        with pytest.raises(TimeoutError):
+            async with Deadline(0.01):
+                await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def test_share_is_a_burst_and_then_a_part() -> None:
+    share = LoopShare()
+    share.charge(BURST_S / 2)
+    assert share.owed_s() == 0.0
+    share.charge(BURST_S / 2 + SHARE)
+    assert share.owed_s() == pytest.approx(1.0, abs=0.1)
