@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,9 @@ _FAILURES: dict[str, type[EnvInfraError]] = {
 }
 Received = SessionMessage | Exception
 MAX_QUOTE = 120
-"""Bytes of a line that is no message, in the error."""
+"""Characters of a line that is no message, in the error."""
+MAX_READ = 16_384
+"""Bytes of such a line among which is looked for what must not be told."""
 DISCARDED = 1_000_000
 READ_AHEAD = 64
 """Messages read before the session took them; a server that floods is held back by its own pipe."""
@@ -79,7 +81,9 @@ class LineTooLong(ValueError):
 class Violation:
     """What the server did that no MCP server may, if anything; read when the connection has closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str] | None = None) -> None:
+        """`redact`: takes out what must not be told."""
+        self._redact = redact
         self.text: str | None = None
         self.error: type[EnvInfraError] = ProtocolError
         """What it is to whoever waits for an answer."""
@@ -90,7 +94,11 @@ class Violation:
         if not isinstance(said, dict) or said.get("failure") not in _FAILURES:
             raise ValueError("a bridge's last line is not one")
         self.error = _FAILURES[said["failure"]]
-        self.text = str(said.get("why"))[:MAX_WHY]
+        self.text = self.cut(str(said.get("why")), MAX_WHY)
+
+    def cut(self, text: str, characters: int) -> str:
+        """The beginning of what the server has said, which holds no part of what must not be told."""
+        return (text if self._redact is None else self._redact(text))[:characters]
 
 
 @contextlib.asynccontextmanager
@@ -131,7 +139,7 @@ async def _read_lines(
         except (ValueError, RecursionError) as error:
             # `readline` raises ValueError for a line over the limit, pydantic for what is not JSON-RPC or nested too
             # deep. What a server writes after that cannot be trusted to line up with requests any more.
-            violation.text = _say(error, line)
+            violation.text = _say(error, line, violation)
     with contextlib.suppress(ConnectionError):
         while await stdout.read(DISCARDED):  # nobody reads what comes now: it would be kept, twice a line's limit of it
             pass
@@ -158,9 +166,10 @@ def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
 
 
-def _say(error: Exception, line: bytes) -> str:
+def _say(error: Exception, line: bytes, violation: Violation) -> str:
     if isinstance(error, LineTooLong):
         return "a line on standard output is longer than any message may be"
     found = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
     why = f" ({found['msg']})" if found is not None and "recursion" in found["msg"] else ""
-    return f"a line on standard output is not a JSON-RPC message{why}: {line[:MAX_QUOTE].decode(errors='replace')!r}"
+    quoted = violation.cut(line[:MAX_READ].decode(errors="replace"), MAX_QUOTE)
+    return f"a line on standard output is not a JSON-RPC message{why}: {quoted!r}"
