@@ -42,6 +42,7 @@ SHORTEST_SECRET = 8
 """Characters: what is shorter keeps nothing, and occurs by chance."""
 _SHORTEST_LINE = 16
 """Characters of a line of a value with several, such as a key file, that is kept out by itself."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SAFE_CHARACTERS = ("", "/", "/:@", "/:@!$&'()*+,;=")
 """What various libraries leave as it is when they encode a URL."""
 
@@ -70,8 +71,10 @@ class Redaction:
         """The text without the values; without its control characters, too, if only they have hidden one."""
         if self._holds(text):
             text = self._pattern.sub(self._written, text)
+        if _CONTROL.search(text) is None:
+            return text
         plain = plain_text(text)
-        return self.text(plain) if plain != text and self._holds(plain) else text
+        return self._pattern.sub(self._written, plain) if self._holds(plain) else text
 
     def json(self, value: Json) -> Json:
         """The same with every string in it, keys as well."""
