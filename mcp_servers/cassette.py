@@ -11,7 +11,8 @@ cassette. Of a server that is declared stateless the task does not count, and on
 question has the same answer. Anything else is a `CassetteMiss`: where a cassette is played, nothing is ever called.
 
 Recording adds what is new when an episode ends, all of it or nothing; an answer that is on the cassette stays as it is.
-What came as the value of an environment variable (a token that the server repeats) is written as ``${NAME}``.
+What came as the value of an environment variable (a token that the server repeats) is written as ``${NAME}``
+(`gymcp.mcp_servers.redaction`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from typing import Any
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.runtime import canonical_json
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
@@ -101,7 +103,7 @@ def check_tools(spec: ServerSpec, tape: Tape) -> None:
             )
 
 
-def add_to_cassette(spec: ServerSpec, take: Tape, secrets: Mapping[str, str]) -> None:
+def add_to_cassette(spec: ServerSpec, take: Tape, redaction: Redaction | None) -> None:
     """Writes what a session has heard and the cassette does not hold yet: all of it, or nothing."""
     path = spec.cassette
     if path is None or not take.tools or (path.exists() and not take.answers):
@@ -111,14 +113,14 @@ def add_to_cassette(spec: ServerSpec, take: Tape, secrets: Mapping[str, str]) ->
         kept = 0
         for key, answers in take.answers.items():
             known = tape.answers.setdefault(key, [])
-            clean = [json.loads(_redacted(answer, secrets)) for answer in answers]
+            clean = [json.loads(_line(answer, redaction)) for answer in answers]
             if key[0] is None:
                 kept += any(digest(answer) != digest((known or clean)[0]) for answer in clean)
                 clean = clean[:1]
             else:
                 kept += sum(digest(old) != digest(new) for old, new in zip(known, clean, strict=False))
             known += clean[len(known) :]
-        _write(path, spec, tape, secrets)
+        _write(path, spec, tape, redaction)
     if kept:
         log.warning(
             "server '%s': answered %d calls in other words than on cassette '%s', which stays as it is; to record it "
@@ -127,7 +129,7 @@ def add_to_cassette(spec: ServerSpec, take: Tape, secrets: Mapping[str, str]) ->
         )
 
 
-def _write(path: Path, spec: ServerSpec, tape: Tape, secrets: Mapping[str, str]) -> None:
+def _write(path: Path, spec: ServerSpec, tape: Tape, redaction: Redaction | None) -> None:
     rows: list[Json] = [
         {"cassette": FORMAT, "server": spec.name, "url": spec.url, "serverInfo": tape.server_info},
         *({"tool": tool} for tool in tape.tools),
@@ -135,21 +137,19 @@ def _write(path: Path, spec: ServerSpec, tape: Tape, secrets: Mapping[str, str])
     for (task, call, arguments), answers in tape.answers.items():
         about = {"task": task} if task is not None else {}
         rows += [{**about, "call": call, "arguments": json.loads(arguments), **answer} for answer in answers]
-    text = "".join(_redacted(row, secrets) + "\n" for row in rows)
+    text = "".join(_line(row, redaction) + "\n" for row in rows)
     try:
         write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"cassette '{path}': cannot be written: {error.strerror}") from error
 
 
-def _redacted(value: Json, secrets: Mapping[str, str]) -> str:
+def _line(value: Json, redaction: Redaction | None) -> str:
     """As one line of JSON; half of a character stays escaped, which UTF-8 cannot hold."""
+    value = value if redaction is None else redaction.json(value)
     text = json.dumps(value, ensure_ascii=False)
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         text = json.dumps(value)
-    for secret, name in sorted(secrets.items(), key=lambda pair: -len(pair[0])):
-        for written in {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}:
-            text = text.replace(written, name)
     return text
 
 

@@ -26,6 +26,7 @@ from gymcp.mcp_servers.installs.install import (
 )
 from gymcp.mcp_servers.lockfile import DEFAULT, LockedServer, locked
 from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.scripts import forkable_script
@@ -119,6 +120,7 @@ def spec_of(
             f"server '{server.name}': start: environment variable {error} is not set; its lock entry refers to it"
         ) from error
     names = ({**server.env, **(env or {})}).keys()
+    told = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
     same = args is None or tuple(args) == own_args
     if server.runtime == "image":
         found, argv = image.launch_words(server, filled["args"])
@@ -132,6 +134,7 @@ def spec_of(
         argv=argv,
         image=found,
         env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, filled["env"], strict=True))},
+        secrets=secrets_in(f"server '{server.name}'", told),
         mounts=(*folder, *mounts),
         limits=limits or Limits(),
         state=state,

@@ -13,7 +13,8 @@ import mcp_types
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.bridging import bridged
-from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live
+from gymcp.mcp_servers.redaction import redacted, redacted_errors
+from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live, redaction_for
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
@@ -46,6 +47,7 @@ async def open_session(
     if fault := fault_of_url(spec):
         raise ConfigError(f"server '{spec.name}': {fault}")
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(redacted_errors(redaction_for(spec)))
         if spec.url is not None:
             yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
             return
@@ -91,15 +93,17 @@ async def connected(
 
     `through`: a transport, and where it notes what goes wrong; None: the pipes of the process.
     """
+    redaction = redaction_for(spec)
     if through is None:
-        noted = Violation()
+        noted = Violation(redaction.text if redaction else None)
         streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
-        through = streams, noted
+        through = redacted(streams, redaction), noted
     transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
         client = mcp.Client(transport, mode=spec.wire, cache=None)
         session = ToolSession(spec, client, process, violation)
+        session.redaction = redaction
         async with session.boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)
         client.session.validate_tool_result = _believed  # type: ignore[method-assign]

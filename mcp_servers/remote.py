@@ -18,7 +18,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,7 +32,8 @@ from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.cassette import read_tape
 from gymcp.mcp_servers.event_loop import LoopShare
-from gymcp.mcp_servers.installs.commands import filled_in, variables_in
+from gymcp.mcp_servers.installs.commands import filled_in
+from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import MANY_VALUES, MAX_VALUES, Violation, has_many_values, parsed
@@ -48,9 +49,10 @@ GOODBYE_TIMEOUT_S = 2.0
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _PIECE_S, _EVENT_S = 30e-6, 300e-6
 """What a piece of an answer takes of the loop's time, and an event of it."""
-SHORTEST_SECRET = 8
-"""Characters: what is shorter keeps nothing, and occurs by chance."""
 EXCERPT = 300
+"""Characters of an answer that is told in an error."""
+_LONGEST_VALUE = 16_384
+"""Bytes read beyond an excerpt, so that none ends within a value that is to be kept out."""
 
 # What a server says would be in its tracebacks; what matters of that is in our errors.
 logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
@@ -161,18 +163,19 @@ def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
     return url, headers
 
 
-def secrets_of(spec: ServerSpec) -> Mapping[str, str]:
-    """What must not be written down, and what to write instead."""
-    names = [name for text in (spec.url or "", *spec.headers.values()) for name in variables_in(text)]
-    values = {os.environ.get(name, ""): f"${{{name}}}" for name in names}
-    return {value: name for value, name in values.items() if len(value) >= SHORTEST_SECRET}
+def redaction_for(spec: ServerSpec) -> Redaction | None:
+    """What the server must not be heard to say; None if there is nothing. Raises ConfigError for too short a secret."""
+    if not spec.secrets and spec.url is None:
+        return None
+    texts = [("url", spec.url or ""), *spec.headers.items()]
+    return redaction_of({**spec.secrets, **secrets_in(f"server '{spec.name}'", texts)})
 
 
 @contextlib.asynccontextmanager
 async def remote_transport(spec: ServerSpec, violation: Violation) -> AsyncIterator[TransportStreams]:
     """The SDK's streams to the server, each session with connections of its own. Raises ConfigError."""
     url, headers = filled_url(spec)
-    guard = Guard(spec.limits.line_bytes, violation)
+    guard = Guard(spec.limits.line_bytes, violation, redaction_for(spec))
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=IDLE_TIMEOUT_S)
     try:
         async with (
@@ -195,11 +198,12 @@ def _tls() -> ssl.SSLContext:
 class Guard(httpx2.AsyncBaseTransport):
     """Answers every request within bounds; what is wrong with an answer becomes `violation`, and is answered for it."""
 
-    def __init__(self, max_bytes: int, violation: Violation) -> None:
+    def __init__(self, max_bytes: int, violation: Violation, redaction: Redaction | None = None) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, retries=CONNECT_RETRIES)
         self._max_bytes = max_bytes
         self._violation = violation
         self.share = LoopShare()
+        self._redaction = redaction
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -245,13 +249,17 @@ class Guard(httpx2.AsyncBaseTransport):
         if request.headers.get("mcp-method") == "server/discover" and 400 <= status < 500:
             return response  # an older server, which the SDK finds out by this
         if status == 200:
-            return self._lost(f"its answer is no message of MCP ({kind}): {_excerpt(body)}", ProtocolError)
-        return self._lost(f"HTTP {status} {response.reason_phrase}: {_excerpt(body)}", EnvInfraError)
+            return self._lost(f"its answer is no message of MCP ({kind}): {self._excerpt(body)}", ProtocolError)
+        return self._lost(f"HTTP {status} {response.reason_phrase}: {self._excerpt(body)}", EnvInfraError)
 
     def _lost(self, why: str, error: type[EnvInfraError]) -> httpx2.Response:
         if self._violation.text is None:  # the first thing that went wrong is the reason for the others
             self._violation.text, self._violation.error = why, error
         return _answer(self._violation.text)
+
+    def _excerpt(self, body: bytes) -> str:
+        text = re.sub(r"\s+", " ", body[: EXCERPT + _LONGEST_VALUE].decode("utf-8", "replace")).strip()
+        return (text if self._redaction is None else self._redaction.text(text))[:EXCERPT] or "(nothing)"
 
     def too_much(self, why: str) -> None:
         """Raises ReadError, once the reason is noted."""
@@ -322,7 +330,3 @@ def _is_message(body: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _excerpt(body: bytes) -> str:
-    return re.sub(r"\s+", " ", body[:EXCERPT].decode("utf-8", "replace")).strip() or "(nothing)"

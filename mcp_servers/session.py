@@ -28,6 +28,7 @@ from gymcp.errors import (
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.plain_text import plain_text
+from gymcp.mcp_servers.redaction import Redaction
 from gymcp.mcp_servers.runtime import (
     LINE_KEY,
     RESULT_STATE_KEY,
@@ -98,6 +99,8 @@ class ToolSession:
         self._client = client
         self._process = process
         self._violation = violation
+        self.redaction: Redaction | None = None
+        """What must not be told of the server's last words."""
         self.workspace: Workspace | None = None
         """Where the state is in files."""
         self.digester: Digester | None = None
@@ -375,6 +378,8 @@ class ToolSession:
     def _say(self, doing: str, why: str) -> str:
         tail = plain_text(self._process.stderr_tail()).strip()
         said = f"server '{self.spec.name}': {doing}: {plain_text(why)}"
+        if self.redaction is not None:
+            tail, said = self.redaction.text(tail), self.redaction.text(said)
         return said + (f"; its last words: {tail[-500:]}" if tail else "")
 
 

@@ -67,7 +67,14 @@ class ServerSpec:
     """Of a server that runs elsewhere: nothing is started, and only a stateless one may be called without a cassette.
     ``${NAME}`` stands for an environment variable, here and in `headers`."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent to `url` with every request; neither a lock nor a cassette nor a run holds what variables stand for."""
+    """Sent to `url` with every request."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Value -> ``${NAME}`` of the environment variables that are filled in in `env` and `argv`.
+
+    What those stand for, and those of `url` and `headers`, is replaced in all that the server says before anything
+    else sees it (`gymcp.mcp_servers.redaction`): messages, last words, errors. So no lock, cassette, run, log or prompt
+    holds it because a server has repeated it, as it is or in a common encoding. Not found: values below 8 characters
+    (refused, if they are secrets by name), pieces, other transformations, and what a server writes into its files."""
     cassette: Path | None = None
     """A recording of `url`, played instead of calling it (`gymcp.mcp_servers.cassette`)."""
     recording: bool = False
@@ -101,8 +108,16 @@ class ServerSpec:
         A native server's program is in a folder named after its content, so its path says what it is.
         """
         mounts = [[str(mount.source), str(mount.target), mount.writable] for mount in self.mounts]
-        found = [self.name, self.argv, dict(self.env), mounts, self.network, repr(self.state)]
+        argv = [self._unfilled(word) for word in self.argv]
+        env = {name: self._unfilled(value) for name, value in self.env.items()}
+        found = [self.name, argv, env, mounts, self.network, repr(self.state)]
         return [*found, *([repr(self.http)] if self.http else [])]
+
+    def _unfilled(self, text: str) -> str:
+        """With the names of variables in the place of their values."""
+        for value, name in self.secrets.items():
+            text = text.replace(value, name)
+        return text
 
     def launch(self) -> Launch:
         """The server's process, in a sandbox that is yet to be chosen."""
@@ -115,4 +130,5 @@ class ServerSpec:
             limits=self.limits,
             fork=self.fork,
             spares=self.spares,
+            secrets=self.secrets,
         )

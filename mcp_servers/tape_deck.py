@@ -20,7 +20,8 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.cassette import RECORD, Key, Tape, add_to_cassette, check_tools, key_of, read_tape
-from gymcp.mcp_servers.remote import remote_transport, secrets_of
+from gymcp.mcp_servers.redaction import redacted
+from gymcp.mcp_servers.remote import redaction_for, remote_transport
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import Received, Violation
 from gymcp.types import Json
@@ -141,12 +142,12 @@ class Recorder:
     async def recorded(
         self, transport: AbstractAsyncContextManager[TransportStreams]
     ) -> AsyncIterator[TransportStreams]:
-        secrets = secrets_of(self._spec)
+        redaction = redaction_for(self._spec)
         async with transport as (read, write):
             try:
                 yield _Tapped(read, self), _Tapped(write, self)
             finally:
-                add_to_cassette(self._spec, self.tape, secrets)
+                add_to_cassette(self._spec, self.tape, redaction)
 
     def said(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
@@ -237,10 +238,12 @@ def _message(plain: dict[str, Json]) -> JSONRPCMessage:
 def remote_streams(
     spec: ServerSpec, task: str, violation: Violation
 ) -> tuple[AbstractAsyncContextManager[TransportStreams], Recorder | None]:
-    """The streams of a server elsewhere: live, recorded or played."""
+    """The streams of a server elsewhere: live, recorded or played; none says what variables stand for."""
+    redaction = redaction_for(spec)
+    if spec.cassette is not None and not spec.recording:
+        return redacted(played(spec, task, violation), redaction), None
+    live = redacted(remote_transport(spec, violation), redaction)
     if spec.cassette is None:
-        return remote_transport(spec, violation), None
-    if not spec.recording:
-        return played(spec, task, violation), None
+        return live, None
     recorder = Recorder(spec, task)
-    return recorder.recorded(remote_transport(spec, violation)), recorder
+    return recorder.recorded(live), recorder

@@ -27,6 +27,7 @@ from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.plain_text import plain_text
+from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
@@ -110,6 +111,8 @@ class Template:
 
     def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool, is_script: bool = False) -> None:
         self.process = process
+        self.redaction: Redaction | None = None
+        """What must not be told of its last words."""
         self._is_script = is_script
         self.gone = asyncio.Event()
         """Set once nothing can be forked from it any more."""
@@ -198,7 +201,9 @@ class Template:
                 self._learned.set_result({})
 
     def _say(self, why: str) -> str:
-        return f"template: {why}; its last words: {plain_text(self.process.stderr_tail()).strip()[-500:]}"
+        said = plain_text(self.process.stderr_tail())
+        said = said if self.redaction is None else self.redaction.text(said)
+        return f"template: {why}; its last words: {said.strip()[-500:]}"
 
     @contextlib.asynccontextmanager
     async def start(
@@ -363,6 +368,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:
             template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
+            template.redaction = redaction_of(launch.secrets)
             try:
                 await template.begin(order)
                 if is_script:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,9 @@ _FAILURES: dict[str, type[EnvInfraError]] = {
 }
 Received = SessionMessage | Exception
 MAX_QUOTE = 120
-"""Bytes of a line that is no message, in the error."""
+"""Characters of a line that is no message, in the error."""
+MAX_READ = 16_384
+"""Bytes of such a line among which is looked for what must not be told."""
 READ_AHEAD = 64
 """Messages read before the session took them; a server that floods is held back by its own pipe."""
 MAX_VALUES = 100_000
@@ -118,7 +120,9 @@ class TooMuch(ValueError):
 class Violation:
     """What the server did that no MCP server may, if anything; read when the connection has closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str] | None = None) -> None:
+        """`redact`: takes out what must not be told."""
+        self._redact = redact
         self.text: str | None = None
         self.error: type[EnvInfraError] = ProtocolError
         """What it is to whoever waits for an answer."""
@@ -129,7 +133,11 @@ class Violation:
         if not isinstance(said, dict) or said.get("failure") not in _FAILURES:
             raise ValueError("a bridge's last line is not one")
         self.error = _FAILURES[said["failure"]]
-        self.text = str(said.get("why"))[:MAX_WHY]
+        self.text = self.cut(str(said.get("why")), MAX_WHY)
+
+    def cut(self, text: str, characters: int) -> str:
+        """The beginning of what the server has said, which holds no part of what must not be told."""
+        return (text if self._redact is None else self._redact(text))[:characters]
 
 
 class Intake:
@@ -305,7 +313,7 @@ class _Reader:
                 self._violation.text = str(error)
             except (ValueError, RecursionError) as error:
                 # What a server writes after what is no message cannot be trusted to line up with requests any more.
-                self._violation.text = _say(error, line if isinstance(line, bytes) else b"")
+                self._violation.text = _say(error, line if isinstance(line, bytes) else b"", self._violation)
         with contextlib.suppress(ConnectionError):
             await self._lines.pass_by()
 
@@ -410,6 +418,7 @@ def has_many_values(line: bytes) -> bool:
     return sum(map(outside.count, _MARKS)) > MAX_VALUES
 
 
-def _say(error: Exception, line: bytes) -> str:
+def _say(error: Exception, line: bytes, violation: Violation) -> str:
     why = " (recursion limit exceeded)" if "recursion" in str(error) else ""
-    return f"a line on standard output is not a JSON-RPC message{why}: {line[:MAX_QUOTE].decode(errors='replace')!r}"
+    quoted = violation.cut(line[:MAX_READ].decode(errors="replace"), MAX_QUOTE)
+    return f"a line on standard output is not a JSON-RPC message{why}: {quoted!r}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.pool import WarmPool
+from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.template import Template, open_template
@@ -114,14 +115,14 @@ class WarmSandbox:
             raise _NotAwake(f"a server did not answer a ping within {_AWAKE_S:g} s") from error
         except (OSError, ValueError) as error:
             await process.settled()
-            raise _NotAwake(f"a server broke off: {error}{_last_words(process)}") from error
+            raise _NotAwake(f"a server broke off: {error}{_last_words(process, launch)}") from error
         try:
             answered = json.loads(line)["id"] == _PING_ID
         except (ValueError, KeyError, TypeError, RecursionError):
             answered = False
         if not answered:
-            said = plain_text(line[:200].decode(errors="replace")).strip() or "it has ended"
-            raise _NotAwake(f"a server did not answer a ping, but: {said}{_last_words(process)}")
+            said = _unsecret(plain_text(line.decode(errors="replace")), launch).strip()[:200] or "it has ended"
+            raise _NotAwake(f"a server did not answer a ping, but: {said}{_last_words(process, launch)}")
 
     @asynccontextmanager
     async def _fork(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -153,16 +154,21 @@ class WarmSandbox:
                 try:
                     found = await self._stack.enter_async_context(open_template(self._inner, launch))
                 except EnvInfraError as error:
-                    log.warning("%s: every server is started anew instead: %s", self.name, error)
-                    self.refused[key] = str(error)
+                    self.refused[key] = _unsecret(str(error), launch)
+                    log.warning("%s: every server is started anew instead: %s", self.name, self.refused[key])
                     return None
                 self._templates[key] = found
             return found
 
 
-def _last_words(process: SandboxProcess) -> str:
-    last = plain_text(process.stderr_tail()).strip()[-500:]
+def _last_words(process: SandboxProcess, launch: Launch) -> str:
+    last = _unsecret(plain_text(process.stderr_tail()), launch).strip()[-500:]
     return f"; its last words: {last}" if last else ""
+
+
+def _unsecret(text: str, launch: Launch) -> str:
+    redaction = redaction_of(launch.secrets)
+    return text if redaction is None else redaction.text(text)
 
 
 def free_memory_mb() -> float:

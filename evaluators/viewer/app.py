@@ -30,8 +30,8 @@ STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def make_app(runs: Runs, *, token: str, port: int, decode: Decode | None = None, first: str = "/") -> Guard:
-    """The viewer of these runs, for a server on this port; `first` is where the token leads."""
+def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> Guard:
+    """The viewer of these runs, for a server on this port; `first` is what is shown first."""
 
     def about(request: Request) -> Json:
         runs.refresh()
@@ -92,7 +92,7 @@ def make_app(runs: Runs, *, token: str, port: int, decode: Decode | None = None,
             Route("/api/episodes/{n}/beside/{other}", _json(comparison)),
         ]
     )
-    return Guard(app, token=token, port=port, first=first)
+    return Guard(app, port=port, first=first)
 
 
 FILES = frozenset(path.name for path in STATIC.iterdir() if path.suffix in KINDS)

@@ -2,18 +2,21 @@
 
 * The socket is bound to the loopback alone.
 * ``Host`` must name it: a page elsewhere whose name is made to resolve to 127.0.0.1 (DNS rebinding) says another.
-* The token in the address is exchanged for a cookie that scripts cannot read and other sites' requests do not carry.
+* The token in an address is exchanged once, for a cookie that scripts cannot read and other sites' requests do not
+  carry. A browser would send a cookie to every port of its host, to servers of other people, too: so it is for a folder
+  that nobody can guess, in which all of the viewer's pages are.
 * Nothing is answered to another method than GET, and no answer may be framed, guessed at, or load anything else.
 """
 
 from __future__ import annotations
 
 import hmac
-import http.cookies
+import html
+import secrets
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
@@ -33,12 +36,21 @@ HEADERS = {
 class Guard:
     """An ASGI application around another, which sees only requests that may be answered."""
 
-    def __init__(self, app: ASGIApp, *, token: str, port: int, first: str = "/") -> None:
+    def __init__(self, app: ASGIApp, *, port: int, first: str = "") -> None:
+        """`first`: what of the pages is shown first, such as ``#q=is:failed``."""
         self._app = app
-        self._token = token
-        self._first = first
+        self._port = port
+        self._folder = f"/{secrets.token_urlsafe(24)}/"
+        self._first = self._folder + first
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"gymcp-{port}"
+        self._cookie, self._session = f"gymcp-{port}", secrets.token_urlsafe(24)
+        self._tokens: set[str] = set()
+
+    def new_address(self) -> str:
+        """An address that lets one browser in, once."""
+        token = secrets.token_urlsafe(24)
+        self._tokens.add(token)
+        return f"http://127.0.0.1:{self._port}/?token={token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -54,6 +66,8 @@ class Guard:
             await send(message)
 
         answer = self._refusal(scope)
+        if answer is None:
+            scope = {**scope, "path": "/" + scope["path"].removeprefix(self._folder)}
         await (answer or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -65,22 +79,31 @@ class Guard:
             return PlainTextResponse("gymcp view: reads only\n", status_code=405)
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and asked:
-            if not self._knows(asked):
+            known = [token for token in self._tokens if _same(token, asked)]
+            if scope["method"] != "GET" or not known:
                 return _no_token()
-            answer = RedirectResponse(self._first, status_code=303)
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+            self._tokens.remove(known[0])
+            # a redirection would count as coming from where the address was opened, and go without the cookie
+            answer = HTMLResponse(_ONWARD.format(html.escape(self._first)))
+            answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path=self._folder)
             return answer
-        cookies: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except http.cookies.CookieError:
+        if not scope["path"].startswith(self._folder):
             return _no_token()
-        found = cookies.get(self._cookie)
-        return None if found is not None and self._knows(found.value) else _no_token()
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        sent = [value for name, _, value in pairs if name == self._cookie]
+        return None if any(_same(value, self._session) for value in sent) else _no_token()
 
-    def _knows(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(errors="replace"), self._token.encode())
+
+_ONWARD = '<!doctype html><meta charset="utf-8"><title>gymcp</title><meta http-equiv="refresh" content="0; url={}">\n'
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))
 
 
 def _no_token() -> Response:
-    return PlainTextResponse("gymcp view: open the address that it has printed, with its token\n", status_code=403)
+    return PlainTextResponse(
+        "gymcp view: open the address that it has printed; it lets one browser in, once: go on there, or start"
+        " the viewer again\n",
+        status_code=403,
+    )

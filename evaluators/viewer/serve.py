@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,11 +25,12 @@ def serve_viewer(
     port: int = 0,
     decode: Decode | None = None,
     find: str = "",
-    ready: Callable[[str, Sequence[str]], None],
+    ready: Callable[[Callable[[], str], Sequence[str]], None],
 ) -> None:
     """Shows the runs until SIGINT or SIGTERM, which come out as KeyboardInterrupt or end the process.
 
-    `ready` is told the address, token and all, and what of the runs cannot be shown. Port 0: a free one.
+    `ready` is told what makes an address, each of which lets one browser in, and what of the runs cannot be shown.
+    Port 0: a free one.
     Raises StoreError where no run can be shown, and ConfigError for a port that is taken.
     """
     with open_runs(folders) as runs, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
@@ -41,14 +41,13 @@ def serve_viewer(
             raise ConfigError(
                 f"view: port {port} of 127.0.0.1 cannot be had: {error.strerror}; try --port 0"
             ) from error
-        bound, token = int(listening.getsockname()[1]), secrets.token_urlsafe(24)
-        first = "/#" + urlencode({"q": find}) if find else "/"
-        app = make_app(runs, token=token, port=bound, decode=decode, first=first)
+        first = "#" + urlencode({"q": find}) if find else ""
+        app = make_app(runs, port=int(listening.getsockname()[1]), decode=decode, first=first)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=_GRACE_S
         )
         problems = [*runs.problems, *(problem for each in runs.opened for problem in each.problems)]
-        _Server(config, lambda: ready(f"http://127.0.0.1:{bound}/?token={token}", problems)).run(sockets=[listening])
+        _Server(config, lambda: ready(app.new_address, problems)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):

@@ -317,10 +317,15 @@ def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
     return Wanted(name="", runtime="image", package=match["name"], version=version, args=tuple(rest), env=env)
 
 
+def is_secret(name: str) -> bool:
+    """Whether a setting, header or variable of that name holds a secret, going by the name."""
+    return _SECRET.search(name) is not None
+
+
 def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:
     """A lock is committed: what looks like a secret may be in it only by name."""
     for name, value in values.items():
-        if value and _SECRET.search(name) and not _VARIABLE.search(value):
+        if value and is_secret(name) and not _VARIABLE.search(value):
             raise ConfigError(
                 f"{who}: {what} '{name}' looks like a secret, which must not be written into a lock; write "
                 f"'${{{_variable(name)}}}' in its place and set that environment variable"

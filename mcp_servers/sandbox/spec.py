@@ -64,6 +64,8 @@ class Launch:
     image: Image = None
     env: Mapping[str, str] = field(default_factory=dict)
     """All of it: nothing is inherited."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Value -> what is written in its place, wherever the process's last words are told."""
     mounts: tuple[Mount, ...] = ()
     workspace: Path | None = None
     """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,27 +34,83 @@ def address(folder: Path) -> Iterator[str]:
         yield address
 
 
+def entered(browser: httpx.Client, answer: httpx.Response) -> str:
+    """The folder of the viewer's pages, to which the answer to a token leads."""
+    assert answer.status_code == 200
+    (folder,) = re.findall(r'content="0; url=(/[\w-]{32}/)', answer.text)
+    return str(folder)
+
+
 def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str) -> None:
     base, token = address.split("/?token=")
     port = base.rpartition(":")[2]
     with httpx.Client(base_url=base) as browser:
         assert browser.get("/api/about").status_code == 403
         assert browser.get("/?token=wrong").status_code == 403
+        assert browser.get("/?token=%ed%a0%80%ff").status_code == 403
         assert browser.get("/", params={"token": token}, headers={"host": "evil.example"}).status_code == 421
         assert browser.get("/api/about", headers={"host": "evil.example:" + port}).status_code == 421
+        assert browser.head("/", params={"token": token}).status_code == 403
         answer = browser.get("/", params={"token": token})
-        assert (answer.status_code, answer.headers["location"]) == (303, "/")
-        assert {"HttpOnly", "SameSite=strict"} <= set(answer.headers["set-cookie"].split("; "))
-        shown = browser.get("/")
+        folder = entered(browser, answer)
+        cookie = answer.headers["set-cookie"].split("; ")
+        assert {"HttpOnly", "SameSite=strict", f"Path={folder}"} <= set(cookie)
+        assert token not in answer.headers["set-cookie"]
+        assert browser.get("/").status_code == 403
+        assert browser.get("/api/about").status_code == 403
+        shown = browser.get(folder)
         assert shown.status_code == 200
         assert "default-src 'none'" in shown.headers["content-security-policy"]
         assert "unsafe" not in shown.headers["content-security-policy"]
-        assert browser.get("/api/about").json()["runs"][0]["episodes"] == 21
-        assert browser.post("/api/about").status_code == 405
-        assert browser.get("/static/..%2Fapp.py").status_code == 404
-        assert browser.get("/api/episodes/99999").json() == {"error": "no episode 99999"}
-        assert browser.get("/api/episodes", params={"q": 'a"b* OR ('}).status_code == 200
-        assert browser.get("/api/episodes", params={"sort": "n; DROP TABLE episodes"}).status_code == 400
+        browser.base_url = httpx.URL(base + folder)
+        assert browser.get("api/about").json()["runs"][0]["episodes"] == 21
+        assert browser.post("api/about").status_code == 405
+        assert browser.get("static/..%2Fapp.py").status_code == 404
+        assert browser.get("static/main.js").status_code == 200
+        assert browser.get("api/episodes/99999").json() == {"error": "no episode 99999"}
+        assert browser.get("api/episodes", params={"q": 'a"b* OR ('}).status_code == 200
+        assert browser.get("api/episodes", params={"sort": "n; DROP TABLE episodes"}).status_code == 400
+        several = f"a=b; {cookie[0].partition('=')[0]}=planted; {cookie[0]}"
+        assert httpx.get(f"{base}{folder}api/about", headers={"cookie": several}).status_code == 200
+
+
+def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
+    with viewed(folder) as (address, _):
+        with httpx.Client() as browser:
+            place = address.split("/?token=")[0] + entered(browser, browser.get(address))
+            assert browser.get(place).status_code == 200
+            again = browser.get(address)
+        assert (again.status_code, "it lets one browser in, once" in again.text) == (403, True)
+        assert httpx.get(place).status_code == 403
+
+
+def test_no_server_on_another_port_is_sent_the_cookie(folder: Path) -> None:
+    with viewed(folder) as (mine, _), viewed(folder) as (other, _), httpx.Client() as browser:
+        entered(browser, browser.get(mine))
+        elsewhere = browser.build_request("GET", other.split("?")[0])
+        assert "cookie" not in elsewhere.headers
+
+
+def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) -> None:
+    """A browser of the test's own tells through a pipe how it was called, and what is in the file that it was given."""
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    os.mkfifo(told)
+    browser.write_text(
+        f"""#!/bin/sh\n{{ echo "$@"; stat -c %a-%u "${{1#file://}}"; cat "${{1#file://}}"; }} > {told}\n"""
+    )
+    browser.chmod(0o755)
+    environment = {"BROWSER": f"{browser} %s", "DISPLAY": ":9"}
+    with viewed(folder, options=(), environment=environment) as (address, process):
+        called, mode, page = told.read_text().splitlines()
+        (inside,) = re.findall(r'url=(http://127\.0\.0\.1:\d+/\?token=[\w-]+)"', page)
+        assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
+        assert inside != address
+        for each in (inside, address):  # what is printed can still be pasted
+            assert httpx.get(each).status_code == 200
+        file = Path(called.removeprefix("file://"))
+        process.send_signal(2)
+        assert process.wait(60) == 0
+        assert not file.parent.exists()
 
 
 def test_it_listens_on_the_loopback_alone(address: str) -> None:

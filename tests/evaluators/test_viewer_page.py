@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT
 from viewing import viewed
+
+from gymcp.cli.view import private_page
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
@@ -26,22 +29,41 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A viewer that a browser was let into: the address of its first page, and the cookie for it."""
+
+    url: str
+    cookie: Any
+
+
+def enter(browser: Browser, address: str) -> Entered:
+    """Opens the address, which can be done once; each page of a test is then one more of the same browser."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(address)
+    expect(page.locator("#search")).to_be_visible()
+    found = Entered(url=page.url, cookie=context.storage_state())
+    context.close()
+    return found
+
+
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def two(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Entered]:
     folder = tmp_path_factory.mktemp("two")
     one, other = write_run(folder / "a", "steady", paying=100), write_run(folder / "b", "hasty", paying=40)
     with viewed(one, other) as (address, _):
-        yield address
+        yield enter(browser, address)
 
 
 @pytest.fixture
-def page(browser: Browser, two: str) -> Iterator[Page]:
+def page(browser: Browser, two: Entered) -> Iterator[Page]:
     yield from opened(browser, two)
 
 
-def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+def opened(browser: Browser, entered: Entered, **options: Any) -> Iterator[Page]:
     """The page, which may ask nobody but the viewer, and may not fail."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=entered.cookie, **options)
     context.set_default_timeout(TIMEOUT_MS)
     page = context.new_page()
     wrong: list[str] = []
@@ -53,7 +75,7 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
         route.abort()
 
     page.route(re.compile(r"^(?!http://127\.0\.0\.1:)"), elsewhere)
-    page.goto(address)
+    page.goto(entered.url)
     yield page
     context.close()
     assert wrong == []
@@ -141,7 +163,7 @@ def test_two_runs_are_put_side_by_side_where_they_part(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: str, scheme: Any) -> None:
+def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: Entered, scheme: Any) -> None:
     def is_dark(page: Page) -> bool:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour))) < 300
@@ -158,7 +180,7 @@ def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, tw
 
 def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
     with viewed(write_hostile(tmp_path / "run")) as (address, _):
-        for page in opened(browser, address):
+        for page in opened(browser, enter(browser, address)):
             expect(page.locator(".row")).to_have_count(2)
             for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
                 page.locator(".row").nth(row).click()
@@ -184,3 +206,23 @@ def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
             page.locator(".row").first.click()
             page.locator(".more", has_text="2,000,").first.click()
             expect(page.locator(".more", has_text="less")).to_have_count(1)
+
+
+def test_a_local_file_leads_into_the_viewer_and_the_token_is_gone_from_sight(browser: Browser, tmp_path: Path) -> None:
+    """The cookie is sent although the way in began at another site: the file that a browser is started with."""
+    with viewed(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
+        file = private_page(str(tmp_path), address)
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(file.as_uri())
+        expect(page.locator("#found")).to_contain_text("5 episodes", timeout=TIMEOUT_MS)
+        assert (page.url.startswith("http://127.0.0.1:"), "token" in page.url) == (True, False)
+        (cookie,) = context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        assert page.url.partition("#")[0].endswith(cookie["path"])
+        page.reload()
+        expect(page.locator("#found")).to_contain_text("5 episodes", timeout=TIMEOUT_MS)
+        other = context.new_page()
+        other.goto(page.url)
+        expect(other.locator("#found")).to_contain_text("5 episodes", timeout=TIMEOUT_MS)
+        context.close()

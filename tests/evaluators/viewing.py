@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 
 @contextmanager
-def viewed(*runs: Path, options: tuple[str, ...] = ()) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def viewed(
+    *runs: Path, options: tuple[str, ...] = ("--no-open",), environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a viewer of these runs, and its process, which is ended as Ctrl-C would."""
-    command = [str(Path(sys.executable).with_name("gymcp")), "view", "--no-open", *options, *map(str, runs)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [str(Path(sys.executable).with_name("gymcp")), "view", *options, *map(str, runs)]
+    variables = {**os.environ, **(environment or {})}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
     assert process.stdout is not None
     try:
         for line in process.stdout:

@@ -279,6 +279,20 @@ def test_a_reference_that_is_not_set_stops_the_start(monkeypatch: pytest.MonkeyP
         locked_server("time", lock=LOCK, env={"TZ": "${CLOCK_ZONE}"})
 
 
+def test_what_is_filled_in_is_known_as_a_secret(time: LockedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOCK_TOKEN", "value-of-a-token")
+    monkeypatch.setenv("CLOCK_ZONE", "Asia/Tokyo")
+    args = ["--local-timezone", "${CLOCK_ZONE}"]
+    spec = locked_server("time", lock=LOCK, env={"KEY": "Bearer ${CLOCK_TOKEN}"}, args=args)
+    assert (spec.env["KEY"], spec.argv[-1]) == ("Bearer value-of-a-token", "Asia/Tokyo")
+    assert spec.secrets == {"value-of-a-token": "${CLOCK_TOKEN}", "Asia/Tokyo": "${CLOCK_ZONE}"}
+    assert spec.launch().secrets == spec.secrets
+    assert "value-of-a-token" not in repr(spec.secrets and spec.parts())
+    monkeypatch.setenv("CLOCK_TOKEN", "hunter2")
+    with pytest.raises(ConfigError, match="server 'time': environment variable 'CLOCK_TOKEN' holds 7 characters"):
+        locked_server("time", lock=LOCK, env={"KEY": "Bearer ${CLOCK_TOKEN}"})
+
+
 def test_other_arguments_are_free_to_change_the_tools(time: LockedServer, bwrap: Sandbox) -> None:
     """What a server lists may hang on its arguments, so only the locked ones are held to the locked tools."""
     spec = locked_server("time", lock=LOCK, args=["--local-timezone", "Asia/Tokyo"])

@@ -100,16 +100,18 @@ def test_an_address_that_is_none_once_it_is_filled_in_is_one_error(monkeypatch: 
 
 
 def test_a_header_holds_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sdk_serving() as url:
+    server = ByHand(lambda tool, arguments: server.headers["Authorization"])
+    with server.serving() as url:
         spec = stateless(url, headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})
         with pytest.raises(ConfigError, match="server 'far': environment variable 'GYMCP_TEST_TOKEN' is not set"):
             inside(spec, nothing)
         monkeypatch.setenv("GYMCP_TEST_TOKEN", TOKEN)
 
         async def work(session: ToolSession) -> None:
-            assert (await call(session, "whoami")).content == f"Bearer {TOKEN}"
+            assert (await call(session, "add")).content == "Bearer ${GYMCP_TEST_TOKEN}"
 
         inside(spec, work)
+    assert server.headers["Authorization"] == f"Bearer {TOKEN}"
 
 
 def test_a_server_that_is_not_there_is_one_error() -> None:
@@ -321,7 +323,7 @@ def test_a_cassette_is_for_people_and_holds_no_secret(tmp_path: Path, monkeypatc
         spec = stateless(url, headers=headers, cassette=path, recording=True)
 
         async def work(session: ToolSession) -> None:
-            assert (await call(session, "whoami")).content == f"Bearer {TOKEN}"
+            assert (await call(session, "whoami")).content == "Bearer ${GYMCP_TEST_TOKEN}"
 
         inside(spec, work)
     assert TOKEN not in path.read_text()

@@ -7,7 +7,7 @@ import { card } from "./steps.js";
 
 export function comparePage(about) {
   return async (signal) => {
-    const both = await ask(`/api/episodes/${place.n}/beside/${place.other}`, { signal });
+    const both = await ask(`api/episodes/${place.n}/beside/${place.other}`, { signal });
     const { a, b, parted } = both;
     const alike = parted ? parted.at : Math.max(a.length, b.length);
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));

@@ -23,7 +23,7 @@ export async function show(make) {
 }
 
 export async function episodePage(signal) {
-  const episode = await ask(`/api/episodes/${place.n}`, { signal });
+  const episode = await ask(`api/episodes/${place.n}`, { signal });
   return [heading(episode), strip(episode), timeline(episode)];
 }
 

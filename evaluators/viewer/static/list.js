@@ -21,7 +21,7 @@ const asked = () => {
   const said = new URLSearchParams({ q: place.q });
   if (!sides) said.set("run", place.run);
   if (place.sort) said.set("sort", place.sort);
-  return `/api/${sides ? "pairs" : "episodes"}?${said}`;
+  return `api/${sides ? "pairs" : "episodes"}?${said}`;
 };
 
 /** Starts over with what the place asks for. */

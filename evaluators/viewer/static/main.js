@@ -165,7 +165,7 @@ function back() {
 async function beside() {
   if (place.other !== "") return go({ other: "" });
   if (place.n === "") return undefined;
-  const episode = await ask(`/api/episodes/${place.n}`);
+  const episode = await ask(`api/episodes/${place.n}`);
   if (episode.counterpart !== null) go({ other: episode.counterpart, ...(episode.run === 1 ? { n: episode.counterpart, other: episode.n } : {}) });
   return undefined;
 }
@@ -241,7 +241,7 @@ async function start() {
   search.value = place.q;
   load(); // beside what the page is about, not after it
   try {
-    about = await ask("/api/about");
+    about = await ask("api/about");
   } catch (error) {
     replace(detail, el("p", { class: "bad notice" }, error.message));
     return;

@@ -16,7 +16,7 @@ export function text(value, { from = null, mono = true } = {}) {
     if (typeof value !== "string" && from) {
       more.disabled = true;
       try {
-        const whole = await ask(`/api/episodes/${from.n}/text?at=${from.at}&part=${from.part}&item=${from.item}`);
+        const whole = await ask(`api/episodes/${from.n}/text?at=${from.at}&part=${from.part}&item=${from.item}`);
         replace(made, whole.text);
         value = whole.text;
       } catch (error) {
@@ -168,7 +168,7 @@ function anchor(episode, step) {
       shown = el("div", { class: "siblings" }, el("span", { class: "soft" }, "…"));
       button.closest("article").append(shown);
       try {
-        const steps = await ask(`/api/episodes/${episode.n}/anchors/${step.at}`);
+        const steps = await ask(`api/episodes/${episode.n}/anchors/${step.at}`);
         replace(shown, steps.map((sibling) => siblingCard(episode, step, sibling)));
       } catch (error) {
         replace(shown, el("span", { class: "bad" }, error.message));

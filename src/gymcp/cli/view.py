@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import os
 import signal
+import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,18 +42,25 @@ def command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folders = [run] if other is None else [run, other]
 
-    def ready(address: str, problems: Sequence[str]) -> None:
+    def ready(new_address: Callable[[], str], problems: Sequence[str]) -> None:
         for problem in problems:
             console.print(in_one_line(problem), style="yellow", highlight=False, markup=False, soft_wrap=True)
         # the address alone on its line, for who reads it by machine
-        print(address, flush=True)
+        print(new_address(), flush=True)
         if not no_open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            webbrowser.open(address)
+            webbrowser.open(private_page(private, new_address()).as_uri())
 
-    try:
+    with tempfile.TemporaryDirectory(prefix="gymcp-view-") as private, contextlib.suppress(KeyboardInterrupt):
         serve_viewer(folders, port=port, decode=find_decoder(tokenizer, folders), find=find, ready=ready)
-    except KeyboardInterrupt:  # how viewing is meant to end
-        console.print("stopped", highlight=False)
+    console.print("stopped", highlight=False)
+
+
+def private_page(folder: str, address: str) -> Path:
+    """A file that only this user can read and that leads to the address: any user can read a browser's command line."""
+    page = Path(folder) / "open.html"
+    with open(page, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+    return page
 
 
 def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[int]], list[str]] | None:
