@@ -141,6 +141,8 @@ def score_of(value: float | None) -> float | None:
 
 def components_of(column: str | bytes) -> dict[str, float]:
     """Of a column. Raises TypeError or ValueError for what are no components."""
+    if column == "{}":
+        return {}
     found = json.loads(untext(column))
     if not isinstance(found, dict):
         raise TypeError("components are no table")
