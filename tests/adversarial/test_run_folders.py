@@ -5,13 +5,13 @@ Each attempt has its control: the same attempt on a reader that believes what it
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
 import py_compile
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -157,7 +157,8 @@ def test_byte_code_beside_an_environment_file_is_not_run(mark: Path, tmp_path: P
     spec = importlib.util.spec_from_file_location("fair", file)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))  # the control: a plain import runs it
+    with suppress(ConfigError):  # the bank wants to be a module by name
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))  # the control: a plain import runs it
     assert mark.exists()
     mark.unlink()
     assert gymcp("tools", file, "--sandbox", "none").exit_code == 0
@@ -229,9 +230,10 @@ def changed(run: Path, script: str) -> Path:
     return run
 
 
+@functools.cache
 def bomb() -> bytes:
-    """A quarter of a megabyte that is 256 megabytes of JSON."""
-    stream = zlib.compressobj(9)
+    """A megabyte that is 256 megabytes of JSON."""
+    stream = zlib.compressobj(1)
     part = b" " * 1_000_000
     return b"".join([*(stream.compress(part) for _ in range(256)), stream.compress(b"{}"), stream.flush()])
 
@@ -240,7 +242,7 @@ ENDLESS = "(WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n) SEL
 FOREIGN = {
     "endless view": f"DROP VIEW episodes; CREATE VIEW episodes AS SELECT * FROM trajectories, {ENDLESS}",
     "view in the place of a table": f"DROP TABLE blobs; CREATE VIEW blobs AS SELECT x ref, x payload FROM {ENDLESS}",
-    "generated column": "DROP TABLE blobs; CREATE TABLE blobs (ref TEXT, payload AS (randomblob(100000000)))",
+    "generated column": "DROP TABLE blobs; CREATE TABLE blobs (ref TEXT, payload AS (hex(zeroblob(100000000))))",
     "trigger": "CREATE TRIGGER more AFTER INSERT ON grades BEGIN DELETE FROM trajectories; END",
     "table too many": "CREATE TABLE more (x)",
     "virtual table": "CREATE VIRTUAL TABLE more USING fts5(x)",
@@ -283,7 +285,7 @@ def test_pages_that_name_each_other_again_and_again_do_not_hold_up_a_reader(tmp_
     content[28:32] = (pages + levels + 1).to_bytes(4, "big")
     file.write_bytes(content)
     with closing(sqlite3.connect(file)) as db:  # the control
-        assert len(db.execute("SELECT seq FROM trajectories").fetchmany(10_000)) == 10_000
+        assert len(db.execute("SELECT rest FROM trajectories").fetchmany(10_000)) == 10_000
     for verb in ("report", "compare", "export", "train"):
         refused(verb, run, make_run(tmp_path / f"other-{verb}"))
     with pytest.raises(StoreError, match="out of order"), TrajectoryStore.open(run) as store:
@@ -314,9 +316,9 @@ def test_a_decompression_bomb_is_one_line(attempt: str, tmp_path: Path) -> None:
     assert f"{FILE_NAME}: row 1: more than {MAX_JSON_BYTES:,} bytes of JSON" in said
 
 
-def test_a_decompression_bomb_grows_a_thousand_times_for_who_believes_it() -> None:
+def test_a_decompression_bomb_grows_hundreds_of_times_for_who_believes_it() -> None:
     data = bomb()
-    assert len(zlib.decompress(data)) > 900 * len(data)
+    assert len(zlib.decompress(data)) > 200 * len(data)
     with pytest.raises(ValueError, match="more than"):
         unpack(data)
 
@@ -363,7 +365,7 @@ def test_a_journal_that_names_a_file_of_the_users_is_not_played_back(tmp_path: P
     run, mine = changed(make_run(tmp_path / "run"), "PRAGMA journal_mode = DELETE"), tmp_path / "mine"
     for attempt in (play_back, lambda folder: TrajectoryStore.open(folder, write=True).close()):
         mine.write_bytes(b"mine")
-        (run / f"{FILE_NAME}-journal").write_bytes(journal_naming(mine))
+        (run / f"{FILE_NAME}-journal").write_bytes(journal_naming(mine, run / FILE_NAME))
         with suppress(StoreError):
             attempt(run)
         assert mine.exists() == (attempt is not play_back)
@@ -375,10 +377,11 @@ def play_back(run: Path) -> None:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def journal_naming(file: Path) -> bytes:
+def journal_naming(file: Path, database: Path) -> bytes:
     """A rollback journal without pages, and the name of its superior at the end."""
     magic = bytes.fromhex("d9d505f920a163d7")
-    head = magic + (0).to_bytes(4, "big") + bytes(4) + (1).to_bytes(4, "big") + (512).to_bytes(4, "big")
+    pages = database.stat().st_size // 4096
+    head = magic + bytes(8) + pages.to_bytes(4, "big") + (512).to_bytes(4, "big")
     head += (4096).to_bytes(4, "big")
     name = os.fsencode(file)
     summed = sum(name).to_bytes(4, "big")
