@@ -20,6 +20,7 @@ import tomli_w
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
+from gymcp.mcp_servers.lock_grammar import check_needs, check_package, check_server, text
 from gymcp.mcp_servers.tool_hashes import ToolHashes, hash_of_tools
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
@@ -31,6 +32,7 @@ Runtime = Literal["python", "node", "image", "remote"]
 _RUNTIMES = get_args(Runtime)
 MAX_NAME = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
+MAX_LOCK_CHARACTERS = 64_000_000
 _REMEMBERED = "locks"
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
@@ -104,22 +106,28 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
     `consistent`: raises IntegrityError, too, where the hash of a server's tools is not that of the tools listed.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            content_text = file.read(MAX_LOCK_CHARACTERS + 1)
     except FileNotFoundError:
         raise ConfigError(f"lock '{path}': not found; make it with: gymcp servers add COMMAND --lock {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"lock '{path}': cannot be read: {error}") from error
+    if len(content_text) > MAX_LOCK_CHARACTERS:
+        raise ConfigError(f"lock '{path}': is longer than {MAX_LOCK_CHARACTERS:,} characters")
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = tomllib.loads(content_text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"lock '{path}': not TOML: {error}") from error
     if content.get("format") != FORMAT:
         raise ConfigError(f"lock '{path}': format {content.get('format')!r}; this gymcp reads format {FORMAT}")
     servers: dict[str, LockedServer] = {}
-    for number, row in enumerate(content.get("server", []), 1):
+    rows = content.get("server", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ConfigError(f"lock '{path}': its servers must be tables, [[server]]")
+    for number, row in enumerate(rows, 1):
         try:
             server = _from_row(row, path.absolute().parent)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ConfigError(f"lock '{path}': server {number}: {type(error).__name__}: {error}") from error
         if server.name in servers:
             raise ConfigError(f"lock '{path}': two servers are named '{server.name}'")
@@ -152,8 +160,7 @@ def _remember(lock: Path, book: Path) -> None:
 def write_lock(path: Path, servers: Mapping[str, LockedServer]) -> None:
     """Replaces the file, or leaves it as it is."""
     rows = [_to_row(servers[name]) for name in sorted(servers)]
-    text = _HEADING + tomli_w.dumps({"format": FORMAT, "server": rows})
-    write_atomically(path, text.encode())
+    write_atomically(path, (_HEADING + tomli_w.dumps({"format": FORMAT, "server": rows})).encode())
 
 
 @contextlib.contextmanager
@@ -179,7 +186,7 @@ def locked(path: Path, name: str) -> LockedServer:
 
 def checked_name(name: str) -> str:
     """The name, where it can be one: it becomes part of a path. Raises ConfigError."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}; give one with --name"
         )
@@ -226,20 +233,33 @@ def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
     }
 
 
-def packages_of(rows: Mapping[str, Any]) -> tuple[LockedPackage, ...]:
+def packages_of(rows: Mapping[str, Any], runtime: str = "python") -> tuple[LockedPackage, ...]:
+    """The packages of a lock's tables. Raises ValueError, naming it, for a word that is not what it should be."""
+    if not isinstance(rows, dict):
+        raise ValueError(f"packages {rows!r:.80}: expected a table")
     packages = []
     for key, package in rows.items():
         name, _, version = key.rpartition("==")
-        files = dict(line.split(" ", 1) for line in package["files"])
-        marker, needs = package.get("marker", ""), tuple(package.get("needs", ()))
-        build = packages_of(package["build"]) if "build" in package else None
+        who = f"package {name!r:.80}"
+        lines = package["files"] if isinstance(package, dict) else None
+        if not isinstance(lines, list) or not all(isinstance(line, str) and " " in line for line in lines):
+            raise ValueError(f"{who}: files: expected a list of 'NAME HASH'")
+        files = dict(line.split(" ", 1) for line in lines)
+        marker = text(package.get("marker", ""), f"{who}: marker")
+        check_package(runtime, name, version, files, marker)
+        check_needs(package.get("needs", []), who)
+        build = packages_of(package["build"], runtime) if "build" in package else None
+        if build is not None and runtime == "python" and len(files) != 1:
+            raise ValueError(f"{who}: is built, so it has one source, not {len(files)}")
+        needs = tuple(package.get("needs", ()))
         packages.append(LockedPackage(name=name, version=version, files=files, marker=marker, needs=needs, build=build))
     return tuple(packages)
 
 
 def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
     if row["runtime"] not in _RUNTIMES:
-        raise ValueError(f"runtime {row['runtime']!r}; have {', '.join(_RUNTIMES)}")
+        raise ValueError(f"runtime {row['runtime']!r:.80}; have {', '.join(_RUNTIMES)}")
+    check_server(row)
     return LockedServer(
         name=checked_name(row["name"]),
         runtime=row["runtime"],
@@ -253,7 +273,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         python=row.get("python", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
-        packages=packages_of(row["packages"]),
+        packages=packages_of(row["packages"], row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,

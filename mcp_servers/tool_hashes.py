@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,12 @@ class ToolHashes:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ToolHashes:
-        return cls(**row)
+        """The hashes of a tool's table. Raises TypeError or ValueError for what is none."""
+        found = cls(**row)
+        parts = (found.sha256, found.description, found.schema, found.annotations, *dict(found.params).values())
+        if not all(isinstance(part, str) and re.fullmatch("[0-9a-f]{1,64}", part) for part in parts):
+            raise ValueError("the hashes of a tool are not hex digits")
+        return found
 
 
 def hash_tools(tools: Iterable[Tool]) -> dict[str, ToolHashes]:

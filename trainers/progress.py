@@ -12,7 +12,9 @@ from typing import Any, Self
 from matplotlib.figure import Figure
 from torch.utils.tensorboard import SummaryWriter
 
+from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
+from gymcp.store.foreign import MAX_LINES_BYTES, open_foreign, read_foreign
 from gymcp.types import Json
 
 METRICS = "metrics.jsonl"
@@ -30,8 +32,8 @@ class Progress:
         self._folder = folder
         self.rows: list[dict[str, Json]] = kept
         path = folder / METRICS
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        self._file = path.open("a")
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        self._file = os.fdopen(open_foreign(folder, METRICS, os.O_WRONLY | os.O_APPEND), "a")
         self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(kept))
 
     def __enter__(self) -> Self:
@@ -61,10 +63,12 @@ class Progress:
 def read_metrics(folder: Path) -> list[dict[str, Json]]:
     """Whole lines only: the last may have been cut by a kill. Raises ConfigError where there are none."""
     try:
-        lines = (folder / METRICS).read_text().splitlines(keepends=True)
+        lines = read_foreign(folder, METRICS, most_bytes=MAX_LINES_BYTES).decode().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
     except FileNotFoundError:
         raise ConfigError(f"training run {folder}: there is no {METRICS}") from None
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"training run {folder}: its {METRICS} cannot be read: {error}") from error
 
 
 def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:

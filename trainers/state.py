@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from gymcp.errors import ConfigError
+from gymcp.errors import ConfigError, StoreError
+from gymcp.store.checked import whole_of
+from gymcp.store.foreign import read_foreign
 from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.recipe_file import make_recipe
 from gymcp.types import Json
@@ -19,9 +21,12 @@ FINISHED = "finished"
 def read_state(folder: Path) -> Mapping[str, Json]:
     """Raises ConfigError where it cannot be read."""
     try:
-        state: Mapping[str, Json] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state = json.loads(read_foreign(folder, STATE))
+        if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
+            raise ValueError("it holds no recipe")
+        whole_of(state.get("iteration"), "iteration")
         return state
-    except (OSError, ValueError) as error:
+    except (OSError, StoreError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
 
 

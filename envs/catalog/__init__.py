@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import pkgutil
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.validation import in_one_line
@@ -46,7 +47,7 @@ def _from_file(path: Path) -> EnvSpec:
     if path.suffix != ".py":
         raise ConfigError(f"environment file '{path}': not a Python file: its name must end in .py")
     name = f"gymcp_env_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
+    found = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     if found is None or found.loader is None:
         raise ConfigError(f"environment file '{path}': not a Python file")
     module = importlib.util.module_from_spec(found)
@@ -56,6 +57,13 @@ def _from_file(path: Path) -> EnvSpec:
     except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
         raise ConfigError(f"environment file '{path}': {in_one_line(error)}") from error
     return _env_of(module, str(path))
+
+
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """Runs what a reader of the file sees, never byte code that lies beside it: that may be of another source."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _env_of(module: ModuleType, where: str) -> EnvSpec:

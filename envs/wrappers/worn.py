@@ -10,6 +10,7 @@ from gymcp.envs.wrappers.injection import find_attack, injected
 from gymcp.envs.wrappers.privileges import Privileges, parse_privileges, privileged
 from gymcp.envs.wrappers.retrieval import Retrieval
 from gymcp.envs.wrappers.stress import stressed
+from gymcp.errors import ConfigError
 from gymcp.types import Json
 
 
@@ -26,11 +27,20 @@ class Worn:
     def of(config: Mapping[str, Json]) -> Worn:
         """What a run's `config` says. Raises ConfigError."""
         rules = config.get("privileges")
+        attack, stress = config.get("attack"), config.get("stress", ())
+        if not (attack is None or isinstance(attack, str)):
+            raise ConfigError(f"run.json: 'attack' is {attack!r:.60}, not a text")
+        if not isinstance(stress, list | tuple) or not all(isinstance(name, str) for name in stress):
+            raise ConfigError(f"run.json: 'stress' is {stress!r:.60}, not a list of texts")
+        try:
+            retrieval = Retrieval(**config["retrieval"]) if "retrieval" in config else None
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"run.json: 'retrieval' cannot be read: {error}") from error
         return Worn(
-            attack=config.get("attack"),
+            attack=attack,
             privileges=None if rules is None else parse_privileges(rules, "run.json"),
-            stress=tuple(config.get("stress", ())),
-            retrieval=Retrieval(**config["retrieval"]) if "retrieval" in config else None,
+            stress=tuple(stress),
+            retrieval=retrieval,
         )
 
     def config(self) -> dict[str, Json]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question
+from gymcp.store.checked import made, text_of
+from gymcp.store.foreign import MAX_LINES_BYTES, open_foreign, read_foreign
 from gymcp.types import Json, Sampling, Spent
 
 ANSWERS_FILE = "judge-answers.jsonl"
@@ -52,13 +54,12 @@ class Answers:
 @contextmanager
 def open_answers(folder: Path) -> Iterator[Answers]:
     """The answers in a run folder. A line that a crash cut short is passed over. Raises StoreError."""
-    file = folder / ANSWERS_FILE
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = open_foreign(folder, ANSWERS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     except OSError as error:
         raise StoreError(f"run folder {folder}: {ANSWERS_FILE} cannot be opened: {error.strerror}") from error
     try:
-        lines = file.read_bytes()
+        lines = read_foreign(folder, ANSWERS_FILE, most_bytes=MAX_LINES_BYTES)
         if lines and not lines.endswith(b"\n"):
             os.write(descriptor, b"\n")
         yield Answers(dict(_read(lines)), descriptor)
@@ -68,10 +69,10 @@ def open_answers(folder: Path) -> Iterator[Answers]:
 
 def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
     for line in lines.splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             found = json.loads(line)
-            spent = Spent(**found["spent"]) if found["spent"] else None
-            yield found["key"], Answer(text=found["answer"], spent=spent)
+            spent = made(Spent, found["spent"]) if found["spent"] else None
+            yield text_of(found["key"], "key"), Answer(text=text_of(found["answer"], "answer"), spent=spent)
 
 
 def _spent(answer: Answer) -> Json:

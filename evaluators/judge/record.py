@@ -9,6 +9,7 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.agreement import Agreement
+from gymcp.store.foreign import read_foreign
 from gymcp.types import Json
 
 JUDGE_FILE = "judge.json"
@@ -17,10 +18,10 @@ JUDGE_FILE = "judge.json"
 def load_judge(folder: Path) -> dict[str, Json] | None:
     """What `save_judge` has written into the run folder; None where no judge was used. Raises StoreError."""
     try:
-        found = json.loads((folder / JUDGE_FILE).read_bytes())
+        found = json.loads(read_foreign(folder, JUDGE_FILE))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} is not an object")

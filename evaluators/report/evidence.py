@@ -13,6 +13,8 @@ from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
+from gymcp.store.checked import whole_of
+from gymcp.store.foreign import MAX_LINES_BYTES, read_foreign
 from gymcp.types import Json, Task, Trajectory
 
 TRAINING_FILE = "training.json"
@@ -128,10 +130,11 @@ def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
     """The run's record, a training run's rows, and what is wrong: it could not be read, or training stopped early."""
     if (folder / TRAINING_FILE).exists():
         try:
-            state = json.loads((folder / TRAINING_FILE).read_bytes())
+            state = json.loads(read_foreign(folder, TRAINING_FILE))
             recipe, ended = state["recipe"], state.get("ended", _FINISHED)
-            config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": recipe}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            whole_of(state["iteration"], "iteration")
+            config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": dict(recipe)}
+        except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
         run = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
         stopped = [] if ended == _FINISHED else [f"training stopped after {state['iteration']} iterations: {ended}"]
@@ -162,14 +165,15 @@ def _bare(folder: Path) -> Run:
 def _rows(folder: Path) -> list[dict[str, Json]]:
     """The whole lines of a training run's metrics; the last may have been cut by a kill."""
     try:
-        lines = (folder / METRICS_FILE).read_text(errors="replace").splitlines(keepends=True)
-    except OSError:
+        content = read_foreign(folder, METRICS_FILE, most_bytes=MAX_LINES_BYTES)
+    except (OSError, StoreError):
         return []
+    lines = content.decode(errors="replace").splitlines(keepends=True)
     found = []
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and isinstance(row.get("iteration"), int):
             found.append(row)

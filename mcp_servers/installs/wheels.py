@@ -20,6 +20,7 @@ from uv import find_uv_bin
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.folders import run_tool
 from gymcp.mcp_servers.leftovers import scratch_folder
+from gymcp.mcp_servers.lock_grammar import check_package
 from gymcp.mcp_servers.lockfile import LockedPackage
 from gymcp.mcp_servers.sandbox import interpreter
 
@@ -76,12 +77,17 @@ def applies(marker: str) -> bool:
 def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links: Path | None = None) -> None:
     """A virtualenv for the sandbox's interpreter, with these wheels and nothing else.
 
-    Raises UsageError; IntegrityError where a file does not have its hash.
+    Raises UsageError, also for a package whose words are not what they should be; IntegrityError where a file does not
+    have its hash.
     """
+    try:
+        lines = "".join(map(_requirement, packages))
+    except ValueError as error:
+        raise ConfigError(f"{who}: {error}") from error
     uv, python = find_uv_bin(), str(interpreter().path)
     run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", python, str(venv)], who)
     requirements = venv.with_name("requirements.txt")
-    requirements.write_text("".join(map(_requirement, packages)), encoding="utf-8")
+    requirements.write_text(lines, encoding="utf-8")
     argv = [uv, "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps", "--require-hashes"]
     argv += ["--only-binary", ":all:", "--link-mode", "copy", "-r", str(requirements)]
     argv += _also_from(links)
@@ -141,6 +147,8 @@ def _for_linux(filename: str) -> bool:
 
 
 def _requirement(package: LockedPackage) -> str:
+    """A line of uv's. Raises ValueError for a package whose words would make it another, or more than one."""
+    check_package("python", package.name, package.version, package.files, package.marker)
     marker = f" ; {package.marker}" if package.marker else ""
     hashes = "".join(f" --hash={found}" for found in package.files.values())
     return f"{package.name}=={package.version}{marker}{hashes}\n"

@@ -28,7 +28,12 @@ SERVER = LockedServer(
         LockedPackage(
             name="mcp-calc", version="1.2.0", files={"mcp_calc-1.2.0-py3-none-any.whl": "sha256:" + "0" * 64}
         ),
-        LockedPackage(name="x", version="2", files={"x-2-py3-none-any.whl": "sha256:" + "1" * 64}, marker="a < '1'"),
+        LockedPackage(
+            name="x",
+            version="2",
+            files={"x-2-py3-none-any.whl": "sha256:" + "1" * 64},
+            marker="python_version < '3.12'",
+        ),
     ),
     trees={"linux-x86_64-cp311": "2" * 64},
     tools=hash_tools([ADD]),
@@ -38,7 +43,7 @@ NODE = replace(
     name="notes",
     runtime="node",
     python="",
-    packages=(LockedPackage(name="node_modules/a", version="1", files={"integrity": "sha512-aa=="}, needs=("b",)),),
+    packages=(LockedPackage(name="node_modules/a", version="1.0.0", files={"integrity": "sha512-aa=="}, needs=("b",)),),
 )
 
 

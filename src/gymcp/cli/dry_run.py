@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line, print_json
-from gymcp.envs.catalog import load_spec
+from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
@@ -29,13 +29,15 @@ SHOWN = 20
 """Episodes printed; ``--json`` has all."""
 
 
-def run(folder: Path, preset: str, options: Mapping[str, Json], *, save: bool, as_json: bool) -> None:
+def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, save: bool, as_json: bool) -> None:
     """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there.
+
+    `env`: the run's environment file, for presets that compare with gold.
 
     With `save` the run's store keeps them, and `gymcp view` shows them.
     """
     chosen = make_preset(preset, **options)
-    batch = _batch(folder, chosen)
+    batch = _batch(folder, chosen, env)
     credit = assign_credit(batch, chosen)
     if save and len(credit.batch.tasks):
         with TrajectoryStore.open(folder, write=True, create=False) as store:
@@ -51,15 +53,17 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, save: bool, a
         _print(preset, credit, anchors)
 
 
-def advantages_of(folder: Path, preset: str, options: Mapping[str, Json]) -> dict[str, list[float]]:
+def advantages_of(
+    folder: Path, preset: str, options: Mapping[str, Json], env: str | None = None
+) -> dict[str, list[float]]:
     """[T] by the id of each trajectory that a preset gives credit to."""
     chosen = make_preset(preset, **options)
-    credit = assign_credit(_batch(folder, chosen), chosen)
+    credit = assign_credit(_batch(folder, chosen, env), chosen)
     rows = np.split(credit.advantage, credit.batch.starts[1:-1])
     return {record.id: row.tolist() for record, row in zip(credit.batch.sources, rows, strict=True)}
 
 
-def _batch(folder: Path, preset: Preset) -> StepBatch:
+def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
     if columns := preset.needs & SIGNALS:
         raise ConfigError(
             f"train --dry-run: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
@@ -67,18 +71,19 @@ def _batch(folder: Path, preset: Preset) -> StepBatch:
         )
     tasks: Mapping[str, Task] = {}
     if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
-        tasks = {task.id: task for task in _tasks(folder)}
+        tasks = {task.id: task for task in _tasks(folder, env)}
     with TrajectoryStore.open(folder) as store:
         return batch_of(store.iter_trajectories(latest=True), tasks)
 
 
-def _tasks(folder: Path) -> Iterable[Task]:
+def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
     """What was evaluated; of a training run, what was practised."""
     if not (folder / STATE).is_file():
-        return load_env(load_spec(str(open_run(folder).config.get("source", "")))).suite.tasks
+        source = str(open_run(folder).config.get("source", ""))
+        return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
     recipe, iterations = trained_by(folder)
-    env = load_env(load_spec(recipe.env))
-    return [task for number in range(iterations + 1) for task, _ in practised(env, recipe, number)]
+    loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {STATE}"))
+    return [task for number in range(iterations + 1) for task, _ in practised(loaded, recipe, number)]
 
 
 def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:

@@ -25,8 +25,9 @@ from gymcp.cli.clean import reap_before_a_run
 from gymcp.cli.output import print_json, print_summary
 from gymcp.cli.policy import opened, plan_policy, with_user
 from gymcp.cli.progress import Progress
-from gymcp.envs.catalog import load_spec, source_of
+from gymcp.envs.catalog import source_of
 from gymcp.envs.offered import list_tools
+from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
 from gymcp.envs.wrappers.privileges import check_rules, read_privileges
@@ -139,7 +140,7 @@ def command(
         str | None, typer.Option(help="Of a local model, such as cpu or cuda.", rich_help_panel=REACT_PANEL)
     ] = None,
 ) -> None:
-    """Run an agent on the tasks of an environment.
+    """Run an agent on the tasks of an environment: a name of the catalog, or a Python file, whose code is run.
 
     Exit code: 0 when every episode was scored, 3 when some were lost to infrastructure, 2 for a usage error,
     4 when --max-cost was reached and 130 when interrupted (continue either with --resume).
@@ -182,7 +183,7 @@ def command(
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
     wall.check()
-    loaded = worn.over(load_spec(env))
+    loaded = worn.over(load_named(env))
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])

@@ -32,18 +32,26 @@ def command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value of the preset, again for more.")
     ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="With a preset that compares with gold: environment file of the run, whose code is then run."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
     """Write a run as JSON lines, Parquet for trainers, ATIF documents, or a CSV table."""
     if settings and preset is None:
         raise ConfigError("--set: of which preset? name it with --preset")
+    if env is not None and preset is None:
+        raise ConfigError("--env: only a preset needs the environment's tasks; name it with --preset")
     if preset is not None and format == "csv":
         raise ConfigError("--preset: a csv has one line per episode and no steps to give advantages to")
     where = out or default_out(run, format)
     with open_source(run, attempts=attempts) as source:
         credited = source
         if preset is not None:
-            credited = replace(source, advantages=_advantages(run, preset, parsed(settings or [])))
+            credited = replace(source, advantages=_advantages(run, preset, parsed(settings or []), env))
         count = export(credited, format, where)
     if as_json:
         print_json({"run": str(run), "format": format, "out": str(where), "written": count})
@@ -66,11 +74,11 @@ def import_command(
         console.print(f"{count} episodes: {out}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _advantages(run: Path, preset: str, options: dict[str, Json]) -> Advantages:
+def _advantages(run: Path, preset: str, options: dict[str, Json], env: str | None) -> Advantages:
     """Of every episode that trains. Holds the run in memory: credit compares episodes."""
     try:
         dry_run = importlib.import_module("gymcp.cli.dry_run")
     except ModuleNotFoundError as error:
         raise ConfigError(f"--preset: needs '{error.name}': pip install 'gymcp[train]'") from error
-    found: Advantages = dry_run.advantages_of(run, preset, options)
+    found: Advantages = dry_run.advantages_of(run, preset, options, env)
     return found

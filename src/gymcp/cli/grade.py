@@ -9,8 +9,8 @@ import typer
 
 from gymcp.agents.runs import grade_again
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
-from gymcp.envs.catalog import load_spec
 from gymcp.envs.fingerprint import suite_digest
+from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.worn import Worn
 from gymcp.errors import ConfigError, StoreError
@@ -24,6 +24,10 @@ NEEDED = ("source", "suite_version", "suite_digest")
 
 def command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
+    env: Annotated[
+        str | None,
+        typer.Option(help="Environment file of the run, whose code is run; needed for one that you never ran here."),
+    ] = None,
     grader: Annotated[
         list[str] | None, typer.Option(help=f"Instead of the environment's: {FORMS}. Several must all be content.")
     ] = None,
@@ -34,6 +38,8 @@ def command(
 ) -> None:
     """Grade a recorded run again from what was recorded; the first grades stay, the newest count.
 
+    The grader is code of the run's environment. One of the catalog is gymcp's own; a file that the run names is run
+    only if you ran it here before with the same content, or give it with --env.
     Exit code 1 where a score differs from the one before.
     """
     other = named_grader(grader) if grader else None
@@ -41,15 +47,16 @@ def command(
     if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
     changed: list[str] = []
+    spec = load_recorded(recorded.config["source"], given=env, where=f"run folder {run}: run.json")
+    loaded = Worn.of(recorded.config).over(spec)
+    _refuse_other_tasks(recorded, loaded)
     with TrajectoryStore.open(run, write=True, create=False) as store:
-        env = Worn.of(recorded.config).over(load_spec(recorded.config["source"]))
-        _refuse_other_tasks(recorded, env)
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
         name = ", ".join(grader or ())
-        for row, graded in grade_again(env, store, rows, grader=other, name=name, refresh=refresh):
+        for row, graded in grade_again(loaded, store, rows, grader=other, name=name, refresh=refresh):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
-    summary = write_report(run, lambda recorded: {task.id: task for task in env.suite.tasks})
+    summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})
     print_json({**summary, "changed": len(changed)}) if as_json else print_summary(summary)
     for line in changed[:20] if not as_json else ():
         console.print(in_one_line(line), highlight=False, markup=False)

@@ -71,13 +71,16 @@ def _tell(problems: Sequence[str]) -> None:
 def find_tasks(run: Run) -> Mapping[str, Task]:
     """The tasks of a run of the catalog, where they are still the ones it was of.
 
-    An environment file that a run names is not loaded: reading a report runs nobody's code.
+    An environment file that a run names is not loaded, and nothing is installed: reading a report runs nobody's code.
     """
     source = run.config.get("source")
     if source not in names():
         return {}
     try:
-        suite = load_env(load_spec(source)).suite
+        spec = load_spec(source)
+        if not spec.installed():
+            return {}
+        suite = load_env(spec).suite
     except GymcpError:
         return {}
     return {task.id: task for task in suite.tasks} if suite_digest(suite) == run.config.get("suite_digest") else {}

@@ -14,7 +14,10 @@ from gymcp.types import Json
 
 
 def command(
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe, such as recipes/tiny.toml.")] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(help="A recipe, such as recipes/tiny.toml. It is code: it names an environment and arguments."),
+    ] = None,
     dry_run: Annotated[
         Path | None, typer.Option("--dry-run", help="A run folder: print the credit of its steps, train nothing.")
     ] = None,
@@ -28,6 +31,12 @@ def command(
             help="key=value, again for more: of the recipe (learn.iterations=5), or with --dry-run of the preset.",
         ),
     ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="With --dry-run and a preset that compares with gold: environment file of the run, whose code is run."
+        ),
+    ] = None,
     save: Annotated[
         bool, typer.Option("--save", help="With --dry-run: keep the advantages in the run, for gymcp view.")
     ] = False,
@@ -38,15 +47,21 @@ def command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run."""
+    """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run.
+
+    A recipe of somebody else is code of somebody else: it names the environment, which may be a Python file, and
+    arguments for vLLM. Read it before you train by it.
+    """
     options = parsed(settings or [])
     if dry_run is not None:
         if recipe is not None or out is not None or resume or deterministic:
             raise ConfigError("train: --dry-run trains nothing: it takes no recipe, --out, --resume or --deterministic")
-        _part("dry_run").run(dry_run, preset or "gigpo", options, save=save, as_json=as_json)
+        _part("dry_run").run(dry_run, preset or "gigpo", options, env=env, save=save, as_json=as_json)
         return
     if preset is not None:
         raise ConfigError(f"train: --preset goes with --dry-run; of a recipe: --set credit.preset={preset}")
+    if env is not None:
+        raise ConfigError("train: --env goes with --dry-run; of a recipe: --set env=FILE")
     if save:
         raise ConfigError("train: --save goes with --dry-run; a training run keeps its advantages by itself")
     if recipe is None:

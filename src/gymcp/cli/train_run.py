@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from gymcp.cli.output import console, print_json
-from gymcp.envs.catalog import load_spec
+from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import load_env
 from gymcp.trainers.leading import follow, leading, processes_here
 from gymcp.trainers.loop import FINAL, Ending, Tell, train
@@ -48,7 +48,7 @@ def _train(
 ) -> Ending:
     recipe = load_recipe(recipe_path, settings)
     folder = out or Path("runs") / f"train-{recipe.name}"
-    env = load_env(load_spec(recipe.env))
+    env = load_env(load_named(recipe.env))
     if not as_json:
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
     tell = (lambda row: None) if as_json else teller(recipe)

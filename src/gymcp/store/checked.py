@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gymcp.types import Json
 
@@ -19,19 +19,25 @@ LARGE = frozenset({"seed"})
 MAX_SHAPES = 10_000
 """Shapes of records that are remembered: an honest run has some dozen."""
 
-_shapes: set[tuple[type, tuple[str, ...], tuple[type, ...]]] = set()
+_Checks = tuple[tuple[str, ...], tuple[tuple[str, Callable[[Any], str]], ...]]
+"""Names of whole numbers, whose size is looked at, and of fields that are looked at by value, with what does that."""
+_shapes: dict[tuple[type, tuple[str, ...], tuple[type, ...]], _Checks] = {}
 
 
 def made(cls: type[T], found: Mapping[str, Any]) -> T:
     """The record with these fields. Raises TypeError, naming class and field, for one that is of another kind."""
     shape = (cls, tuple(found), tuple(map(type, found.values())))
-    plan = _plan(cast("type", cls))
-    if shape not in _shapes:
-        _check_shape(cls, plan, found)
+    checks = _shapes.get(shape)
+    if checks is None:
+        checks = _check_shape(cls, found)
         if len(_shapes) < MAX_SHAPES:
-            _shapes.add(shape)
-    for name, check in plan.by_value:
-        if name in found and (fault := check(found[name])):
+            _shapes[shape] = checks
+    whole, by_value = checks
+    for name in whole:
+        if not -MOST < found[name] < MOST:
+            raise TypeError(f"{cls.__name__}.{name} is a whole number of more than 64 bits")
+    for name, check in by_value:
+        if fault := check(found[name]):
             raise TypeError(f"{cls.__name__}.{name} is {fault}")
     return cls(**found)
 
@@ -57,33 +63,35 @@ def whole_of(value: object, name: str) -> int:
     return value  # type: ignore[return-value]
 
 
-class _Plan:
-    """How a class is checked: by the types of its fields, which are remembered, and some by value."""
-
-    def __init__(self, cls: type) -> None:
-        hints = get_type_hints(cls)
-        self.hints = {field.name: hints[field.name] for field in fields(cls)}
-        self.required = {
-            field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING
-        }
-        self.by_value: list[tuple[str, Callable[[Any], str]]] = [
-            (name, check) for name, hint in self.hints.items() if (check := _check_by_value(name, hint)) is not None
-        ]
-
-
 @functools.cache
-def _plan(cls: type) -> _Plan:
-    return _Plan(cls)
+def _hints(cls: type) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """What each field of a record's class may be, and the names of those that it must have."""
+    hints = get_type_hints(cls)
+    required = (field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING)
+    return {field.name: hints[field.name] for field in fields(cls)}, frozenset(required)
 
 
-def _check_shape(cls: type, plan: _Plan, found: Mapping[str, Any]) -> None:
+def _check_shape(cls: type, found: Mapping[str, Any]) -> _Checks:
+    """What remains to be looked at in every record of this shape. Raises TypeError for a field of another kind."""
+    hints, required = _hints(cls)
+    whole: list[str] = []
+    by_value: list[tuple[str, Callable[[Any], str]]] = []
     for name, value in found.items():
-        if name not in plan.hints:
+        if name not in hints:
             raise TypeError(f"{cls.__name__} has no field {name[:60]!r}")
-        if not _fits(value, plan.hints[name]):
-            raise TypeError(f"{cls.__name__}.{name} is {_kind(value)}, not {_described(plan.hints[name])}")
-    if missing := sorted(plan.required - found.keys()):
+        hint = hints[name]
+        if not _fits(value, hint):
+            raise TypeError(f"{cls.__name__}.{name} is {_kind(value)}, not {_described(hint)}")
+        if hint in (int, float):
+            if isinstance(value, int) and name not in LARGE:
+                whole.append(name)
+        elif get_origin(hint) is Literal:
+            by_value.append((name, functools.partial(_fault_of_word, get_args(hint))))
+        elif hint in _TABLES:
+            by_value.append((name, _TABLES[hint]))
+    if missing := sorted(required - found.keys()):
         raise TypeError(f"{cls.__name__} has no {', '.join(missing)}")
+    return tuple(whole), tuple(by_value)
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -102,21 +110,6 @@ def _fits(value: object, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
-
-
-def _check_by_value(name: str, hint: Any) -> Callable[[Any], str] | None:
-    """What says what is wrong with a value of the right type; None if the type says all."""
-    if hint is int:
-        return None if name in LARGE else _fault_of_whole
-    if hint is float:
-        return _fault_of_number
-    if get_origin(hint) is Literal:
-        return functools.partial(_fault_of_word, get_args(hint))
-    if hint == Mapping[str, float]:
-        return _fault_of_figures
-    if hint == Mapping[str, Mapping[str, float]]:
-        return _fault_of_tables
-    return None
 
 
 def _fault_of_word(known: tuple[str, ...], value: object) -> str:
@@ -151,6 +144,10 @@ def _fault_of_tables(found: Mapping[str, Any]) -> str:
     return ""
 
 
+_TABLES: Mapping[Any, Callable[[Any], str]] = {
+    Mapping[str, float]: _fault_of_figures,
+    Mapping[str, Mapping[str, float]]: _fault_of_tables,
+}
 _KINDS: Mapping[type, str] = {
     type(None): "null",
     bool: "true or false",

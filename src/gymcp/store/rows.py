@@ -141,6 +141,8 @@ def score_of(value: float | None) -> float | None:
 
 def components_of(column: str | bytes) -> dict[str, float]:
     """Of a column. Raises TypeError or ValueError for what are no components."""
+    if column == "{}":
+        return {}
     found = json.loads(untext(column))
     if not isinstance(found, dict):
         raise TypeError("components are no table")
@@ -170,7 +172,7 @@ _known: set[tuple[type, ...]] = set()
 def _check_kinds(columns: Sequence[Any]) -> None:
     for name, value, kinds in zip(EPISODE_COLUMNS.split(", "), columns, _KINDS, strict=True):
         if type(value) not in kinds:
-            wanted = " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+            wanted = " or ".join(_WORDS[kind] for kind in kinds if not (kind is int and float in kinds))
             raise TypeError(f"column {name} is {_WORDS[type(value)]}, not {wanted}")
 
 
