@@ -52,6 +52,8 @@ PROGRAMS = ("node", "npm", "npx", "chromium", "chromium-browser", "google-chrome
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+SHOWN = 400
+"""Lines of a command that failed."""
 BUSY = 20
 BUSY_CODE = f"import signal\nsignal.alarm({QUICK_S})\nwhile True: pass"
 SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (?:\S+: )?(.*)$", re.MULTILINE)
@@ -203,6 +205,8 @@ def furnish(stage: Path, machine: Machine) -> None:
     mount("--bind", str(stage / "shm"), "/dev/shm")
     options = f"lowerdir={CHECKOUT},upperdir={stage}/upper,workdir={stage}/work"
     mount("-t", "overlay", "-o", options, "overlay", str(CHECKOUT))
+    for left in (".hypothesis", "runs"):  # of other runs in this checkout, by another user
+        shutil.rmtree(CHECKOUT / left, ignore_errors=True)
     if machine.is_user:
         for path in (CHECKOUT, stage / "home", stage / "cache"):
             os.chown(path, UID, UID)
@@ -233,13 +237,13 @@ def as_user(machine: Machine, argv: list[str], stage: Path) -> list[str]:
 
 def objections(machine: Machine, target: str, done: subprocess.CompletedProcess[str]) -> list[str]:
     said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ***")]
+    wanted, ended = "pass", f"make {target} exits with {done.returncode}"
     if machine.is_refused is None:
-        return (
-            [] if done.returncode == 0 else ["\n".join([f"make {target} exits with {done.returncode}:", *said[-80:]])]
-        )
-    if done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]):
-        return []
-    return ["\n".join([f"make {target} exits with {done.returncode} and should say one line:", *said[-80:]])]
+        well = done.returncode == 0
+    else:
+        wanted = "say one line"
+        well = done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]) is not None
+    return [] if well else ["\n".join([f"{ended} and should {wanted}:", *said[-SHOWN:]])]
 
 
 @contextmanager
