@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from equipment import lacking, usable
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tiers import mark
 
-settings.register_profile("gymcp", deadline=None)  # how long an example takes says how busy the machine is
+settings.register_profile(  # how long an example takes says how busy the machine is
+    "gymcp", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("gymcp")
 
 

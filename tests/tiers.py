@@ -47,6 +47,7 @@ BY_PATH = {
     "chaos": "sandbox",
     "cli": "cli",
     "conformance": "network",
+    "fuzz": "slow",
     "host_guard": "slow",
     "machines": "slow",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def test_no_network_interface_but_its_own_loopback(attack: Attack) -> None:
 
 
 def test_root_is_read_only(attack: Attack) -> None:
-    places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/proc", "/bin", "/dev"]
+    places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/proc", "/bin", "/dev", str(Path(os.__file__).parent)]
     assert attack(attempts(*(f"open({place!r} + '/x', 'w')" for place in places))).out == refused(len(places))
 
 
@@ -74,9 +75,10 @@ def test_mounts_are_read_only_and_show_nothing_beside(attack: Attack, tmp_path: 
     for name in ("shown.py", "hidden.py"):
         (tmp_path / name).write_text(name)
     mounts = (Mount(source=tmp_path / "shown.py", target=PurePosixPath("/opt/server/shown.py")),)
-    code = attempts("open('/opt/server/shown.py', 'w')", "os.chmod('/opt/server/shown.py', 0o777)")
+    acts = ("open('/opt/server/shown.py', 'w')", "open('/opt/server/other', 'w')")
+    code = attempts(*acts, "os.chmod('/opt/server/shown.py', 0o777)")
     code += "\nprint(os.listdir('/opt/server'), open('/opt/server/shown.py').read())"
-    assert attack(code, Launch(argv=(), mounts=mounts)).out == refused(2) + "['shown.py'] shown.py\n"
+    assert attack(code, Launch(argv=(), mounts=mounts)).out == refused(3) + "['shown.py'] shown.py\n"
 
 
 @pytest.mark.parametrize("target", ["relative", "/", "/opt/../etc"])

@@ -8,14 +8,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import warm_command
+
 GYMCP = Path(sys.executable).with_name("gymcp")
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
+TIMEOUT_S = 300
 
 
 def gymcp(
     *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The finished command; bounded, without a terminal."""
-    command = [str(GYMCP), *map(str, arguments)]
+    """The finished command; bounded, without a terminal, from a process that has imported it already."""
     environment = {**os.environ, **(env or {})}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=environment)
+    return warm_command.run(list(map(str, arguments)), cwd=cwd, env=environment, timeout_s=TIMEOUT_S)

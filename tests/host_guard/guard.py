@@ -105,9 +105,11 @@ SERVICES = {
     ),
 }
 """Folders of /var/lib whose owners write there when they like."""
-HOME_HISTORY = re.compile(
-    r".*history|\.viminfo|\.lesshst|\.wget-hsts|\.[xX]authority|\.xsession-errors.*|\.sudo_as_admin_successful|.*\.json(\.backup)?|\.cache|\.npm"
+HOME_OTHERS = re.compile(
+    r".*history|\.viminfo|\.lesshst|\.wget-hsts|\.[xX]authority|\.xsession-errors.*|\.sudo_as_admin_successful"
+    r"|.*\.json(\.backup)?|\.cache|\.config|\.local|\.npm|\.nv|\.pki|\.triton"
 )
+"""Of a home: what shells and editors write, and where libraries keep their settings and caches."""
 CHECKOUT_OWN = {".venv", ".git", "runs", "__pycache__", "build", "dist", ".hypothesis", ".coverage"}
 CACHE = re.compile(r"__pycache__|\..*_cache|.*\.egg-info")
 SHOWN = 200
@@ -268,7 +270,7 @@ def files(excepted: list[Path]) -> Section:
             found[str(path)] = owned(path.lstat())
     home = Path.home()
     for path in listed(home):
-        if not HOME_HISTORY.fullmatch(path.name):
+        if not HOME_OTHERS.fullmatch(path.name):
             status = path.lstat()
             found[str(path)] = described(status) if stat.S_ISREG(status.st_mode) else owned(status)
     for path, status in walked(home / ".ssh", {home / ".ssh" / "known_hosts", home / ".ssh" / "known_hosts.old"}):
@@ -407,8 +409,8 @@ def differences(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def is_others(section: str, name: str, old: Section, new: Section) -> bool:
-    """True for a process or a cgroup whose coming or going is not this run's doing."""
-    if section == "processes":
+    """True for what comes or goes without this run: processes, IPC objects and cgroups end with their owners."""
+    if section in ("processes", "ipc"):
         return name not in new
     if section != "cgroups" or (name in old and name in new):
         return False

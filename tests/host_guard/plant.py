@@ -6,6 +6,7 @@ ends (a cgroup, a process). Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,6 +19,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 DEAD_OWNER = "4194304-1"
 """No process has that id."""
+OTHER = 12345
+"""Owner of what is planted: commands of gymcp that run beside this one remove what a dead owner of their user left."""
 CGROUP = f"gymcp-{DEAD_OWNER}-guard"
 
 
@@ -71,9 +74,11 @@ def change(folder: Path) -> None:
     Path("/proc/sys/kernel/domainname").write_text("changed")
     for hierarchy in hierarchies():
         (hierarchy / CGROUP).mkdir()
+        os.chown(hierarchy / CGROUP, OTHER, OTHER)
     left = {**os.environ, "GYMCP_OWNER": DEAD_OWNER}
     with (folder / "pid").open("w") as pid:
-        process = subprocess.Popen(["sleep", "120"], env=left, start_new_session=True)
+        words = ["setpriv", "--reuid", str(OTHER), "--clear-groups", "sleep", "120"]
+        process = subprocess.Popen(words, env=left, start_new_session=True)
         pid.write(str(process.pid))
 
 
@@ -82,7 +87,8 @@ def restore(folder: Path) -> None:
         if (hierarchy / CGROUP).is_dir():
             (hierarchy / CGROUP).rmdir()
     if (folder / "pid").exists():
-        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
 
 
 def hierarchies() -> list[Path]:

@@ -22,7 +22,7 @@ PLANTED = {
     "new device": "devices: /dev/extra: absent -> crw------- 0:0 1:1",
     "mount": "/left: absent -> tmpfs / none",
     "propagation of a mount": "mounts: /dev/shm: ",
-    "cgroup": f"/{CGROUP}: absent -> drwxr-xr-x 0:0",
+    "cgroup": f"/{CGROUP}: absent -> drwxr-xr-x 12345:12345",
     "process": "absent -> its owner 4194304-1 is dead: sleep 120",
     "shared memory": "ipc: shm ",
     "semaphores": "ipc: sem ",

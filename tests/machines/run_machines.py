@@ -52,6 +52,8 @@ PROGRAMS = ("node", "npm", "npx", "chromium", "chromium-browser", "google-chrome
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+SHOWN = 400
+"""Lines of a command that failed."""
 BUSY = 20
 BUSY_CODE = f"import signal\nsignal.alarm({QUICK_S})\nwhile True: pass"
 SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (?:\S+: )?(.*)$", re.MULTILINE)
@@ -154,14 +156,14 @@ MACHINES = {
 # --------------------------------------------------------------------------------- inside a machine's mount namespace
 
 
-def inside(name: str, stage: Path, full: bool) -> Outcome:
+def inside(name: str, stage: Path, full: bool, tests: str | None) -> Outcome:
     """Makes the machine out of this process's mount namespace and runs both commands there."""
     machine, began = MACHINES[name], time.monotonic()
     furnish(stage, machine)
     machine.prepare(stage)
     wrong, text = [], ""
     with busy(machine.is_busy):
-        for target, words in commands(full).items():
+        for target, words in commands(full, tests).items():
             done = subprocess.run(
                 as_user(machine, ["make", "--silent", "-o", ".venv/.installed", target, *words], stage),
                 cwd=CHECKOUT,
@@ -203,6 +205,8 @@ def furnish(stage: Path, machine: Machine) -> None:
     mount("--bind", str(stage / "shm"), "/dev/shm")
     options = f"lowerdir={CHECKOUT},upperdir={stage}/upper,workdir={stage}/work"
     mount("-t", "overlay", "-o", options, "overlay", str(CHECKOUT))
+    for left in (".hypothesis", "runs"):  # of other runs in this checkout, by another user
+        shutil.rmtree(CHECKOUT / left, ignore_errors=True)
     if machine.is_user:
         for path in (CHECKOUT, stage / "home", stage / "cache"):
             os.chown(path, UID, UID)
@@ -215,8 +219,10 @@ def environment(machine: Machine, stage: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def commands(full: bool) -> dict[str, list[str]]:
+def commands(full: bool, tests: str | None) -> dict[str, list[str]]:
     """Target of make -> its further words."""
+    if tests is not None:
+        return {"test": [f"TESTS={tests}"]}
     if full:
         return {"test": [], "demo": []}
     return {"test": [f"TESTS={' '.join(QUICK_TESTS)}", "WORKERS=0"], "demo": [f"DEMO={QUICK_DEMO}"]}
@@ -231,13 +237,13 @@ def as_user(machine: Machine, argv: list[str], stage: Path) -> list[str]:
 
 def objections(machine: Machine, target: str, done: subprocess.CompletedProcess[str]) -> list[str]:
     said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ***")]
+    wanted, ended = "pass", f"make {target} exits with {done.returncode}"
     if machine.is_refused is None:
-        return (
-            [] if done.returncode == 0 else ["\n".join([f"make {target} exits with {done.returncode}:", *said[-80:]])]
-        )
-    if done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]):
-        return []
-    return ["\n".join([f"make {target} exits with {done.returncode} and should say one line:", *said[-80:]])]
+        well = done.returncode == 0
+    else:
+        wanted = "say one line"
+        well = done.returncode != 0 and len(said) == 1 and re.fullmatch(machine.is_refused, said[0]) is not None
+    return [] if well else ["\n".join([f"{ended} and should {wanted}:", *said[-SHOWN:]])]
 
 
 @contextmanager
@@ -278,12 +284,13 @@ def mount(*words: str) -> None:
 # ----------------------------------------------------------------------------------------------------- on the host
 
 
-def made(name: str, full: bool) -> Outcome:
+def made(name: str, full: bool, tests: str | None) -> Outcome:
     """The machine's outcome; whatever runs on it is ended, and its folder removed."""
     stage, token, began = Path(tempfile.mkdtemp(prefix="gymcp-m-")), secrets.token_hex(8), time.monotonic()
     stage.chmod(0o755)
-    argv = ["unshare", "--mount", sys.executable, __file__, "--inside", name, str(stage), *(["--full"] if full else [])]
-    limit_s = FULL_S if full else QUICK_S
+    argv = ["unshare", "--mount", sys.executable, __file__, "--inside", name, str(stage)]
+    argv += [*(["--full"] if full else []), *([] if tests is None else ["--tests", tests])]
+    limit_s = FULL_S if full or tests else QUICK_S
     process = subprocess.Popen(
         argv, env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -330,6 +337,7 @@ def show_skipped(outcomes: Sequence[Outcome]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="run all tests and the whole demo")
+    parser.add_argument("--tests", help="run these alone: words for pytest")
     parser.add_argument("--only", action="append", choices=MACHINES, help="make this machine alone; may be repeated")
     parser.add_argument("--at-once", type=int, default=2, help="machines at the same time")
     parser.add_argument("--json", action="store_true", help="print one object")
@@ -339,13 +347,13 @@ def main() -> None:
     if args.sealed:
         seal(args.sealed)
     if args.inside:
-        print(json.dumps(asdict(inside(args.inside[0], Path(args.inside[1]), args.full))))
+        print(json.dumps(asdict(inside(args.inside[0], Path(args.inside[1]), args.full, args.tests))))
         return
     if os.getuid() != 0:
         sys.exit("machines are made in mount namespaces: only root can make them")
     with ThreadPoolExecutor(args.at_once) as threads:
         outcomes = []
-        for outcome in threads.map(lambda name: made(name, args.full), args.only or MACHINES):
+        for outcome in threads.map(lambda name: made(name, args.full, args.tests), args.only or MACHINES):
             outcomes.append(outcome)
             if not args.json:
                 show(outcome)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 import gymcp
-from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
+from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
 from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
@@ -47,19 +46,6 @@ def test_missing_bwrap_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp
     _binary.cache_clear()
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
         Bubblewrap().check()
-
-
-def test_root_is_read_only(inside: Inside) -> None:
-    places = ["/", "/usr", "/usr/bin", "/usr/lib", "/etc", "/dev", "/proc", "/bin", str(Path(os.__file__).parent)]
-    out = inside(
-        "import os\n"
-        f"for place in {places!r}:\n"
-        "    try: open(place + '/x', 'w')\n"
-        "    except OSError as error: continue\n"
-        "    print(place)\n"
-        "print('end')"
-    )
-    assert out == "end"
 
 
 def test_only_these_folders_are_there(inside: Inside) -> None:
@@ -135,16 +121,6 @@ def test_server_is_an_unprivileged_user(inside: Inside) -> None:
     assert inside(code) == "65534 65534 user"
 
 
-def test_capabilities_are_dropped(inside: Inside) -> None:
-    out = inside(
-        "print(*[line for line in open('/proc/self/status') if line.startswith(('Cap', 'NoNew', 'Seccomp:'))])"
-    )
-    assert out.split() == [
-        *("CapInh:", "0" * 16, "CapPrm:", "0" * 16, "CapEff:", "0" * 16, "CapBnd:", "0" * 16, "CapAmb:", "0" * 16),
-        *("NoNewPrivs:", "1", "Seccomp:", "2"),
-    ]
-
-
 def test_process_one_shows_nothing_of_the_host(inside: Inside) -> None:
     """bwrap's own process 1 would: its executable is the host's file, on a writable mount."""
     out = inside("import os; print(os.readlink('/proc/1/exe'), os.listdir('/proc/1/cwd'), os.listdir('/proc/1/fd'))")
@@ -214,31 +190,10 @@ def test_links_and_dots_do_not_leave_the_workspace(inside: Inside, tmp_path: Pat
     assert "WORKED" not in inside(code, Launch(argv=(), workspace=workspace))
 
 
-def test_mounts_show_what_is_named_and_nothing_beside_it(inside: Inside, tmp_path: Path) -> None:
-    for name in ("shown.py", "hidden.py"):
-        (tmp_path / name).write_text(name)
-    mounts = (Mount(source=tmp_path / "shown.py", target=PurePosixPath("/opt/server/shown.py")),)
-    code = "import os; print(os.listdir('/opt/server'), open('/opt/server/shown.py').read())\n"
-    code += attempt("open('/opt/server/shown.py', 'w')", "open('/opt/server/other', 'w')")
-    out = inside(code, Launch(argv=(), mounts=mounts))
-    assert out.split("\n") == ["['shown.py'] shown.py", "Read-only file system", "Read-only file system"]
-
-
 def test_writable_mount(inside: Inside, tmp_path: Path) -> None:
     mounts = (Mount(source=tmp_path, target=PurePosixPath("/data"), writable=True),)
     inside("open('/data/a', 'w').write('x')", Launch(argv=(), mounts=mounts))
     assert (tmp_path / "a").read_text() == "x"
-
-
-@pytest.mark.parametrize("target", ["relative", "/", "/opt/../etc"])
-def test_mount_target_must_be_a_plain_path(inside: Inside, tmp_path: Path, target: str) -> None:
-    with pytest.raises(ConfigError, match="mount target"):
-        inside("", Launch(argv=(), mounts=(Mount(source=tmp_path, target=PurePosixPath(target)),)))
-
-
-def test_missing_mount_is_an_infrastructure_error(inside: Inside, tmp_path: Path) -> None:
-    with pytest.raises(EnvInfraError, match="no such file"):
-        inside("", Launch(argv=(), workspace=tmp_path / "absent"))
 
 
 def test_none_translates_paths_and_says_so(to_end: Callable[..., Any], tmp_path: Path) -> None:
