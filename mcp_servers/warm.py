@@ -18,6 +18,7 @@ from gymcp.mcp_servers.pool import WarmPool
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.identity import why_none
 from gymcp.mcp_servers.template import Template, open_template
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 
@@ -149,6 +150,10 @@ class WarmSandbox:
         async with self._making:
             if key in self.refused:
                 return None
+            if (why := _why_not_forked(launch)) is not None:
+                log.warning("%s: every server is started anew instead: %s", self.name, why)
+                self.refused[key] = why
+                return None
             found = self._templates.get(key)
             if found is None or found.gone.is_set():
                 try:
@@ -159,6 +164,16 @@ class WarmSandbox:
                     return None
                 self._templates[key] = found
             return found
+
+
+def _why_not_forked(launch: Launch) -> str | None:
+    """What its program could do to the host while it is imported.
+
+    A template may make namespaces, and so mount a /proc, whose settings belong to root's id.
+    """
+    if launch.fork is not None and launch.fork.script and why_none():
+        return f"a program of others is not imported with root's id on the host: {why_none()}"
+    return None
 
 
 def _last_words(process: SandboxProcess, launch: Launch) -> str:

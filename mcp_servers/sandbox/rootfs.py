@@ -28,6 +28,8 @@ _LIBRARIES = ("python3.*", "git-core", "locale", "ssl", "nodejs")
 """Below /usr/lib where shared libraries have a folder per architecture (Debian); elsewhere /usr/lib is shown whole."""
 _FROM_ETC = ("ld.so.cache", "mime.types", "alternatives")
 _FROM_ETC_ONLINE = ("resolv.conf", "ssl", "ca-certificates", "pki")
+_HOST_FACTS = ("cmdline", "config.gz", "diskstats", "partitions", "sys/kernel/random/boot_id")
+"""In /proc: what tells this machine and its disks from others, and no program asks for."""
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -136,6 +138,9 @@ def _copy(source: Path, target: Path) -> None:
 
 def _proc() -> list[str]:
     arguments = ["--proc", "/proc"]
+    for name in _HOST_FACTS:
+        if Path("/proc", name).exists():
+            arguments += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     if id_on_the_host() == 0:
         for path in sorted(path for path in Path("/proc").iterdir() if not path.name.isdigit()):
             mode = path.lstat().st_mode

@@ -37,13 +37,14 @@ class Prevented(Exception):
 
 
 ATTEMPTS: dict[str, Attempt] = {}
+_NEW_NS, _NEW_USER, _NEW_PID = 0x20000, 0x10000000, 0x20000000
 _SETTINGS = ("sys/kernel/core_pattern", "sys/kernel/panic", "sys/vm/overcommit_memory", "irq/default_smp_affinity")
 
 
-def _opened() -> list[str]:
+def _opened(procs: tuple[str, ...]) -> list[str]:
     """Settings of the kernel that this process could change; nothing is written."""
     found = []
-    for path in (f"{proc}/{name}" for proc in ("/.proc", "/proc") for name in _SETTINGS):
+    for path in (f"{proc}/{name}" for proc in procs for name in _SETTINGS):
         try:
             os.close(os.open(path, os.O_WRONLY))
         except OSError:
@@ -52,7 +53,22 @@ def _opened() -> list[str]:
     return found
 
 
-OPENED_AT_IMPORT = _opened()
+def _opened_in_a_new_proc() -> list[str]:
+    """The same in a /proc that this process mounts in namespaces of its own, which imports in a template may make."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        if libc.unshare(_NEW_USER | _NEW_NS | _NEW_PID) == 0:
+            first = os.fork()
+            if first == 0:
+                mounted = libc.mount(b"proc", b"/tmp", b"proc", 0, None) == 0
+                os._exit(0 if mounted and _opened(("/tmp",)) else 1)
+            status = os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+        os._exit(status)
+    return ["a setting in a /proc of its own"] if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else []
+
+
+OPENED_AT_IMPORT = _opened(("/.proc", "/proc")) + (_opened_in_a_new_proc() if os.path.isdir("/srv/program") else [])
 """By the process that imported this: in a forked server its template."""
 
 

@@ -116,6 +116,56 @@ def test_interpreter_imports_its_standard_library(inside: Inside) -> None:
     assert inside("import asyncio, ctypes, json, sqlite3, ssl, zoneinfo; print(1)") == "1"
 
 
+def test_nothing_tells_which_machine_it_is(inside: Inside) -> None:
+    names = ("cmdline", "config.gz", "diskstats", "partitions", "sys/kernel/random/boot_id")
+    shown = [name for name in names if Path("/proc", name).exists()]
+    said = inside(attempt(*(f"open('/proc/{name}', 'rb').read()" for name in shown)))
+    assert said.split("\n") == ["Permission denied"] * len(shown)
+
+
+NOT_ITS_OWN = """
+import os
+def is_own(path):
+    try: os.close(os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW | os.O_NONBLOCK))
+    except OSError: return False
+    return True
+for folder, folders, names in os.walk("/"):
+    if folder == "/": folders[:] = [name for name in folders if name not in ("proc", "tmp", "workspace")]
+    if folder == "/dev": folders[:] = []
+    for name in names:
+        if is_own(os.path.join(folder, name)): print(os.path.join(folder, name))
+print("end")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+def test_under_root_a_server_owns_nothing_that_it_can_see(inside: Inside, tmp_path: Path) -> None:
+    """But its temporary files, its workspace and its own sandbox's nodes."""
+    (tmp_path / "program").write_text("")
+    mounts = (Mount(source=tmp_path / "program", target=PurePosixPath("/srv/program")),)
+    assert inside(NOT_ITS_OWN, Launch(argv=(), mounts=mounts)) == "end"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+def test_under_root_a_folder_is_lent_to_the_server(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    code = "open('old', 'a').write('new'); import os; os.mkdir('made'); open('made/file', 'w').write('x')"
+    inside(code, Launch(argv=(), workspace=tmp_path))
+    owners = {path.lstat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))}
+    assert ((tmp_path / "old").read_text(), owners) == ("oldnew", {0})
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+def test_under_root_what_the_server_cannot_read_is_named(
+    bwrap: Bubblewrap, to_end: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "closed").write_text("")
+    (tmp_path / "closed").chmod(0o600)
+    mounts = (Mount(source=tmp_path / "closed", target=PurePosixPath("/srv/closed")),)
+    with pytest.raises(ConfigError, match="cannot be read by user 65533, whom servers run as on the host: chmod"):
+        to_end(bwrap, "", Launch(argv=(), mounts=mounts))
+
+
 def test_server_is_an_unprivileged_user(inside: Inside) -> None:
     code = "import os, pwd; print(os.getuid(), os.getgid(), pwd.getpwuid(os.getuid()).pw_name)"
     assert inside(code) == "65534 65534 user"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +91,22 @@ def test_two_at_once_make_one_folder(tmp_path: Path) -> None:
     assert made == [tmp_path / "suite"] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["suite"]
     assert (tmp_path / "suite" / "done").read_text() == "yes"
+
+
+def test_servers_of_another_user_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        before = os.umask(0o077)
+        try:
+            (folder / "bin").mkdir()
+            (folder / "bin" / "program").touch(mode=0o777)
+            (folder / "bin" / "text").write_text("")
+            (folder / "bin" / "link").symlink_to("/nonexistent")
+        finally:
+            os.umask(before)
+
+    made = make_once(tmp_path / "suite", make)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (made / "bin", *made.glob("bin/[pt]*"))}
+    assert modes == {"bin": 0o755, "program": 0o755, "text": 0o644}
 
 
 def test_a_failed_install_leaves_nothing(tmp_path: Path) -> None:
