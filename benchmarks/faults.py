@@ -44,7 +44,7 @@ def hung(says: str) -> End:
 
 
 def spent(says: str) -> End:
-    """Graded on the state before: a server that declares its state was lost by what the agent did."""
+    """Graded on the state before: the server was lost by what the agent did."""
     return End(outcome=Outcome.BUDGET_EXHAUSTED, score=0.0, says=f"out of budget ({says}")
 
 
@@ -89,13 +89,13 @@ IN_CALLS: Mapping[str, End | Mapping[Wall, End]] = {
     "answers 100 MB": lost(_TOOL + "a line on standard output is longer than any message may be; "),
     "floods its standard error": FINE,
     "floods with notices": FINE,
-    "closes its input": {"files": _HUNG, "forked": lost(_HUNG_UP), "docker": hung(_STATE + "no answer within ")},
+    "closes its input": {"files": _HUNG, "forked": lost(_HUNG_UP), "docker": spent(_STATE + "no answer within ")},
     "closes its output": {"files": _HUNG, "forked": lost(_TOOL + _HUNG_UP), "docker": _SPENT},
     "ignores termination": FINE,
     "leaves a child behind": FINE,
     "dies and leaves a child": lost(_TOOL + _ENDED),
-    "uses up its processes": {"files": lost(_PROCESSES), "forked": spent(_PROCESSES), "docker": lost(_TOOL + _ENDED)},
-    "uses up its memory": {"files": lost(_MEMORY), "forked": spent(_MEMORY), "docker": spent(_MEMORY)},
+    "uses up its processes": {"files": spent(_PROCESSES), "forked": spent(_PROCESSES), "docker": lost(_TOOL + _ENDED)},
+    "uses up its memory": spent(_MEMORY),
 }
 """One end, or one for each wall. Docker does not tell that a process was refused, so there nobody knows whose fault
 it was."""

@@ -756,6 +756,7 @@ class Server:
         if not line.strip():
             return None
         request_id: str | int | None = None
+        method: Json = None
         try:
             message = _decode(line)
             if not isinstance(message, dict):
@@ -781,7 +782,8 @@ class Server:
             return _error_line(request_id, error)
         except Exception as error:
             _print_traceback(error)
-            return _error_line(request_id, ProtocolError(INTERNAL_ERROR, f"Internal error: {_describe(error)}"))
+            code = STATE_UNTOLD if method == "gymcp/state" else INTERNAL_ERROR  # such as MemoryError
+            return _error_line(request_id, ProtocolError(code, f"Internal error: {_describe(error)}"))
 
     def _dispatch(self, method: str, params: Json) -> dict[str, Json]:
         if params is None:

@@ -62,7 +62,7 @@ class Entry(NamedTuple):
     attributes: str = ""
     """Extended attributes of a file or folder as `attributes_of` gives them."""
     links: int = 1
-    """Names that a file has. Which they are is not told: an overlay gives each name another inode number."""
+    """Names that a file has; not which: in an overlay the names of one file can have different inode numbers."""
     inline: bool = False
     """Whether a recorded state holds the file's content."""
 

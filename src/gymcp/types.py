@@ -290,10 +290,21 @@ class Outcome(StrEnum):
     cancelled         None    no           no      run again
     ================  ======  ===========  ======  ==============
 
-    No agent can take itself out of the mean by a slow or greedy call. One that is slow in Python is interrupted, which
-    is an error result. One that blocks a server that declares its state, or takes it over a limit of its sandbox, ends
-    the episode as ``budget_exhausted``, graded on the state before that step: the server had answered until then, and
-    its only thread is in the agent's call. Of other servers nobody knows whose fault it is: ``timeout``, ``env_infra``.
+    No agent can take itself out of the mean by what it does to a world. These end an episode as ``budget_exhausted``,
+    graded on the state before that step, provided that the world could be told after its reset:
+
+    * a call that takes a server over a limit of its sandbox, whatever server it is;
+    * a call that blocks a server that declares its state: the server had answered until then, and its only thread is in
+      the agent's call. One that is slow in Python is interrupted, which is an error result;
+    * files that have no digest any more: over a limit of `DigestLimits`, never at rest, gone, or such that they end
+      every process that reads them;
+    * a declared state that cannot be told: no JSON, NaN, an infinity, an integer of more than 4,300 digits, half a
+      character, more than 100 levels, longer than a message may be, or telling it raises or does not end.
+
+    What a call gives, and what an agent says, is an observation or part of the record, whatever it is. These have no
+    score, because nobody knows that it was the agent: a server that ends by itself, breaks its protocol or sends a key
+    that its state has not (``env_infra``), one that declares no state and hangs (``timeout``), a world that has no
+    digest after its reset, and a helper or a machine that fails (``env_infra``).
 
     Capped: a run tries a job up to `Schedule.max_attempts` times, and so does every resume, until `MAX_RESUMES` times
     as many attempts have failed; then the job stays lost. Re-graded: from the record, nothing is run.

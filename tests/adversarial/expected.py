@@ -14,7 +14,7 @@ _GREW = r"ServerDied: .*disk: "
 _FULL = r"result: \d+ MB, then (No space left on device|Disk quota exceeded)"
 _FINE = r"^result: first; then: result: honest$"
 _DIGEST = "^key [0-9a-f]{64}$"
-_NONE = r"^EnvInfraError: server 'rogue': its state has no digest: "
+_NONE = r"^Undigestible: server 'rogue': its state has no digest: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
