@@ -250,7 +250,8 @@ class ToolSession:
         said = _text(result.content)
         if len(said) > MAX_TEXT_CHARS:
             return f"tool '{name}' gave {len(said)} characters of text; at most {MAX_TEXT_CHARS} are taken", True
-        return plain_text(said), bool(result.is_error)
+        with self._violation.share.charged():
+            return plain_text(said), bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
@@ -292,7 +293,11 @@ class ToolSession:
 
     def _proven(self, doing: str, state: Json, *claims: str) -> tuple[str, Json]:
         """The state with its address. Raises ProtocolError where it is not what the keys claim."""
-        found = digest(state)
+        try:
+            with self._violation.share.charged():
+                found = digest(state)
+        except (ValueError, RecursionError) as error:  # such as NaN: the native runtime says so itself
+            raise ProtocolError(self._say(doing, f"its state is not JSON: {error}")) from error
         for claimed in claims:
             if claimed != found:
                 raise ProtocolError(self._say(doing, f"it claims the key {claimed} for a state with {found}"))

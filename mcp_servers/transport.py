@@ -62,10 +62,14 @@ _LONGEST_CUT = 64_000_000
 _MARKS = (b",", b":", b"{", b"[")
 _TURN_LINES = 50
 """Lines that are taken before other tasks have a turn."""
-_READ_S, _READ_S_PER_BYTE = 30e-6, 2e-9
+_READ_S, _READ_S_PER_BYTE = 50e-6, 4e-9
 """What it takes of the loop's time to be handed a piece of output."""
-_LINE_S, _MESSAGE_S = 5e-6, 200e-6
-"""The same to look at a line, and to have the SDK take a message."""
+_LINE_S, _MESSAGE_S, _PART_S = 8e-6, 200e-6, 40e-6
+"""The same to look at a line, and to have the SDK take a message, and a block or a tool of it."""
+_SMALL = 4_096
+"""Bytes of a line up to which `_LINE_S` is what it takes; to take the time of a longer one is worth its own time."""
+_AS_MUCH_AGAIN = 2.5
+"""Times what it takes to read a line, which the SDK takes with it."""
 _ENDS = 300
 """Bytes at both ends of a line that is too long, where the id of the request is looked for."""
 _ID = rb'"id"\s*:\s*("[^"\\]{0,100}"|-?[0-9]{1,18})'
@@ -116,12 +120,14 @@ class TooMuch(ValueError):
 
 
 class Violation:
-    """What the server did that no MCP server may, if anything; read when the connection has closed."""
+    """What the server did that no MCP server may, read when the connection has closed; and what it took of the loop."""
 
     def __init__(self) -> None:
         self.text: str | None = None
         self.error: type[EnvInfraError] = ProtocolError
         """What it is to whoever waits for an answer."""
+        self.share = LoopShare()
+        """Of the event loop, which what the server sends has taken."""
 
     def note_last_line(self, line: bytes) -> None:
         """A bridge's last one, which says how the server behind it was lost. Raises ValueError for what is none."""
@@ -135,13 +141,15 @@ class Violation:
 class Intake:
     """What a server has sent since it was asked last."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: LoopShare) -> None:
+        self._share = share
         self._messages = 0
         self._asked = 0
 
     def begin(self) -> None:
         """Another request is sent."""
         self._messages = self._asked = 0
+        self._share.grant()
 
     def count(self) -> None:
         """A message. Raises TooMuch."""
@@ -167,9 +175,9 @@ async def pipe_transport(
     `line_bytes`: of a message, at most. `headers`: see `PipeWriter`.
     """
     send, receive = anyio.create_memory_object_stream[Received](READ_AHEAD)
-    intake = Intake()
+    intake = Intake(violation.share)
     writer = PipeWriter(process.stdin, intake, headers=headers)
-    lines = _Lines(process.stdout, line_bytes)
+    lines = _Lines(process.stdout, line_bytes, violation.share)
     reader = asyncio.create_task(_Reader(lines, send, writer, intake, violation).run(bridged=headers))
     try:
         yield receive, writer
@@ -184,8 +192,8 @@ async def pipe_transport(
 class _Lines:
     """What a server writes, line by line, no faster than its share of the loop's time allows."""
 
-    def __init__(self, stdout: asyncio.StreamReader, limit: int) -> None:
-        self.share = LoopShare()
+    def __init__(self, stdout: asyncio.StreamReader, limit: int, share: LoopShare) -> None:
+        self.share = share
         self._stdout = stdout
         self._limit = limit
         self._kept = bytearray()
@@ -311,7 +319,7 @@ class _Reader:
 
     async def _take(self, line: bytes) -> None:
         share, is_ping = self._lines.share, False
-        with share.charged():
+        with share.charged(_AS_MUCH_AGAIN) if len(line) > _SMALL else contextlib.nullcontext():
             if has_many_values(line):
                 message = _Cut(line[:_ENDS], line[-_ENDS:], MANY_VALUES).answer()
             else:
@@ -329,8 +337,11 @@ class _Reader:
         if isinstance(said, dict):
             if "method" in said:
                 self._intake.count_asked(said.get("id"))
-            elif (fault := _joined(said.get("result"))) is not None:
+            elif (fault := _joined(result := said.get("result"))) is not None:
                 return _refused(said.get("id"), f"its answer {fault}")
+            elif isinstance(result, dict):
+                parts = [part for part in (result.get("content"), result.get("tools")) if isinstance(part, list)]
+                self._lines.share.charge(sum(map(len, parts)) * _PART_S)
         return message_of(said)
 
 
@@ -399,15 +410,15 @@ def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
     return message_of(decoded(line))
 
 
-def has_many_values(line: bytes) -> bool:
-    """True if the line holds more than `MAX_VALUES`; counted without parsing it."""
-    if len(line) <= MAX_VALUES or sum(map(line.count, _MARKS)) <= MAX_VALUES:
+def has_many_values(line: bytes, most: int = MAX_VALUES) -> bool:
+    """True if the line holds more than `most`; counted without parsing it."""
+    if len(line) <= most or sum(map(line.count, _MARKS)) <= most:
         return False
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 2 * MAX_VALUES + 2:  # a mark stands between any two strings
+    if bare.count(b'"') > 2 * most + 2:  # a mark stands between any two strings
         return True
     outside = b"".join(bare.split(b'"')[::2])
-    return sum(map(outside.count, _MARKS)) > MAX_VALUES
+    return sum(map(outside.count, _MARKS)) > most
 
 
 def _say(error: Exception, line: bytes) -> str:
