@@ -30,7 +30,7 @@ from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tool_lists import ToolList, checked_list, key_of_listing, known_list, told_list
+from gymcp.mcp_servers.tool_lists import MAX_LIST_CHARS, ToolList, checked_list, key_of_listing, known_list, told_list
 from gymcp.mcp_servers.transport import TOO_LARGE, Violation
 from gymcp.mcp_servers.worlds.digester import Digester
 from gymcp.mcp_servers.worlds.workspace import Workspace
@@ -174,6 +174,7 @@ class ToolSession:
     async def _pages(self) -> list[mcp_types.Tool]:
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
+        chars = 0
         for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
@@ -182,7 +183,9 @@ class ToolSession:
                 return tools
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
-            told_list(tools)
+            chars += told_list(page.tools).chars
+            if chars > MAX_LIST_CHARS:
+                raise ProtocolError(self._say("list", f"its tool list has more than {MAX_LIST_CHARS} characters"))
         raise ProtocolError(self._say("list", f"its list has more than {MAX_PAGES} pages"))
 
     async def _proven_tools(self, tools_key: str) -> list[mcp_types.Tool]:

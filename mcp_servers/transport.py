@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from pydantic_core import from_json
 
@@ -241,15 +242,8 @@ class _Lines:
         self.share.charge(_READ_S + len(piece) * _READ_S_PER_BYTE)
         if wait_s := self.share.owed_s():
             # Nothing is read meanwhile, so that the server is held back by its pipe, not by our memory.
-            transport = getattr(self._stdout, "_transport", None)
-            if transport is None:
+            with _unread(self._stdout):
                 await asyncio.sleep(wait_s)
-                return piece
-            transport.pause_reading()
-            try:
-                await asyncio.sleep(wait_s)
-            finally:
-                transport.resume_reading()
         return piece
 
     async def pass_by(self) -> None:
@@ -257,6 +251,22 @@ class _Lines:
         self._kept.clear()
         while await self._piece():
             pass
+
+
+@contextlib.contextmanager
+def _unread(stdout: asyncio.StreamReader) -> Iterator[None]:
+    """Leaves in the pipe what comes meanwhile; the stream itself would read on up to twice its limit."""
+    transport = getattr(stdout, "_transport", None)
+    if (
+        transport is None or not transport.is_reading()
+    ):  # a container's; or stopped by the stream, which starts it again
+        yield
+        return
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        transport.resume_reading()
 
 
 class _Cut:
@@ -284,7 +294,7 @@ class _Reader:
     def __init__(
         self,
         lines: _Lines,
-        send: anyio.abc.ObjectSendStream[Received],
+        send: MemoryObjectSendStream[Received],
         writer: PipeWriter,
         intake: Intake,
         violation: Violation,
@@ -299,7 +309,7 @@ class _Reader:
                 while line := await self._lines.next():
                     self._intake.count()
                     if isinstance(line, _Cut):
-                        await self._send.send(SessionMessage(line.answer()))
+                        await self._hand_on(line.answer())
                     elif line.isspace():
                         continue
                     elif bridged and line.startswith(http_bridge.LAST_LINE.encode()):
@@ -331,7 +341,16 @@ class _Reader:
                     message_of({"jsonrpc": "2.0", "id": said["id"], "result": {}}) if is_ping else self._bounded(said)
                 )
         share.charge(_READ_S if is_ping else _MESSAGE_S)
-        await (self._writer if is_ping else self._send).send(SessionMessage(message))
+        if is_ping:
+            await self._writer.send(SessionMessage(message))
+        else:
+            await self._hand_on(message)
+
+    async def _hand_on(self, message: mcp_types.JSONRPCMessage) -> None:
+        try:
+            self._send.send_nowait(SessionMessage(message))  # a turn of the loop sooner
+        except anyio.WouldBlock:
+            await self._send.send(SessionMessage(message))
 
     def _bounded(self, said: Json) -> mcp_types.JSONRPCMessage:
         if isinstance(said, dict):
