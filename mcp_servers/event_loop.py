@@ -14,8 +14,10 @@ LATE_S = 0.1
 """Seconds by which a timer may be late before an answer that has come is taken for unread."""
 LONGEST = 10
 """Times its seconds that a deadline may take by the clock, however late the loop is."""
-BURST_S = 0.5
+BURST_S = 0.2
 """Seconds of the loop's time that one server may take at once."""
+GRANT_S = 0.001
+"""Seconds of it that each request of ours brings: what an answer takes that is not large."""
 SHARE = 0.05
 """Part of the loop's time that one server may take after that."""
 
@@ -64,7 +66,7 @@ class Deadline:
 
 
 class LoopShare:
-    """What one server takes of the loop's time: a burst, then a share of it. What is over is owed, and waited for.
+    """Loop time of one server: a burst, then a share, and a little for each request. More is owed, and waited for.
 
     Counted in CPU time of the loop's thread, so a busy machine does not count.
     """
@@ -78,14 +80,18 @@ class LoopShare:
     def charge(self, seconds: float) -> None:
         self._left_s -= seconds
 
+    def grant(self) -> None:
+        """A request is sent, whose answer is wanted."""
+        self._left_s = min(BURST_S, self._left_s + GRANT_S)
+
     @contextlib.contextmanager
-    def charged(self) -> Iterator[None]:
-        """Charges what is done in the context, which must not wait."""
+    def charged(self, times: float = 1.0) -> Iterator[None]:
+        """Charges what is done in the context, which must not wait, so many times."""
         began = time.thread_time()
         try:
             yield
         finally:
-            self._left_s -= time.thread_time() - began
+            self._left_s -= times * (time.thread_time() - began)
 
     def owed_s(self) -> float:
         """Seconds to wait before more is taken; 0: none."""

@@ -31,7 +31,6 @@ from mcp.client.streamable_http import streamable_http_client
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.cassette import read_tape
-from gymcp.mcp_servers.event_loop import LoopShare
 from gymcp.mcp_servers.installs.commands import filled_in
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -202,7 +201,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, retries=CONNECT_RETRIES)
         self._max_bytes = max_bytes
         self._violation = violation
-        self.share = LoopShare()
+        self.share = violation.share
         self._redaction = redaction
 
     async def aclose(self) -> None:
@@ -211,6 +210,7 @@ class Guard(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self._violation.text is not None:
             return _answer(self._violation.text)
+        self.share.grant()
         request.headers["accept-encoding"] = "identity"  # what is not compressed cannot grow
         try:
             async with asyncio.timeout(GOODBYE_TIMEOUT_S if request.method == "DELETE" else None):

@@ -40,7 +40,7 @@ from gymcp.mcp_servers.runtime import (
 )
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tool_lists import ToolList, checked_list, key_of_listing, known_list, told_list
+from gymcp.mcp_servers.tool_lists import MAX_LIST_CHARS, ToolList, checked_list, key_of_listing, known_list, told_list
 from gymcp.mcp_servers.transport import TOO_LARGE, Violation
 from gymcp.mcp_servers.worlds.digester import Digester
 from gymcp.mcp_servers.worlds.workspace import Workspace
@@ -186,6 +186,7 @@ class ToolSession:
     async def _pages(self) -> list[mcp_types.Tool]:
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
+        chars = 0
         for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
@@ -194,7 +195,9 @@ class ToolSession:
                 return tools
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
-            told_list(tools)
+            chars += told_list(page.tools).chars
+            if chars > MAX_LIST_CHARS:
+                raise ProtocolError(self._say("list", f"its tool list has more than {MAX_LIST_CHARS} characters"))
         raise ProtocolError(self._say("list", f"its list has more than {MAX_PAGES} pages"))
 
     async def _proven_tools(self, tools_key: str) -> list[mcp_types.Tool]:
@@ -265,7 +268,8 @@ class ToolSession:
         said = _text(result.content)
         if len(said) > MAX_TEXT_CHARS:
             return f"tool '{name}' gave {len(said)} characters of text; at most {MAX_TEXT_CHARS} are taken", True
-        return plain_text(said), bool(result.is_error)
+        with self._violation.share.charged():
+            return plain_text(said), bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
@@ -316,7 +320,8 @@ class ToolSession:
     def _proven(self, doing: str, state: Json, *claims: str) -> tuple[str, Json]:
         """The state with its address. Raises ProtocolError where it is not what the keys claim."""
         try:
-            found = digest(state)
+            with self._violation.share.charged():
+                found = digest(state)
         except (ValueError, RecursionError) as error:  # such as NaN: the native runtime says so itself
             raise ProtocolError(self._say(doing, f"its state is not JSON: {error}")) from error
         for claimed in claims:

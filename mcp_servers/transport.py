@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from pydantic_core import from_json
 
@@ -64,10 +65,14 @@ _LONGEST_CUT = 64_000_000
 _MARKS = (b",", b":", b"{", b"[")
 _TURN_LINES = 50
 """Lines that are taken before other tasks have a turn."""
-_READ_S, _READ_S_PER_BYTE = 30e-6, 2e-9
+_READ_S, _READ_S_PER_BYTE = 50e-6, 4e-9
 """What it takes of the loop's time to be handed a piece of output."""
-_LINE_S, _MESSAGE_S = 5e-6, 200e-6
-"""The same to look at a line, and to have the SDK take a message."""
+_LINE_S, _MESSAGE_S, _PART_S = 8e-6, 200e-6, 40e-6
+"""The same to look at a line, and to have the SDK take a message, and a block or a tool of it."""
+_SMALL = 4_096
+"""Bytes of a line up to which `_LINE_S` is what it takes; to take the time of a longer one is worth its own time."""
+_AS_MUCH_AGAIN = 2.5
+"""Times what it takes to read a line, which the SDK takes with it."""
 _ENDS = 300
 """Bytes at both ends of a line that is too long, where the id of the request is looked for."""
 _ID = rb'"id"\s*:\s*("[^"\\]{0,100}"|-?[0-9]{1,18})'
@@ -118,7 +123,7 @@ class TooMuch(ValueError):
 
 
 class Violation:
-    """What the server did that no MCP server may, if anything; read when the connection has closed."""
+    """What the server did that no MCP server may, read when the connection has closed; and what it took of the loop."""
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
         """`redact`: takes out what must not be told."""
@@ -126,6 +131,8 @@ class Violation:
         self.text: str | None = None
         self.error: type[EnvInfraError] = ProtocolError
         """What it is to whoever waits for an answer."""
+        self.share = LoopShare()
+        """Of the event loop, which what the server sends has taken."""
 
     def note_last_line(self, line: bytes) -> None:
         """A bridge's last one, which says how the server behind it was lost. Raises ValueError for what is none."""
@@ -143,13 +150,15 @@ class Violation:
 class Intake:
     """What a server has sent since it was asked last."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: LoopShare) -> None:
+        self._share = share
         self._messages = 0
         self._asked = 0
 
     def begin(self) -> None:
         """Another request is sent."""
         self._messages = self._asked = 0
+        self._share.grant()
 
     def count(self) -> None:
         """A message. Raises TooMuch."""
@@ -175,9 +184,9 @@ async def pipe_transport(
     `line_bytes`: of a message, at most. `headers`: see `PipeWriter`.
     """
     send, receive = anyio.create_memory_object_stream[Received](READ_AHEAD)
-    intake = Intake()
+    intake = Intake(violation.share)
     writer = PipeWriter(process.stdin, intake, headers=headers)
-    lines = _Lines(process.stdout, line_bytes)
+    lines = _Lines(process.stdout, line_bytes, violation.share)
     reader = asyncio.create_task(_Reader(lines, send, writer, intake, violation).run(bridged=headers))
     try:
         yield receive, writer
@@ -192,8 +201,8 @@ async def pipe_transport(
 class _Lines:
     """What a server writes, line by line, no faster than its share of the loop's time allows."""
 
-    def __init__(self, stdout: asyncio.StreamReader, limit: int) -> None:
-        self.share = LoopShare()
+    def __init__(self, stdout: asyncio.StreamReader, limit: int, share: LoopShare) -> None:
+        self.share = share
         self._stdout = stdout
         self._limit = limit
         self._kept = bytearray()
@@ -241,15 +250,8 @@ class _Lines:
         self.share.charge(_READ_S + len(piece) * _READ_S_PER_BYTE)
         if wait_s := self.share.owed_s():
             # Nothing is read meanwhile, so that the server is held back by its pipe, not by our memory.
-            transport = getattr(self._stdout, "_transport", None)
-            if transport is None:
+            with _unread(self._stdout):
                 await asyncio.sleep(wait_s)
-                return piece
-            transport.pause_reading()
-            try:
-                await asyncio.sleep(wait_s)
-            finally:
-                transport.resume_reading()
         return piece
 
     async def pass_by(self) -> None:
@@ -257,6 +259,22 @@ class _Lines:
         self._kept.clear()
         while await self._piece():
             pass
+
+
+@contextlib.contextmanager
+def _unread(stdout: asyncio.StreamReader) -> Iterator[None]:
+    """Leaves in the pipe what comes meanwhile; the stream itself would read on up to twice its limit."""
+    transport = getattr(stdout, "_transport", None)
+    if (
+        transport is None or not transport.is_reading()
+    ):  # a container's; or stopped by the stream, which starts it again
+        yield
+        return
+    transport.pause_reading()
+    try:
+        yield
+    finally:
+        transport.resume_reading()
 
 
 class _Cut:
@@ -284,7 +302,7 @@ class _Reader:
     def __init__(
         self,
         lines: _Lines,
-        send: anyio.abc.ObjectSendStream[Received],
+        send: MemoryObjectSendStream[Received],
         writer: PipeWriter,
         intake: Intake,
         violation: Violation,
@@ -299,7 +317,7 @@ class _Reader:
                 while line := await self._lines.next():
                     self._intake.count()
                     if isinstance(line, _Cut):
-                        await self._send.send(SessionMessage(line.answer()))
+                        await self._hand_on(line.answer())
                     elif line.isspace():
                         continue
                     elif bridged and line.startswith(http_bridge.LAST_LINE.encode()):
@@ -319,7 +337,7 @@ class _Reader:
 
     async def _take(self, line: bytes) -> None:
         share, is_ping = self._lines.share, False
-        with share.charged():
+        with share.charged(_AS_MUCH_AGAIN) if len(line) > _SMALL else contextlib.nullcontext():
             if has_many_values(line):
                 message = _Cut(line[:_ENDS], line[-_ENDS:], MANY_VALUES).answer()
             else:
@@ -331,14 +349,26 @@ class _Reader:
                     message_of({"jsonrpc": "2.0", "id": said["id"], "result": {}}) if is_ping else self._bounded(said)
                 )
         share.charge(_READ_S if is_ping else _MESSAGE_S)
-        await (self._writer if is_ping else self._send).send(SessionMessage(message))
+        if is_ping:
+            await self._writer.send(SessionMessage(message))
+        else:
+            await self._hand_on(message)
+
+    async def _hand_on(self, message: mcp_types.JSONRPCMessage) -> None:
+        try:
+            self._send.send_nowait(SessionMessage(message))  # a turn of the loop sooner
+        except anyio.WouldBlock:
+            await self._send.send(SessionMessage(message))
 
     def _bounded(self, said: Json) -> mcp_types.JSONRPCMessage:
         if isinstance(said, dict):
             if "method" in said:
                 self._intake.count_asked(said.get("id"))
-            elif (fault := _joined(said.get("result"))) is not None:
+            elif (fault := _joined(result := said.get("result"))) is not None:
                 return _refused(said.get("id"), f"its answer {fault}")
+            elif isinstance(result, dict):
+                parts = [part for part in (result.get("content"), result.get("tools")) if isinstance(part, list)]
+                self._lines.share.charge(sum(map(len, parts)) * _PART_S)
         return message_of(said)
 
 
@@ -407,15 +437,15 @@ def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
     return message_of(decoded(line))
 
 
-def has_many_values(line: bytes) -> bool:
-    """True if the line holds more than `MAX_VALUES`; counted without parsing it."""
-    if len(line) <= MAX_VALUES or sum(map(line.count, _MARKS)) <= MAX_VALUES:
+def has_many_values(line: bytes, most: int = MAX_VALUES) -> bool:
+    """True if the line holds more than `most`; counted without parsing it."""
+    if len(line) <= most or sum(map(line.count, _MARKS)) <= most:
         return False
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 2 * MAX_VALUES + 2:  # a mark stands between any two strings
+    if bare.count(b'"') > 2 * most + 2:  # a mark stands between any two strings
         return True
     outside = b"".join(bare.split(b'"')[::2])
-    return sum(map(outside.count, _MARKS)) > MAX_VALUES
+    return sum(map(outside.count, _MARKS)) > most
 
 
 def _say(error: Exception, line: bytes, violation: Violation) -> str:

@@ -33,7 +33,7 @@ from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_
 SERVER_VARIABLE = "GYMCP_SERVER"
 _START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
-_PIECE_S, _BYTE_S = 20e-6, 1e-9
+_PIECE_S, _BYTE_S = 30e-6, 2e-9
 """What a piece of standard error takes of the loop's time."""
 _RULES = (
     'umask 022; ulimit -c 0; ulimit -n "$1"; ulimit -f "$2"; shift 2; '

@@ -28,6 +28,7 @@ from gymcp.types import ToolCall, ToolResult
 TIMEOUT_S = 60.0
 NOWHERE = "http://127.0.0.1:9/mcp"
 """The port of the discard service, which nothing here offers."""
+MANY_VALUES = b'{"jsonrpc":"2.0","id":1,"result":{"x":[' + b"1," * 120_000 + b"1]}}"
 
 
 def inside(spec: ServerSpec, work: Callable[[ToolSession], Awaitable[None]], *, task: str = "t") -> None:
@@ -135,6 +136,12 @@ def test_a_server_that_refuses_us_is_quoted() -> None:
         ((200, "application/json", b"[" * 90_000), ProtocolError, "its answer is no message of MCP"),
         ((200, "text/html", b"hello"), ProtocolError, r"its answer is no message of MCP \(text/html\): hello"),
         ((200, "application/json", b" " * 3_000_000), ProtocolError, "an answer of more than 1000000 bytes"),
+        ((200, "application/json", MANY_VALUES), ProtocolError, "an answer that has more than 100000 values"),
+        (
+            (200, "text/event-stream", b': "\n\ndata: ' + MANY_VALUES + b"\n\n"),
+            ProtocolError,
+            "an answer that has more",
+        ),
         ((200, "text/event-stream", b":" * 3_000_000), ProtocolError, "an answer of more than 1000000 bytes"),
     ],
 )

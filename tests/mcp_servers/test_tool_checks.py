@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import mcp_types
 import pytest
 
-from gymcp.mcp_servers.tool_checks import MAX_SCHEMA_CHARS, fault_of_tools
+from gymcp.mcp_servers.tool_checks import FEW_SCHEMA_VALUES, MAX_SCHEMA_CHARS, fault_of_tools
 from gymcp.mcp_servers.tool_hashes import differences, hash_of_tools, hash_tools
+from gymcp.mcp_servers.tool_lists import MAX_LIST_CHARS, KnownLists, ToolList, told_list
 from gymcp.types import Tool
 
 
@@ -37,6 +39,30 @@ def test_a_schema_that_is_huge_or_deep_is_refused_at_once() -> None:
         deep = {"type": "object", "properties": {"a": deep}}
     fault = fault_of_tools([Tool(name="deep", input_schema=deep)])
     assert fault is None or "nested too deep" in fault
+
+
+def test_many_schemas_are_checked_in_another_process_alike() -> None:
+    parts = {f"p{number}": {"type": "string"} for number in range(FEW_SCHEMA_VALUES)}
+    assert fault_of_tools([tool(properties=parts)]) is None
+    fault = fault_of_tools([tool("fine"), tool("wrong", properties=parts | {"x": {"type": 3}})])
+    assert fault is not None
+    assert fault.startswith("tool 'wrong': its input schema is not valid JSON Schema: at properties/x/type: ")
+
+
+def test_lists_are_kept_up_to_so_many_characters() -> None:
+    def listed(name: str, chars: int) -> ToolList:
+        return ToolList(
+            told_list([mcp_types.Tool(name=name, description="x" * chars, input_schema={"type": "object"})])
+        )
+
+    kept = KnownLists(10_000)
+    for name in ("a", "b", "c"):
+        kept.put((name,), listed(name, 4_000))
+    assert [name for name in ("a", "b", "c") if kept.get((name,)) is not None] == ["b", "c"]
+    kept.put(("d",), listed("d", 20_000))
+    assert [name for name in ("b", "c", "d") if kept.get((name,)) is not None] == []
+    with pytest.raises(ValueError, match=f"at most {MAX_LIST_CHARS} are taken"):
+        listed("e", MAX_LIST_CHARS)
 
 
 def test_a_name_that_would_confuse_a_terminal_is_refused() -> None:

@@ -1,0 +1,144 @@
+"""A server that floods its reader in the way that its tool names: the other half of `flood.py`. Runs inside."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from gymcp.mcp_servers import runtime
+
+INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
+SCHEMA = {"type": "object"}
+AT_ONCE = 500
+Asked = dict[str, Any]
+Flood = Callable[["Server", Asked], None]
+
+
+class Server:
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self.reader, self.writer = reader, writer
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+        self.writer.flush()
+
+    def send(self, message: Asked) -> None:
+        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def answer(self, asked: Asked, result: Asked) -> None:
+        self.send({"id": asked["id"], "result": result})
+
+    def serve(self) -> None:
+        while line := self.reader.readline():
+            asked = json.loads(line)
+            if "id" not in asked or "method" not in asked:
+                continue
+            if asked["method"] == "initialize":
+                self.answer(asked, {"protocolVersion": asked["params"]["protocolVersion"], **INFO})
+            elif asked["method"] == "tools/list":
+                self.answer(asked, {"tools": [{"name": kind, "inputSchema": SCHEMA} for kind in FLOODS]})
+            else:
+                params = asked["params"]
+                FLOODS[params["name"]](self, asked | {"for_s": params["arguments"]["for_s"]})
+
+
+def text(said: str) -> Asked:
+    return {"content": [{"type": "text", "text": said}]}
+
+
+def _raw(server: Server, asked: Asked, result: bytes) -> None:
+    server.write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (asked["id"], result))
+
+
+def compute(server: Server, asked: Asked) -> None:
+    """Says nothing, and takes a core as the others do."""
+    until = time.monotonic() + asked["for_s"]
+    while time.monotonic() < until:
+        sum(range(10_000))
+    server.answer(asked, text("done"))
+
+
+def blocks(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[' + b'{"type":"text","text":""},' * 900_000 + b"{}]}")
+
+
+def fewer_blocks(server: Server, asked: Asked) -> None:
+    """As many as one message may hold."""
+    _raw(server, asked, b'{"content":[' + b'{"type":"text","text":""},' * 24_000 + b'{"type":"text","text":""}]}')
+
+
+def floats(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[],"structuredContent":{"x":[' + b"0.123456789," * 2_000_000 + b"0]}}")
+
+
+def fewer_floats(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[],"structuredContent":{"x":[' + b"0.123456789," * 99_000 + b"0]}}")
+
+
+def escapes(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[{"type":"text","text":"' + b"\\u001b[1m" * 250_000 + b'"}]}')
+
+
+def deep(server: Server, asked: Asked) -> None:
+    _raw(server, asked, b'{"content":[],"structuredContent":{"x":' + b"[" * 30_000 + b"]" * 30_000 + b"}}")
+
+
+def _again(server: Server, asked: Asked, line: bytes) -> None:
+    until = time.monotonic() + asked["for_s"]
+    while time.monotonic() < until:
+        server.write(line * AT_ONCE)
+    server.answer(asked, text("done"))
+
+
+def progress(server: Server, asked: Asked) -> None:
+    _again(
+        server,
+        asked,
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n',
+    )
+
+
+def blank_lines(server: Server, asked: Asked) -> None:
+    _again(server, asked, b"\n")
+
+
+def pings(server: Server, asked: Asked) -> None:
+    until = time.monotonic() + asked["for_s"]
+    while time.monotonic() < until:
+        server.write(b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n' * 100)
+        for _ in range(100):
+            server.reader.readline()
+    server.answer(asked, text("done"))
+
+
+def drip(server: Server, asked: Asked) -> None:
+    """A result that comes byte by byte."""
+    server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % asked["id"])
+    until = time.monotonic() + asked["for_s"]
+    while time.monotonic() < until:
+        server.write(b"x")
+    server.write(b'"}]}}\n')
+
+
+def errors(server: Server, asked: Asked) -> None:
+    """On standard error."""
+    until = time.monotonic() + asked["for_s"]
+    while time.monotonic() < until:
+        sys.stderr.write("x" * 65_536)
+    server.answer(asked, text("done"))
+
+
+FLOODS: dict[str, Flood] = {
+    flood.__name__: flood
+    for flood in (
+        *(compute, blocks, fewer_blocks, floats, fewer_floats, escapes, deep),
+        *(progress, blank_lines, pings, drip, errors),
+    )
+}
+
+
+def main() -> None:
+    Server(*runtime.claim_wire()).serve()
