@@ -12,6 +12,7 @@ from gymcp.trainers.recipe import Recipe
 from gymcp.trainers.selectors import LEAST_OF_EACH
 from gymcp.trainers.tables import record_of
 from gymcp.types import Json
+from gymcp.visible_text import visible
 
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
@@ -46,6 +47,8 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     recipe = record_of(Recipe, table, "")
+    if "/" in recipe.name or "\n" in recipe.name or visible(recipe.name) != recipe.name:
+        raise ConfigError(f"recipe: name is {recipe.name!a}: it becomes the name of a folder: no /, and nothing unseen")
     model = recipe.model
     if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import subprocess
@@ -63,6 +64,37 @@ def test_a_newcomer_records_once_and_plays_for_ever(tmp_path: Path) -> None:
     program.write_text(program.read_text().replace("{'word': ", "{'word': 'not recorded' + "))
     missed = gymcp("eval", "far.py", "--out", "three", "--json", cwd=tmp_path)
     assert (missed.returncode, json.loads(missed.stdout)["outcomes"]) == (3, {"env_infra": 1}), missed.stderr
+
+
+REPEATING = """
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import as_target, calls_made
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
+
+CALL = ToolCall(id="1", name="whoami", arguments={})
+task = Task(id="t", prompts=("Who?",), target=as_target([CALL]), gold=(GoldTurn(calls=(CALL,), final_text="."),))
+headers = {"Authorization": "Basic ${GYMCP_TEST_TOKEN}"}
+server = ServerSpec(name="far", url=URL, headers=headers, state="stateless")
+ENV = EnvSpec(name="far", servers=(server,), suite=Suite(name="far", version="1", tasks=(task,)), grade=calls_made())
+"""
+
+
+def test_a_run_and_all_that_is_made_of_it_holds_no_token_that_a_server_repeats(tmp_path: Path) -> None:
+    token = base64.b64encode(b"anna:correct-horse").decode()
+    with elsewhere() as url:
+        (tmp_path / "far.py").write_text(f"URL = {url!r}\n{REPEATING}")
+        env = {"GYMCP_TEST_TOKEN": token}
+        done = [gymcp("eval", "far.py", "--agent", "oracle", "--out", "run", cwd=tmp_path, env=env)]
+        done += [gymcp("check", "far.py", cwd=tmp_path, env=env), gymcp("tools", "far.py", cwd=tmp_path, env=env)]
+    assert [each.returncode for each in done] == [0, 0, 0], done
+    for format in ("jsonl", "csv", "atif"):
+        done.append(gymcp("export", "run", "--format", format, cwd=tmp_path))
+    said = "".join(each.stdout + each.stderr for each in done)
+    said += "".join(file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*") if file.is_file())
+    assert "Basic ${GYMCP_TEST_TOKEN}" in (tmp_path / "run" / "export.jsonl").read_text()
+    for secret in (token, "correct-horse", "correct%2Dhorse"):
+        assert secret not in said
 
 
 def test_a_lock_knows_servers_elsewhere(tmp_path: Path) -> None:

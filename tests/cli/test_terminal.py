@@ -18,7 +18,7 @@ from records import order_episode
 from rich.live import Live
 from rich.text import Text
 
-from gymcp.cli.app import run
+from gymcp.cli.app import app, run
 from gymcp.cli.output import CleanStream, OutputConsole, console
 from gymcp.cli.progress import Progress
 from gymcp.mcp_servers.lockfile import LockedServer, write_lock
@@ -115,6 +115,18 @@ def hostile_lock(path: Path) -> Path:
     return path
 
 
+def hostile_files(folder: Path, bad: str) -> dict[str, str]:
+    """Labels, lines of an export, and a recipe, as others may have made them."""
+    labels, lines, recipe = folder / "labels.csv", folder / "lines.jsonl", folder / "recipe.toml"
+    quoted = bad.replace('"', "").replace("\r", "").encode(errors="replace").decode()
+    labels.write_text(f'task,trial,label,{quoted}\n"{quoted}",0,pass,x\n"{quoted}",1,fail,x\n', encoding="utf-8")
+    lines.write_text(json.dumps({"schema_version": bad, bad: bad}) + "\n")
+    recipe.write_text(
+        "env = " + json.dumps(BAD, ensure_ascii=True).replace("\\ud", "\\\\ud").replace("\x7f", "") + "\n"
+    )
+    return {"LABELS": str(labels), "LINES": str(lines), "RECIPE": str(recipe)}
+
+
 def assert_plain(*texts: str) -> None:
     """Nothing in them acts on a terminal, and none is a traceback."""
     for text in texts:
@@ -148,9 +160,16 @@ RUN_VERBS: list[list[str]] = [
     ["train", "--dry-run", "RUN", "--preset", "matchtir"],
     ["train", BAD],
     ["judge", "RUN"],
+    ["judge", "RUN", "--policy", BAD, "--rubric", "LABELS"],
+    ["judge", "RUN", "--policy", "tiny", "--rubric", f"nowhere{BAD}"],
+    ["judge", "agreement", "LABELS", "--run", "RUN"],
+    ["judge", "agreement", "LABELS"],
     ["view", f"nowhere{BAD}"],
     ["view", "RUN", "--tokenizer", BAD],
     ["import", "RUN/run.json", "--out", f"made{BAD.replace('/', '')}"],
+    ["import", "LINES", "--out", "made"],
+    ["train", "RECIPE"],
+    ["doctor"],
     ["eval", BAD],
     ["eval", f"{BAD}.py"],
     ["stress", BAD],
@@ -175,6 +194,14 @@ RUN_VERBS: list[list[str]] = [
 ]
 
 
+def test_every_verb_is_tried() -> None:
+    groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
+    verbs = {(command.name,) for command in app.registered_commands}
+    verbs |= {(name, command.name) for name, group in groups.items() for command in group.registered_commands}
+    tried = {tuple(words[: 2 if words[0] in groups else 1]) for words in RUN_VERBS}
+    assert verbs - tried == set()
+
+
 @pytest.mark.parametrize("lone", [False, True], ids=["", "with-surrogates"])
 @pytest.mark.parametrize("words", RUN_VERBS, ids=lambda words: ascii(" ".join(words))[1:40])
 def test_no_verb_lets_a_string_of_others_act(
@@ -187,8 +214,9 @@ def test_no_verb_lets_a_string_of_others_act(
         "OTHER": str(hostile_run(tmp_path / "other", bad)),
         "BANK": str(hostile_run(tmp_path / "bank", bad, source="workbench")),
         "LOCK": str(hostile_lock(tmp_path / "servers.lock")),
+        **hostile_files(tmp_path, bad),
     }
-    typed_words = [re.sub("^(RUN|OTHER|BANK|LOCK)", lambda found: named[found[1]], word) for word in words]
+    typed_words = [re.sub(f"^({'|'.join(named)})", lambda found: named[found[1]], word) for word in words]
     _, out, errors = typed(*typed_words)
     assert out or errors
     assert_plain(out, errors)

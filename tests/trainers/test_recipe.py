@@ -32,6 +32,8 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
     [
         ({}, "must name its environment"),
         ({"learning": 1}, "no key 'learning'; have credit"),
+        ({"name": "/../../tmp/x"}, "it becomes the name of a folder"),
+        ({"name": "x\u202e"}, "it becomes the name of a folder"),
         ({"learn": {"iteration": 5}}, "no key 'learn.iteration'; have"),
         ({"learn": {"iterations": "many"}}, "learn.iterations is 'many'; it must be a whole number"),
         ({"learn": {"iterations": True}}, "it must be a whole number"),
