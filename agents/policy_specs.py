@@ -18,6 +18,7 @@ from gymcp.agents.react import ChatModel, Model, TokenModel
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.templated import Templated
 from gymcp.agents.vllm import VllmSettings, open_vllm
+from gymcp.agents.vllm_keys import find_key
 from gymcp.errors import ConfigError, PolicyInfraError
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
@@ -126,7 +127,7 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
     return Endpoint(
         url=spec.url,
         model=spec.model,
-        key=options.key,
+        key=find_key(spec.url) or options.key,
         price=_price(spec, options),
         timeout_s=options.timeout_s,
         requests_per_minute=options.requests_per_minute,
@@ -137,7 +138,9 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
 async def _served_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
     """With a tokenizer that is the server's own: another's tokens would be other words to it."""
     settings = VllmSettings(concurrency=options.concurrency)
-    policy = await stack.enter_async_context(open_vllm(spec.url, spec.model, settings, key=options.key))
+    policy = await stack.enter_async_context(
+        open_vllm(spec.url, spec.model, settings, key=find_key(spec.url) or options.key)
+    )
     folder = options.tokenizer or policy.served.folder
     if folder is None:
         raise ConfigError(

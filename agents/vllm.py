@@ -14,6 +14,7 @@ from typing import Any
 from gymcp.agents.chat_wire import words_of
 from gymcp.agents.connections import Broken, Connections, Response, Unreadable, open_connections
 from gymcp.agents.vllm_folder import CAN_BE_UNTIED, has_tied_embeddings, untied
+from gymcp.agents.vllm_keys import find_key
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Json, Sampled, Sampling
 
@@ -22,6 +23,8 @@ GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 MAX_ANSWER_BYTES = 64_000_000
 ASK_TIMEOUT_S = 30.0
 """For the list of models."""
+_FOR_WEIGHTS = ("/pause", "/collective_rpc", "/update_weight_version")
+"""Paths that a server has only if it takes new weights."""
 _BUSY = (408, 409, 425, 429)
 """Answers that another attempt may mend, beside those from 500 on."""
 
@@ -225,6 +228,8 @@ class VllmPolicy:
                     why = f"it answered {answer.status} with what is not JSON"
                     continue
             why = f"it answered {answer.status}: {words_of(answer.body)}"
+            if answer.status == 404 and path.startswith(_FOR_WEIGHTS):
+                why += "; it takes no new weights: start it with gymcp serve --training"
             if answer.status < 500 and answer.status not in _BUSY:
                 break
         raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
@@ -244,11 +249,13 @@ async def _ask(connections: Connections, method: str, path: str, body: Json, tim
 async def open_vllm(
     url: str, model: str, settings: VllmSettings | None = None, *, key: str | None = None
 ) -> AsyncIterator[VllmPolicy]:
-    """The policy `vllm:URL#MODEL`, once a first request has been answered. `key`: what `vllm serve --api-key` asks for.
+    """The policy `vllm:URL#MODEL`, once a first request has been answered.
 
+    `key`: what `vllm serve --api-key` asks for; None: that of a server which gymcp has started here, if it is one.
     Raises ConfigError where nobody answers there or no such model is served.
     """
     settings = settings or VllmSettings()
+    key = key or find_key(url)
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     root = url.rstrip("/").removesuffix("/v1")
     async with open_connections(root, headers, proxied=False) as connections:

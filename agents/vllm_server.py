@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,19 +12,22 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
+from gymcp.agents import vllm_guard
 from gymcp.agents.vllm_folder import untied
+from gymcp.agents.vllm_guard import KEY_VARIABLE
 from gymcp.agents.vllm_install import CPU, GPU, Say, ensure_vllm
+from gymcp.agents.vllm_keys import kept_key, key_for
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.leftovers import owned_environment
 
-KEY_VARIABLE = "VLLM_API_KEY"
-"""Where vLLM finds the key that it asks for."""
+_GUARD = "gymcp_vllm_guard"
+"""Name under which vLLM imports a copy of `gymcp.agents.vllm_guard`."""
 PORTS = range(20_000, 30_000)
 """Below Linux' range for connections and for servers that ask for any port."""
 POLL_S = 0.5
@@ -57,6 +61,8 @@ class VllmPlan:
     """Empty: float32 on a CPU, where it is faster and agrees with a trainer's forward pass; else the model's."""
     lora_rank: int = 0
     """The highest rank of adapters that can be loaded; 0: none."""
+    takes_weights: bool = False
+    """Whether it has the endpoints for new weights, which are vLLM's for development: training needs them."""
     tool_parser: str = "hermes"
     kv_cache_gb: int = 1
     """Memory for keys and values on a CPU."""
@@ -71,6 +77,10 @@ class VllmServer:
     model: str
     process: subprocess.Popen[bytes]
     """Leads a process group of its own."""
+    key: str = field(repr=False)
+    """Which every request must carry."""
+    key_file: Path | None = None
+    """Where the user finds the key, and `gymcp.agents.vllm_keys`; None if it is the one in ``$VLLM_API_KEY``."""
 
     @property
     def spec(self) -> str:
@@ -93,8 +103,13 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
     python = ensure_vllm(CPU if plan.cpu else GPU, say)
     name = plan.name or plan.model.resolve().name
     url = f"http://127.0.0.1:{port}"
+    own = os.environ.get(KEY_VARIABLE, "")
+    key = own or key_for(port)
     with ExitStack() as stack:
         folder = stack.enter_context(untied(plan.model))
+        guard = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-vllm-")))
+        shutil.copyfile(vllm_guard.__file__, guard / f"{_GUARD}.py")
+        key_file = None if own else stack.enter_context(kept_key(port, key))
         log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = subprocess.Popen(
             [
@@ -104,12 +119,12 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**owned_environment(), **_environment(plan)},
+            env={**owned_environment(), **_environment(plan, guard, key)},
             start_new_session=True,
         )
         try:
             say(f"starting vLLM on {url}")
-            server = VllmServer(url=url, model=name, process=process)
+            server = VllmServer(url=url, model=name, process=process, key=key, key_file=key_file)
             deadline = time.monotonic() + plan.start_timeout_s
             try:
                 _wait_healthy(process, server, deadline)
@@ -141,6 +156,8 @@ def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
     argv = [str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--dtype", dtype, "--max-num-seqs", str(plan.max_requests)]
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
+    # no page of a browser reads an answer, and every path wants the key: vLLM's own look leaves most paths out
+    argv += ["--allowed-origins", "[]", "--disable-fastapi-docs", "--middleware", f"{_GUARD}.KeyOnEveryPath"]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_parser]
     argv += ["--max-model-len", str(plan.max_context)] if plan.max_context else []
     argv += ["--enforce-eager"] if plan.cpu else []
@@ -150,13 +167,16 @@ def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
     return [*argv, *plan.extra]
 
 
-def _environment(plan: VllmPlan) -> dict[str, str]:
-    """Development mode is what opens the endpoints for new weights; the server listens on loopback only."""
+def _environment(plan: VllmPlan, guard: Path, key: str) -> dict[str, str]:
+    """The key is handed over here: an argument could be read by every user of the machine."""
+    paths = [str(guard), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {
-        "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_SERVER_DEV_MODE": "1" if plan.takes_weights else "0",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if plan.lora_rank else "0",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        KEY_VARIABLE: key,
     }
     if plan.cpu:
         env["VLLM_CPU_KVCACHE_SPACE"] = str(plan.kv_cache_gb)
@@ -182,8 +202,7 @@ def _warm_up(server: VllmServer, deadline: float) -> None:
         "sampling_params": {"max_tokens": 2, "temperature": 1.0, "logprobs": 0, "seed": 0},
     }
     timeout = max(1.0, deadline - time.monotonic())
-    key = os.environ.get(KEY_VARIABLE)
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {"authorization": f"Bearer {server.key}"}
     check_headers(f"vllm: variable {KEY_VARIABLE}", headers)
     url = f"{server.url}/inference/v1/generate"
     answer = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=False)

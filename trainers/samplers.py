@@ -102,6 +102,7 @@ def served(recipe: Recipe) -> Iterator[str]:
         max_requests=rollout.slots,
         dtype="bfloat16" if in_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
         lora_rank=recipe.model.lora_rank,
+        takes_weights=True,
         extra=rollout.vllm,
     )
     with running_vllm(plan, lambda line: None) as server:

@@ -29,15 +29,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` at the end of the context; an error leaves the old one.
 
-    Raises OSError.
+    `mode`: of the file, less the umask. Raises OSError.
     """
     with _opened(path.parent) as folder:
         temporary = _temporary_name(path)
         try:
-            with open_new(temporary, folder) as file:
+            with open_new(temporary, folder, mode=mode) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -68,10 +68,10 @@ def replacing_folder(path: Path) -> Iterator[int]:
             shutil.rmtree(temporary, ignore_errors=True, dir_fd=parent)
 
 
-def open_new(name: str, folder: int) -> BinaryIO:
+def open_new(name: str, folder: int, *, mode: int = 0o666) -> BinaryIO:
     """A file of that name to write, made now, in the folder of the descriptor. Raises OSError if there is one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb")
+    return os.fdopen(os.open(name, flags, mode, dir_fd=folder), "wb")
 
 
 def create_atomically(path: Path, data: bytes) -> None:

@@ -39,7 +39,7 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def served(vllm_is_installed: None, tied: dict[str, Path]) -> Iterator[str]:
     """The policy spec that it prints. Ctrl-C ends it, and nothing is left: that is claimed here, at the end of all."""
-    with serving(tied["0"], "--lora-rank", "8") as running:
+    with serving(tied["0"], "--lora-rank", "8", "--training") as running:
         spec = running.line("--policy ")
         yield spec
         check_stop(running, spec)
