@@ -24,7 +24,7 @@ from gymcp.errors import (
     ServerExhausted,
     ServerTimeout,
 )
-from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.digest import digest_and_chars
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.runtime import RESULT_STATE_KEY, STATE_KEY, STATE_WITHIN_KEY, TIMEOUT_KEY, canonical_json
@@ -45,6 +45,8 @@ OWN_SHARE = 0.9
 """Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
 MAX_PAGES = 100
+MAX_STATES_CHARS = 128_000_000
+"""Characters of all states that a server declares in one episode, as JSON; in memory they take up to 12 times that."""
 MAX_TEXT_CHARS = 1_000_000
 """Characters of one result's texts; to clean a text takes up to 0.1 s."""
 _OPENING = ("handshake", "setup", "list")
@@ -97,6 +99,8 @@ class ToolSession:
         """The declared state with its address, once it was fetched; None again from a call on."""
         self._brought: tuple[str, Json] | None = None
         """The same, as it came with a call's result."""
+        self._told_chars = 0
+        """Of all states that were told, which the record keeps."""
         self._log = hashlib.sha256()
 
     @property
@@ -298,12 +302,16 @@ class ToolSession:
         """The state with its address. Raises ProtocolError where it is not what the keys claim."""
         try:
             with self._violation.share.charged():
-                found = digest(state)
+                found, chars = digest_and_chars(state)
         except (ValueError, RecursionError) as error:  # such as NaN: the native runtime says so itself
             raise ProtocolError(self._say(doing, f"its state is not JSON: {error}")) from error
         for claimed in claims:
             if claimed != found:
                 raise ProtocolError(self._say(doing, f"it claims the key {claimed} for a state with {found}"))
+        self._told_chars += chars
+        if self._told_chars > MAX_STATES_CHARS:
+            why = f"its states have more than {MAX_STATES_CHARS} characters together"
+            raise ServerExhausted(self._say(doing, why))
         return found, state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
