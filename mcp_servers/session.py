@@ -48,7 +48,7 @@ MAX_PAGES = 100
 MAX_STATES_CHARS = 128_000_000
 """Characters of all states that a server declares in one episode, as JSON; in memory they take up to 12 times that."""
 MAX_TEXT_CHARS = 1_000_000
-"""Characters of one result's texts; to clean a text takes up to 0.1 s."""
+"""Characters of one result that are kept, ten times what an agent is shown; to clean them takes up to 0.1 s."""
 _OPENING = ("handshake", "setup", "list")
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
@@ -255,10 +255,10 @@ class ToolSession:
             if result.meta and RESULT_STATE_KEY in result.meta:
                 self._brought = self._proven(f"tool '{name}'", result.meta[RESULT_STATE_KEY], key)
         said = _text(result.content)
-        if len(said) > MAX_TEXT_CHARS:
-            return f"tool '{name}' gave {len(said)} characters of text; at most {MAX_TEXT_CHARS} are taken", True
+        cut = len(said) - MAX_TEXT_CHARS
         with self._violation.share.charged():
-            return plain_text(said), bool(result.is_error)
+            kept = plain_text(said[:MAX_TEXT_CHARS])
+        return f"{kept}\n[cut: {cut} more characters]" if cut > 0 else kept, bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
