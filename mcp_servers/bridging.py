@@ -24,6 +24,8 @@ _START = (
     *("python3", "-I", "-S", "-B", "-c"),
     f"import sys; sys.path.insert(0, {str(INSIDE)!r}); from server_main import main; main()",
 )
+_LONGEST_ANSWER = 4
+"""Times a line's limit up to which the bridge hands on an answer, which is then an error of its request alone."""
 _OWN_SHARE = 0.8
 """Of the time for a start, after which the bridge itself says that the port was not opened."""
 
@@ -39,7 +41,7 @@ def bridged(spec: ServerSpec) -> Launch:
         "port": http.port,
         "path": http.path,
         "deadline_s": _OWN_SHARE * spec.start_timeout_s,
-        "max_bytes": spec.limits.line_bytes,
+        "max_bytes": _LONGEST_ANSWER * spec.limits.line_bytes,
     }
     return replace(
         launch,

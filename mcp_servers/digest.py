@@ -10,7 +10,13 @@ from gymcp.types import Json
 
 def digest(value: Json) -> str:
     """sha256 (hex) of the canonical JSON of `value`; equal values have equal digests whatever their key order."""
-    return hashlib.sha256(canonical_json(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return digest_and_chars(value)[0]
+
+
+def digest_and_chars(value: Json) -> tuple[str, int]:
+    """The digest, and the characters of the canonical JSON."""
+    canonical = canonical_json(value)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest(), len(canonical)
 
 
 class DigestMemo:

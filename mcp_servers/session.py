@@ -25,7 +25,7 @@ from gymcp.errors import (
     ServerTimeout,
     Undigestible,
 )
-from gymcp.mcp_servers.digest import digest
+from gymcp.mcp_servers.digest import digest_and_chars
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.redaction import Redaction
@@ -55,8 +55,10 @@ OWN_SHARE = 0.9
 """Of a call's time, after which the native runtime interrupts the tool by itself."""
 MAX_TOOLS = 10_000
 MAX_PAGES = 100
+MAX_STATES_CHARS = 128_000_000
+"""Characters of all states that a server declares in one episode, as JSON; in memory they take up to 12 times that."""
 MAX_TEXT_CHARS = 1_000_000
-"""Characters of one result's texts; to clean a text takes up to 0.1 s."""
+"""Characters of one result that are kept, ten times what an agent is shown; to clean them takes up to 0.1 s."""
 _OPENING = ("handshake", "setup", "list")
 STATELESS = hashlib.sha256(b"stateless").hexdigest()
 
@@ -109,6 +111,8 @@ class ToolSession:
         """The declared state with its address, once it was fetched; None again from a call on."""
         self._brought: tuple[str, Json] | None = None
         """The same, as it came with a call's result."""
+        self._told_chars = 0
+        """Of all states that were told, which the record keeps."""
         self._log = hashlib.sha256()
 
     @property
@@ -266,10 +270,10 @@ class ToolSession:
             if result.meta and RESULT_STATE_KEY in result.meta:
                 self._brought = self._proven(f"tool '{name}'", result.meta[RESULT_STATE_KEY], key)
         said = _text(result.content)
-        if len(said) > MAX_TEXT_CHARS:
-            return f"tool '{name}' gave {len(said)} characters of text; at most {MAX_TEXT_CHARS} are taken", True
+        cut = len(said) - MAX_TEXT_CHARS
         with self._violation.share.charged():
-            return plain_text(said), bool(result.is_error)
+            kept = plain_text(said[:MAX_TEXT_CHARS])
+        return f"{kept}\n[cut: {cut} more characters]" if cut > 0 else kept, bool(result.is_error)
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":
@@ -321,12 +325,16 @@ class ToolSession:
         """The state with its address. Raises ProtocolError where it is not what the keys claim."""
         try:
             with self._violation.share.charged():
-                found = digest(state)
+                found, chars = digest_and_chars(state)
         except (ValueError, RecursionError) as error:  # such as NaN: the native runtime says so itself
             raise ProtocolError(self._say(doing, f"its state is not JSON: {error}")) from error
         for claimed in claims:
             if claimed != found:
                 raise ProtocolError(self._say(doing, f"it claims the key {claimed} for a state with {found}"))
+        self._told_chars += chars
+        if self._told_chars > MAX_STATES_CHARS:
+            why = f"its states have more than {MAX_STATES_CHARS} characters together"
+            raise ServerExhausted(self._say(doing, why))
         return found, state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:

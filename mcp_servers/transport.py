@@ -265,9 +265,7 @@ class _Lines:
 def _unread(stdout: asyncio.StreamReader) -> Iterator[None]:
     """Leaves in the pipe what comes meanwhile; the stream itself would read on up to twice its limit."""
     transport = getattr(stdout, "_transport", None)
-    if (
-        transport is None or not transport.is_reading()
-    ):  # a container's; or stopped by the stream, which starts it again
+    if transport is None or not transport.is_reading():  # stopped by the stream, which alone may start it again
         yield
         return
     transport.pause_reading()

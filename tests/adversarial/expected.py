@@ -92,7 +92,7 @@ REPLIES = {
     "many_kinds_of_blocks": "^failed: its answer has more than 250 blocks of content; then: result: honest$",
     "many_floats": "^failed: its answer has more than 100000 values; then: result: honest$",
     "text_of_escapes": "^result: red; then: result: honest$",
-    "long_text": "^failed: tool 'rogue_replies' gave 3000000 characters of text; at most .*; then: result: honest$",
+    "long_text": r"^result: x{1000000}\n\[cut: 2000000 more characters\]; then: result: honest$",
     "flood_of_pings": _FINE,
     "flood_of_requests": _PROTOCOL + ".*it sends more than 100 requests before it answers$",
     "flood_of_blank_lines": _PROTOCOL + ".*it sends more than 100000 messages before it answers$",

@@ -66,6 +66,18 @@ def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap
     asyncio.run(main())
 
 
+def test_states_of_an_episode_are_bounded_together(bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymcp.mcp_servers.session.MAX_STATES_CHARS", 100)
+
+    async def main() -> None:
+        async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
+            for number in range(20):
+                await session.call(ToolCall(id="c", name="add"), {"number": number}, timeout_s=30)
+
+    with pytest.raises(ServerExhausted, match="its states have more than 100 characters together"):
+        asyncio.run(main())
+
+
 def test_deadline_counts_punctual_time_only() -> None:
     async def main() -> None:
         ready = asyncio.Event()

@@ -33,7 +33,7 @@ SERVER = """
 import http.server, json, os, socket, sys, time
 
 PORT, STYLE = int(sys.argv[1]), sys.argv[2]
-TOOLS = "count host_port refuse garbage deep hang die big forget resumed ask".split()
+TOOLS = "count host_port refuse garbage deep hang die big large forget resumed ask".split()
 print("hello on standard output", flush=True)
 numbers, held = [], []
 
@@ -111,6 +111,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def die(self, asked):
         print("going down", file=sys.stderr, flush=True)
         os._exit(3)
+    def large(self, asked): return text("x" * 2_000_000)
     def big(self, asked):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -179,7 +180,7 @@ def sandbox(request: pytest.FixtureRequest, bwrap: Sandbox) -> Sandbox:
 @pytest.mark.parametrize("style", ["json", "events"])
 def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbox) -> None:
     async def work(session: ToolSession) -> None:
-        assert len(session.tools) == 11
+        assert len(session.tools) == 12
         assert [(await call(session, "count")).content for _ in range(3)] == ["1", "2", "3"]
 
     inside(by_hand(style), sandbox, work)
@@ -288,11 +289,13 @@ def test_what_goes_wrong_in_one_call_is_an_observation_and_the_server_goes_on(bw
         assert (refused.is_error, refused.content) == (True, "HTTP 500 Internal Server Error: <h1>no</h1>")
         late = await call(session, "hang", timeout_s=0.3)
         assert (late.is_error, late.content) == (True, "tool 'hang' did not answer within 0.3 s")
+        large = await call(session, "large")
+        assert (large.is_error, large.content) == (True, "its answer is longer than any message may be")
         assert (await call(session, "resumed")).content.startswith("again from ")
         assert (await call(session, "ask")).content == "asked"
         assert (await call(session, "count")).content == "1"
 
-    inside(by_hand(), bwrap, work)
+    inside(replace(by_hand(), limits=Limits(line_bytes=1_000_000)), bwrap, work)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +304,7 @@ def test_what_goes_wrong_in_one_call_is_an_observation_and_the_server_goes_on(bw
         ("die", ServerDied, "server 'web': tool 'die': the server ended (exit status 3); its last words: hello"),
         ("garbage", ProtocolError, "server 'web': tool 'garbage': tools/call: a message is not JSON"),
         ("deep", ProtocolError, "server 'web': tool 'deep': tools/call: a message is nested too deep"),
-        ("big", ProtocolError, "server 'web': tool 'big': tools/call: an answer of more than 1000000 bytes"),
+        ("big", ProtocolError, "server 'web': tool 'big': tools/call: an answer of more than 4000000 bytes"),
         ("forget", ServerDied, "server 'web': tool 'forget': the server has forgotten its session (HTTP 404)"),
     ],
 )
