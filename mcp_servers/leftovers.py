@@ -145,6 +145,8 @@ def _owner_in_environment(pid: int) -> str | None:
     try:
         if Path(f"/proc/{pid}").stat().st_uid != os.getuid():
             return None
+        if str(Path(f"/proc/{pid}/ns/pid").readlink()) != pid_namespace():
+            return None  # its owner is a process of another namespace, and may live there
         content = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None

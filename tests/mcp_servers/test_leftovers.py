@@ -263,3 +263,18 @@ def test_a_folder_with_an_overlays_closed_work_folder_goes_also_without_roots_ri
         if os.getuid() == 0:
             shutil.rmtree(made)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace by itself")
+def test_a_process_of_another_pid_namespace_is_nobodys_leftover() -> None:
+    """Its owner's id means another process here, or none."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "env", f"{OWNER_VARIABLE}=4194304-1"]
+    words += ["sh", "-c", "echo ready; read -r line"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == b"ready\n"
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        found = [leftover.name for leftover in find_leftovers()]
+        outer.kill()
+    assert children != []
+    assert not set(children) & set(found)
