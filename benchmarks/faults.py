@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,6 +12,7 @@ from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_files_equal, final_state_equals
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import Limits
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.types import EpisodeLimits, GoldTurn, Outcome, Suite, Task, ToolCall, Trajectory
 
@@ -110,6 +112,8 @@ PATIENCE_S = 90.0
 def ends(wall: Wall) -> dict[str, End]:
     """Every fault that can be had behind this wall, and how it must end."""
     of_wall = {name: end if isinstance(end, End) else end[wall] for name, end in IN_CALLS.items()}
+    if os.getuid() != 0 and not Bubblewrap().uses_cgroup and wall == "files":
+        of_wall["uses up its processes"] = lost(_TOOL + _ENDED)  # RLIMIT_NPROC refuses, and does not tell
     return {**AT_START, **of_wall} if wall == "files" else of_wall
 
 

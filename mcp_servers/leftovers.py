@@ -17,7 +17,6 @@ import contextlib
 import functools
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -38,6 +37,7 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     socket_path,
 )
+from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.owners import OWNER, SERVER_ID, held, is_alive, is_free, owner, owner_of_unfinished, start_time
 from gymcp.paths import gymcp_home
 
@@ -108,7 +108,7 @@ def _check_ours(root: Path) -> None:
 
 def _remove_own_scratch(pid: int, folder: Path) -> None:
     if os.getpid() == pid:  # a fork inherits the exit handlers
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 def find_leftovers() -> list[Leftover]:
@@ -130,7 +130,7 @@ def remove_leftovers(leftovers: list[Leftover]) -> None:
             _remove_cgroup(Path(leftover.name))
         elif is_free(Path(leftover.name)):
             _unmount_below(Path(leftover.name))
-            shutil.rmtree(leftover.name, ignore_errors=True)
+            remove_tree(Path(leftover.name))
 
 
 def _processes() -> Iterator[Leftover]:
@@ -145,6 +145,8 @@ def _owner_in_environment(pid: int) -> str | None:
     try:
         if Path(f"/proc/{pid}").stat().st_uid not in _our_users():
             return None
+        if str(Path(f"/proc/{pid}/ns/pid").readlink()) != pid_namespace():
+            return None  # its owner is a process of another namespace, and may live there
         content = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
@@ -210,6 +212,8 @@ def _remove_cgroup(folder: Path) -> None:
     while folder.is_dir() and time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # EBUSY until the last one is reaped
             for pid in (folder / "cgroup.procs").read_text().split():
+                if pid == "0":  # a process of another pid namespace, whose owner may well live there
+                    return
                 os.kill(int(pid), signal.SIGKILL)
             folder.rmdir()
         time.sleep(0.001)

@@ -55,7 +55,7 @@ COUNTERS = re.compile(
     r"fs/(dentry-state|inode-nr|inode-state|file-nr|aio-nr|quota/.*|mqueue/.*)"
     r"|kernel/(ns_last_pid|pty/nr|random/.*|perf_event_max_sample_rate|perf_cpu_time_max_percent|usermodehelper/.*)"
     r"|kernel/sched_domain/.*|kernel/(max_lock_depth|spl/.*)"
-    r"|net/netfilter/nf_conntrack_(count|buckets)|net/nf_conntrack_max"
+    r"|net/netfilter/nf_conntrack.*|net/nf_conntrack_max|net/bridge/.*"
     r"|net/(ipv4|ipv6)/(conf|neigh)/(veth|br-|docker|cali|cni|flannel|virbr|vnet|tap|tun|wg).*|net/mpls/conf/(veth|br-).*"
     r"|vm/(stat_refresh|min_free_kbytes|drop_caches|compact_memory)"
 )
@@ -112,6 +112,8 @@ HOME_OTHERS = re.compile(
 """Of a home: what shells and editors write, and where libraries keep their settings and caches."""
 CHECKOUT_OWN = {".venv", ".git", "runs", "__pycache__", "build", "dist", ".hypothesis", ".coverage"}
 CACHE = re.compile(r"__pycache__|\..*_cache|.*\.egg-info")
+LOGINS = re.compile(r"tty(S|USB)?\d+|vcs[au]?\d*")
+"""Terminals of the machine: who logs in there owns them."""
 SHOWN = 200
 PASSING = {"mounts", "cgroups", "ipc"}
 """Sections in which others come and go all the time."""
@@ -126,6 +128,8 @@ def devices(_: list[Path]) -> Section:
     left_out = {Path("/dev") / name for name in ("pts", "shm", "mqueue", "hugepages")}
     found = {}
     for path, status in walked(Path("/dev"), left_out):
+        if LOGINS.fullmatch(path.name):
+            continue
         number = f" {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}" if status.st_rdev else ""
         found[str(path)] = owned(status) + number
     for name in left_out:

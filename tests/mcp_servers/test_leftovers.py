@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ordinary_user import UID, as_ordinary_user
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.leftovers import (
@@ -232,3 +234,47 @@ def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
         remove_leftovers(found)
         assert select.select([handle], [], [], 60)[0]
         os.close(handle)
+
+
+CLOSED = """
+import os, sys
+from gymcp.mcp_servers.leftovers import Leftover, remove_leftovers
+folder = os.path.join(sys.argv[1], "4194304-1")
+os.makedirs(os.path.join(folder, "work", "work"))
+open(os.path.join(folder, "work", "work", "file"), "w").close()
+os.chmod(os.path.join(folder, "work", "work"), 0)
+remove_leftovers([Leftover(kind="folder", name=folder, owner="4194304-1")])
+print(os.path.exists(folder))
+"""
+
+
+def test_a_folder_with_an_overlays_closed_work_folder_goes_also_without_roots_rights(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSED, str(tmp_path)]
+    if os.getuid() == 0:
+        made = Path(tempfile.mkdtemp(prefix="gymcp-leftover-"))
+        (made / "stage").mkdir()
+        (made / "home").mkdir()
+        made.chmod(0o755)
+        os.chown(made / "home", UID, UID)
+        command = as_ordinary_user([*command[:-1], str(made / "home")], made / "stage")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd="/")
+    finally:
+        if os.getuid() == 0:
+            shutil.rmtree(made)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace by itself")
+def test_a_process_of_another_pid_namespace_is_nobodys_leftover() -> None:
+    """Its owner's id means another process here, or none."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "env", f"{OWNER_VARIABLE}=4194304-1"]
+    words += ["sh", "-c", "echo ready; read -r line"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == b"ready\n"
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        found = [leftover.name for leftover in find_leftovers()]
+        outer.kill()
+    assert children != []
+    assert not set(children) & set(found)
