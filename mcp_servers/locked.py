@@ -29,6 +29,7 @@ from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.identity import why_none
 from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
 from gymcp.mcp_servers.tool_hashes import differences, hash_tools
@@ -187,7 +188,8 @@ def _lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool) -> Locked
     spec = spec_of(server)
     tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
-    if spec.fork is None or not isinstance(sandbox, Bubblewrap):
+    why_not_here = why_none()  # a reason of this machine's is none for the lock
+    if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
         return server
     return replace(server, forks=_can_be_forked(spec, sandbox, tools))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Sequence
@@ -11,12 +12,18 @@ from pathlib import Path
 
 from gymcp.mcp_servers.sandbox.identity import id_on_the_host
 
+log = logging.getLogger(__name__)
 _SET_ID_BITS = stat.S_ISUID | stat.S_ISGID
+
+
+def is_others(folder: Path) -> bool:
+    """True if servers do not own it, and the harness could change that."""
+    return os.getuid() == 0 and folder.lstat().st_uid != id_on_the_host()
 
 
 def give_to_servers(folder: Path) -> None:
     """Makes all of it the servers' own; nothing to do unless the harness is root. Raises OSError."""
-    if os.getuid() == 0 and folder.lstat().st_uid != id_on_the_host():
+    if is_others(folder):
         give(folder, id_on_the_host())
 
 
@@ -41,12 +48,20 @@ def _give(name: str | Path, user: int, handle: int | None) -> None:
         os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=handle)
 
 
+def _take_back(path: Path, user: int) -> None:
+    """What a server has nested too deep to be walked stays the servers'."""
+    try:
+        give(path, user)
+    except (OSError, RecursionError) as error:
+        log.warning("%s: not all of it could be taken back from servers: %s", path, error)
+
+
 @asynccontextmanager
 async def lent(paths: Sequence[Path]) -> AsyncIterator[None]:
     """They belong to servers while the context lasts, and then to whom they did before."""
     async with AsyncExitStack() as stack:
         for path in paths:
-            if os.getuid() == 0 and path.exists() and (before := path.lstat().st_uid) != id_on_the_host():
-                stack.push_async_callback(asyncio.to_thread, give, path, before)
-                await asyncio.to_thread(give, path, id_on_the_host())
+            if path.exists() and is_others(path):
+                stack.push_async_callback(asyncio.to_thread, _take_back, path, path.lstat().st_uid)
+                await asyncio.to_thread(give_to_servers, path)
         yield

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 
 _CLONE_NEWUSER = 0x10000000
-_PR_SET_DUMPABLE = 4
+_PR_SET_DUMPABLE, _PR_SET_SECUREBITS, _NO_SETUID_FIXUP = 4, 28, 4
 _INSIDE = 65534
 _ROOT_INSIDE = 1
 
@@ -56,7 +56,9 @@ def _in_run(out: socket.socket, limited: bool) -> None:
 
 
 def _become(user: int) -> None:
+    """Keeps the capabilities, or making a namespace would be refused on machines that let only root make some."""
     os.setgroups([])
+    _check(_libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0))
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # else the maps of this process cannot be opened

@@ -12,7 +12,7 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.sandbox.ownership import give_to_servers
+from gymcp.mcp_servers.sandbox.ownership import give_to_servers, is_others
 from gymcp.mcp_servers.worlds.copying import copy_tree, remove_tree
 from gymcp.mcp_servers.worlds.overlay import OverlayNamespace, can_be_mounted, overlay_namespace, why_no_overlay
 
@@ -60,7 +60,8 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
         upper, work, merged = folder / "upper", folder / "work", folder / "merged"
         for path in (folder, work, merged):
             path.mkdir(mode=0o700)
-        await asyncio.to_thread(_give, seed, sandbox)  # made by servers of another id: an earlier version's, say
+        if is_others(seed):  # an earlier version's, or made where servers had another id
+            await asyncio.to_thread(give_to_servers, seed)
         if saved is None:
             _make_like(seed, upper)
         else:

@@ -68,7 +68,8 @@ def _opened_in_a_new_proc() -> list[str]:
     return ["a setting in a /proc of its own"] if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 else []
 
 
-OPENED_AT_IMPORT = _opened(("/.proc", "/proc")) + (_opened_in_a_new_proc() if os.path.isdir("/srv/program") else [])
+_IS_INSIDE = os.path.isdir("/srv/program") or os.path.isdir("/srv/server")
+OPENED_AT_IMPORT = _opened(("/.proc", "/proc")) + (_opened_in_a_new_proc() if _IS_INSIDE else [])
 """By the process that imported this: in a forked server its template."""
 
 

@@ -14,6 +14,8 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+_INSIDE = Path(__file__).with_name("inside.py").read_text(encoding="utf-8")
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     pages: Mapping[str, tuple[str, bytes]] = {}
@@ -90,6 +92,10 @@ def _python(marker: Path) -> dict[str, tuple[str, bytes]]:
     files = {
         "source-only": ("source_only-1.0.tar.gz", source),
         "path-file": ("path_file-1.0-py3-none-any.whl", _wheel("path_file", {"path_file.pth": touch + "\n"})),
+        "hostile-import": (
+            "hostile_import-1.0-py3-none-any.whl",
+            _wheel("hostile_import", {"hostile_import.py": HOSTILE_IMPORT, "hostile_inside.py": _INSIDE}),
+        ),
         "climber": ("climber-1.0-py3-none-any.whl", _wheel("climber", {f"../../../../../../..{marker}": "x"})),
     }
     pages = {}
@@ -98,6 +104,24 @@ def _python(marker: Path) -> dict[str, tuple[str, bytes]]:
         pages[f"/simple/{name}/"] = ("text/html", f"<!DOCTYPE html><html><body>{link}</body></html>".encode())
         pages[f"/files/{filename}"] = ("application/octet-stream", content)
     return pages
+
+
+HOSTILE_IMPORT = """
+import json, sys
+from hostile_inside import OPENED_AT_IMPORT
+
+def main():
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" not in asked:
+            continue
+        result = {"tools": [{"name": "opened" if OPENED_AT_IMPORT else "held", "inputSchema": {"type": "object"}}]}
+        if asked["method"] == "initialize":
+            about = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+            result = {**about, "serverInfo": {"name": "hostile", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+"""A server that lists, as the name of its tool, what its import could do."""
 
 
 def _wheel(name: str, files: Mapping[str, str]) -> bytes:

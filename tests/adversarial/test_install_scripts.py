@@ -17,6 +17,9 @@ from uv import find_uv_bin
 from gymcp.errors import GymcpError
 from gymcp.mcp_servers.installs.commands import parse_command
 from gymcp.mcp_servers.installs.install import ensure_installed, resolve, start_words
+from gymcp.mcp_servers.locked import lock_server
+from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.identity import why_none
 
 
 @pytest.fixture
@@ -94,6 +97,12 @@ def test_code_in_a_path_file_runs_in_the_sandbox_only(address: str, marker: Path
     (python,) = (tmp_path / "home" / "servers").glob("*/venv/bin/python")
     run(python, "-I", "-c", "pass", cwd=tmp_path)  # the control
     assert marker.exists()
+
+
+def test_a_package_opens_no_setting_of_the_kernel_while_it_is_added(bwrap: Bubblewrap, address: str) -> None:
+    """Neither started nor in the template that adding it tries: what a fork lists would differ, and not be believed."""
+    added = lock_server(parse_command("uvx --from hostile-import==1.0 serve"), bwrap)
+    assert (list(added.tools), added.forks) == (["held"], None if why_none() else True)
 
 
 def test_a_package_writes_nothing_beside_its_folder(address: str, marker: Path, tmp_path: Path) -> None:

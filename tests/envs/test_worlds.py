@@ -21,8 +21,9 @@ from gymcp.envs.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
 from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers, scratch_folder
-from gymcp.mcp_servers.sandbox import Limits, Mount, get_sandbox
-from gymcp.mcp_servers.sandbox.identity import identity
+from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox
+from gymcp.mcp_servers.sandbox.identity import id_on_the_host, identity
+from gymcp.mcp_servers.sandbox.ownership import give
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT, seed_folder
@@ -306,6 +307,32 @@ def test_an_overlay_shows_only_what_was_written() -> None:
             assert [path.name for path in workspace.written.iterdir()] == ["b"]
 
     asyncio.run(main())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user own what they are given")
+def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
+    if overlay_namespace() is None:
+        pytest.skip("no overlays on this machine")
+
+    async def main() -> str:
+        sandbox = get_sandbox("bwrap")
+        seed = await seed_folder({"files": {"folder/a": "seed"}}, sandbox)
+        give(seed, 0)
+        async with open_workspace(seed, sandbox) as workspace:
+            launch = Launch(
+                argv=("python3", "-c", "open('folder/a', 'a').write(' and more'); print(open('folder/a').read())"),
+                workspace=workspace.folder,
+                written=workspace.written,
+                entry=workspace.entry,
+            )
+            async with sandbox.start(launch) as process:
+                said = (await process.stdout.read()).decode()
+            assert (seed / "folder" / "a").read_text() == "seed"
+            owners = {path.stat().st_uid for path in (seed, seed / "folder", workspace.written / "folder" / "a")}
+            assert owners == {id_on_the_host()}
+        return said
+
+    assert asyncio.run(main()) == "seed and more\n"
 
 
 HARNESS = """

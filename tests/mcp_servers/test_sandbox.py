@@ -15,9 +15,11 @@ import gymcp
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
+from gymcp.mcp_servers.sandbox.identity import describe_identity, identity
 from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
 
 Inside = Callable[..., str]
+own_id = pytest.mark.skipif(identity() is None, reason=describe_identity())
 
 TRY = """
 import os
@@ -139,7 +141,7 @@ print("end")
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+@own_id
 def test_under_root_a_server_owns_nothing_that_it_can_see(inside: Inside, tmp_path: Path) -> None:
     """But its temporary files, its workspace and its own sandbox's nodes."""
     (tmp_path / "program").write_text("")
@@ -147,7 +149,7 @@ def test_under_root_a_server_owns_nothing_that_it_can_see(inside: Inside, tmp_pa
     assert inside(NOT_ITS_OWN, Launch(argv=(), mounts=mounts)) == "end"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+@own_id
 def test_under_root_a_folder_is_lent_to_the_server(inside: Inside, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")
     code = "open('old', 'a').write('new'); import os; os.mkdir('made'); open('made/file', 'w').write('x')"
@@ -156,7 +158,7 @@ def test_under_root_a_folder_is_lent_to_the_server(inside: Inside, tmp_path: Pat
     assert ((tmp_path / "old").read_text(), owners) == ("oldnew", {0})
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="servers of an ordinary user are that user")
+@own_id
 def test_under_root_what_the_server_cannot_read_is_named(
     bwrap: Bubblewrap, to_end: Callable[..., Any], tmp_path: Path
 ) -> None:
