@@ -197,7 +197,7 @@ RUN_VERBS: list[list[str]] = [
 
 def test_every_verb_is_tried() -> None:
     groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
-    verbs = {(command.name,) for command in app.registered_commands}
+    verbs: set[tuple[str | None, ...]] = {(command.name,) for command in app.registered_commands}
     verbs |= {(name, command.name) for name, group in groups.items() for command in group.registered_commands}
     tried = {tuple(words[: 2 if words[0] in groups else 1]) for words in RUN_VERBS}
     assert verbs - tried == set()
