@@ -15,7 +15,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gymcp.agents.chat_wire import Writer, decision_of, is_too_long, request_body, words_of
@@ -23,6 +23,7 @@ from gymcp.agents.connections import Broken, Connections, Response, Unreadable, 
 from gymcp.agents.prices import Price
 from gymcp.agents.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
+from gymcp.mcp_servers.redaction import SHORTEST_SECRET
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
 PATH = "/chat/completions"
@@ -123,6 +124,7 @@ class OpenAIPolicy:
                     continue
                 except Unreadable as error:
                     raise PolicyInfraError(f"{self._who}: {error}") from error
+            response = self._without_key(response)
             if response.status != 429 and response.status < 500:
                 return self._checked(response)
             last = f"status {response.status}: {words_of(response.body)}"
@@ -132,6 +134,13 @@ class OpenAIPolicy:
         raise PolicyInfraError(
             f"{self._who}: no answer in {self._endpoint.retries.attempts} attempts; the last: {last}"
         )
+
+    def _without_key(self, response: Response) -> Response:
+        """What an endpoint says is told and recorded; some repeat the key that they refuse."""
+        key = (self._endpoint.key or "").encode()
+        if len(key) < SHORTEST_SECRET or key not in response.body:
+            return response
+        return replace(response, body=response.body.replace(key, b"(the key)"))
 
     async def _turn(self) -> None:
         """Waits until a request may start; every waiter takes a later moment than the one before."""

@@ -44,7 +44,13 @@ def serve_viewer(
         first = "#" + urlencode({"q": find}) if find else ""
         app = make_app(runs, port=int(listening.getsockname()[1]), decode=decode, first=first)
         config = uvicorn.Config(
-            app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=_GRACE_S
+            app,
+            log_level="error",
+            use_colors=False,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=_GRACE_S,
         )
         problems = [*runs.problems, *(problem for each in runs.opened for problem in each.problems)]
         _Server(config, lambda: ready(app.new_address, problems)).run(sockets=[listening])

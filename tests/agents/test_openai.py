@@ -69,6 +69,15 @@ def test_the_key_is_in_no_text() -> None:
     assert "secret" not in repr(Endpoint(url="http://x", model="m", key="secret"))
 
 
+def test_a_key_that_an_endpoint_repeats_is_told_nobody() -> None:
+    key = "sk-0123456789"
+    refusal = in_turn(Reply(status=401, body=f"wrong key: {key}".encode()))
+    with chat_server(refusal) as server, pytest.raises(PolicyRefused, match=r"wrong key: \(the key\)$"):
+        ask(replace(endpoint(server), key=key))
+    with chat_server(in_turn(says(f"You are {key}."))) as server:
+        assert ask(replace(endpoint(server), key=key)).action.text == "You are (the key)."
+
+
 GOOD = says("Hi.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -196,7 +197,7 @@ RUN_VERBS: list[list[str]] = [
 
 def test_every_verb_is_tried() -> None:
     groups = {group.name: group.typer_instance for group in app.registered_groups if group.typer_instance}
-    verbs = {(command.name,) for command in app.registered_commands}
+    verbs: set[tuple[str | None, ...]] = {(command.name,) for command in app.registered_commands}
     verbs |= {(name, command.name) for name, group in groups.items() for command in group.registered_commands}
     tried = {tuple(words[: 2 if words[0] in groups else 1]) for words in RUN_VERBS}
     assert verbs - tried == set()
@@ -293,25 +294,28 @@ def test_what_another_library_prints_may_have_colours_and_nothing_else() -> None
     assert under.getvalue() == "\x1b[1;31mred\x1b[0m \\u001b[2J \\u001b]0;t\\u0007\\u001b[31m"
 
 
-def test_a_terminal_gets_no_link_and_no_title_of_others(tmp_path: Path) -> None:
-    run = hostile_run(tmp_path / "run", BAD)
+def on_a_terminal(*words: object) -> str:
+    """What the installed command writes when both its streams are a terminal, bytes and all."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([GYMCP, "report", run], stdout=theirs, stderr=theirs, stdin=theirs)
+    process = subprocess.Popen([GYMCP, *map(str, words)], stdout=theirs, stderr=theirs, stdin=theirs)
     os.close(theirs)
     said = b""
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # the other end was closed
-            break
-        if not piece:
-            break
-        said += piece
-    assert process.wait(timeout=60) == 0
+    with contextlib.suppress(OSError):  # the other end was closed
+        while piece := os.read(ours, 65536):
+            said += piece
+    process.wait(timeout=60)
     os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).replace("\r\n", "\n")
-    assert_plain(text)
-    assert b"\x1b[1m" in said
+    return said.decode()
+
+
+@pytest.mark.parametrize(
+    "words", [["report", "RUN"], ["report", f"--{BAD}"], ["--help"]], ids=["run", "option", "help"]
+)
+def test_a_terminal_gets_colours_and_nothing_else(words: list[str], tmp_path: Path) -> None:
+    run = hostile_run(tmp_path / "run", BAD)
+    said = on_a_terminal(*(run if word == "RUN" else word for word in words))
+    assert "\x1b[1m" in said
+    assert_plain(re.sub(r"\x1b\[[0-9;]*m", "", said).replace("\r\n", "\n"))
 
 
 def test_json_on_standard_output_is_json_whatever_it_holds(tmp_path: Path, typed: Typed) -> None:

@@ -8,8 +8,9 @@ import html
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -17,9 +18,11 @@ import pytest
 from elsewhere import ByHand
 
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
+from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
-from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
+from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
+from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Json, ToolCall, ToolResult
@@ -234,41 +237,78 @@ for line in sys.stdin:
 """
 
 
+NEAR = ServerSpec(name="near", env={"API_TOKEN": VALUE}, secrets={VALUE: NAME}, wire="legacy")
+IN_PLACE = ("python3", "-I", "-S", "-c", SERVER)
+IN_FILE = ("python3", "-s", "-B", "/srv/near/server.py")
+
+
+def in_file(folder: Path, program: str) -> ServerSpec:
+    """A server of others that can be forked."""
+    (folder / "server.py").write_text(program)
+    mount = Mount(source=folder, target=PurePosixPath("/srv/near"))
+    return replace(NEAR, argv=IN_FILE, mounts=(mount,), fork=forkable_script(IN_FILE))
+
+
+async def told(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
+    """What a call gives, or how the server ends."""
+    async with open_session(server, sandbox, initial_state=None, seed=0) as session:
+        assert session.tools[0].description == NAME
+        try:
+            return (await session.call(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
+        except EnvInfraError as error:
+            return str(error)
+
+
+def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = False) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(120), AsyncExitStack() as stack:
+            sandbox = get_sandbox(where)
+            if warm:
+                sandbox = await stack.enter_async_context(warmed(sandbox))
+            if forked:
+                async with open_session(server, sandbox, initial_state=None, seed=0) as session:
+                    assert isinstance(session.process, ForkedProcess)
+            assert await told(server, sandbox, "say") == f"it is {NAME}"
+            for how in ("die", "babble"):
+                said = await told(server, sandbox, how)
+                assert NAME in said
+                assert_without(said)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["started", "spare"])
 @pytest.mark.parametrize("where", ["bwrap", "none"])
 def test_a_server_here_is_not_heard_to_say_what_it_was_started_with(
     where: str, warm: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = ServerSpec(
-        name="near",
-        argv=("python3", "-I", "-S", "-c", SERVER),
-        env={"API_TOKEN": VALUE},
-        secrets={VALUE: NAME},
-        wire="legacy",
-        spares=1 if warm else 0,
-    )
-
-    async def once(sandbox: Sandbox, how: str) -> str:
-        async with open_session(server, sandbox, initial_state=None, seed=0) as session:
-            assert session.tools[0].description == NAME
-            if how == "say":
-                return (await session.call(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
-            with pytest.raises(EnvInfraError) as caught:
-                await session.call(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)
-            return str(caught.value)
-
-    async def main() -> None:
-        async with asyncio.timeout(120), warmed(get_sandbox(where)) as sandbox:
-            assert await once(sandbox, "say") == f"it is {NAME}"
-            for how in ("die", "babble"):
-                told = await once(sandbox, how)
-                assert NAME in told
-                assert_without(told)
-
+    server = replace(NEAR, argv=IN_PLACE, spares=1 if warm else 0)
     with caplog.at_level(logging.DEBUG):
-        asyncio.run(main())
+        assert_kept(server, where, warm=warm)
     assert_without(caplog.text)
-    assert_without(repr(server.secrets and replace(server, env={})))
+
+
+def test_a_forked_server_is_not_heard_to_say_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert_kept(in_file(tmp_path, SERVER), "bwrap", warm=True, forked=True)
+    assert_without(caplog.text)
+
+
+def test_a_server_in_a_container_is_not_heard_to_say_it(engine: None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert_kept(replace(NEAR, argv=IN_PLACE), "docker", warm=False)
+    assert_without(caplog.text)
+
+
+def test_the_log_says_without_it_why_a_server_is_not_forked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    module = "import os, sys, threading\nprint('as', os.environ['API_TOKEN'], file=sys.stderr, flush=True)\n"
+    thread = "threading.Thread(target=threading.Event().wait, name=os.environ['API_TOKEN'], daemon=True).start()\n"
+    (tmp_path / "extra.py").write_text(module + thread)
+    program = "import extra\n" + SERVER
+    with caplog.at_level(logging.DEBUG):
+        assert_kept(in_file(tmp_path, program), "bwrap", warm=True)
+    assert "every server is started anew instead" in caplog.text
+    assert_without(caplog.text)
 
 
 def test_a_server_that_does_not_start_and_says_why(token: str) -> None:

@@ -13,7 +13,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, TextIO
 
-from rich.console import Console, ConsoleOptions, HighlighterType, JustifyMethod, OverflowMethod, RenderableType
+from rich.console import (
+    Console,  # noqa: TID251 - all others are made from this one
+    ConsoleOptions,
+    HighlighterType,
+    JustifyMethod,
+    OverflowMethod,
+    RenderableType,
+)
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
