@@ -25,7 +25,7 @@ def check_value(name: str, value: object, hint: Any) -> None:
     elif get_origin(hint) is UnionType:  # X | None
         if value is not None:
             check_value(name, value, get_args(hint)[0])
-    elif is_dataclass(hint):
+    elif is_dataclass(hint) or get_origin(hint) is Mapping:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{name} is {value!r}; it must be a section of its own")
     elif get_origin(hint) is tuple:

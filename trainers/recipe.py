@@ -220,8 +220,8 @@ def _loss(own: Loss, table: Mapping[str, Json]) -> Loss:
 
 
 def _weight(table: Json) -> TruncatedWeight | BandWeight:
-    if not isinstance(table, Mapping) or table.get("rule") not in _WEIGHTS:
+    if not isinstance(table, Mapping) or str(table.get("rule")) not in _WEIGHTS:
         raise ConfigError(f"recipe: loss.weight must be a table with a rule: {' or '.join(map(repr, _WEIGHTS))}")
     rest = {key: value for key, value in table.items() if key != "rule"}
-    made: TruncatedWeight | BandWeight = record_of(_WEIGHTS[table["rule"]], rest, "loss.weight")
+    made: TruncatedWeight | BandWeight = record_of(_WEIGHTS[str(table["rule"])], rest, "loss.weight")
     return made

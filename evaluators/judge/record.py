@@ -9,6 +9,7 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.agreement import Agreement
+from gymcp.store.checked import number_of, text_of, whole_of
 from gymcp.store.foreign import read_foreign
 from gymcp.types import Json
 
@@ -25,7 +26,31 @@ def load_judge(folder: Path) -> dict[str, Json] | None:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} is not an object")
+    try:
+        _check(found)
+    except (TypeError, ValueError, KeyError) as error:
+        raise StoreError(f"run folder {folder}: {JUDGE_FILE}: is not what gymcp judge writes: {error}") from error
     return found
+
+
+def _check(found: Mapping[str, Json]) -> None:
+    """Raises TypeError, ValueError or KeyError for figures that a report could not show."""
+    if "rubric" in found:
+        for name in ("rubric", "policy"):
+            text_of(found[name], name)
+        for name in ("votes", "judged", "errors"):
+            whole_of(found[name], name)
+        text_of(str(found["prompt_version"]), "prompt_version")
+    if (measured := found.get("agreement")) is None:
+        return
+    whole_of(measured["items"], "items")
+    low, high = measured["agree_ci95"]
+    shares = [measured["agree"], low, high]
+    if measured["kappa"] is not None:
+        shares += [measured["kappa"], *(measured["kappa_ci95"] or ())]
+    for share in shares:
+        if not -1 <= number_of(share, "a share") <= 1:
+            raise ValueError(f"a share is {share}")
 
 
 def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:

@@ -20,6 +20,8 @@ from gymcp.types import Json, Task, Trajectory
 TRAINING_FILE = "training.json"
 _FINISHED = "finished"
 METRICS_FILE = "metrics.jsonl"
+MAX_DRAWN = 10**12
+"""Whole numbers of a row of metrics are below this: iterations, tokens, calls."""
 WORST = 8
 """Tasks whose transcripts are in the report."""
 
@@ -175,6 +177,11 @@ def _rows(folder: Path) -> list[dict[str, Json]]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and isinstance(row.get("iteration"), int):
+        if isinstance(row, dict) and isinstance(row.get("iteration"), int) and all(map(_is_drawn, row.values())):
             found.append(row)
     return found
+
+
+def _is_drawn(value: Json) -> bool:
+    """False for a number that no axis can show."""
+    return not isinstance(value, int) or abs(value) < MAX_DRAWN
