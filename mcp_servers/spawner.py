@@ -79,8 +79,8 @@ class _Settings:
         self.user = os.getuid()
         self.disk_bytes = int(order["disk_bytes"])
         self.open_files = int(order["open_files"])
-        """A server's limit; the spawner has more, since descriptors that servers keep in flight count for all of a user's
-        processes, and each of them may send while there are fewer than its own limit."""
+        """A server's limit. The spawner has more: descriptors that servers keep in flight count for all processes of
+        the user, and each may send while there are fewer than its own limit."""
         self.kept = _READ_SEARCH if order["reads_all"] else 0
         """The capabilities of a server, over nothing but the files that its own user's namespace maps."""
         self.program: Any = None
