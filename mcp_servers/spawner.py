@@ -80,8 +80,8 @@ class _Settings:
         self.user = os.getuid()
         self.disk_bytes = int(order["disk_bytes"])
         self.open_files = int(order["open_files"])
-        """Of a server; the spawner has more, since descriptors that servers keep in flight count for all of a user's
-        processes, and each of them may send while there are fewer than its own limit."""
+        """A server's limit. The spawner has more: descriptors that servers keep in flight count for all processes of
+        the user, and each may send while there are fewer than its own limit."""
         self.kept = _READ_SEARCH if order["reads_all"] else 0
         """The capabilities of a server, over nothing but the files that its own user's namespace maps."""
         self.program: Any = None
@@ -539,7 +539,7 @@ def _threads(proc: str) -> int:
 
 
 def _others_live(proc: str) -> bool:
-    """Whether its PID namespace has another process; what has ended and was not waited for does no more."""
+    """True if its PID namespace has another process; one that has ended and was not waited for does no more."""
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError), open(f"{proc}/{name}/stat", "rb") as file:

@@ -388,7 +388,7 @@ def _spawner_file(_: int) -> Path:
 
 
 def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
-    """Of the spawner and what an import left in its wall. Only a cgroup tells that from what its servers use."""
+    """Limit for the spawner and what an import left in its wall. Only a cgroup tells that from what its servers use."""
     hierarchy = usable_hierarchy() if sandbox.uses_cgroup else None
     return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _LEAST_CPU_S)
 
@@ -404,7 +404,7 @@ def _close(fds: Iterable[int]) -> None:
 
 
 def _raise_file_limit() -> bool:
-    """Whether it could be: what a server keeps in flight counts for its user, and a sender's limit is on the sum."""
+    """True if it could be raised. Descriptors that servers keep in flight count against it, as those of one user."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft != hard

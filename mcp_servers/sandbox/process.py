@@ -150,7 +150,7 @@ class Running:
         return self._popen.wait()
 
     def allow_cpu(self, seconds: float) -> None:
-        """So much more than before, for what it is asked to do."""
+        """Raises the limit on CPU time, for work that the server is asked to do."""
         self.limits = replace(self.limits, cpu_s=self.limits.cpu_s + seconds)
 
     def end(self, limit: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY = 8
-"""Bytes of a page table for each page, where there is one."""
+"""Bytes of a page table for each page."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -36,7 +36,7 @@ class TreeUsage:
     tasks: int = 0
     rss_bytes: int = 0
     table_bytes: int = 0
-    """What page tables can take at most, which no resident set has in it."""
+    """The most that page tables can take; no resident set has them in it."""
 
 
 def read_processes() -> dict[int, ProcessStat]:

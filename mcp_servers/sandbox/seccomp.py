@@ -101,7 +101,7 @@ COMMANDS = {
 }
 """Call -> name -> the value of a command that is allowed: the same on both machines."""
 WALL_COMMANDS = {"PR_SET_DUMPABLE": 4}
-"""Of `prctl`, for what makes a cell, or moves into one, under the filter."""
+"""Commands of `prctl` that making a cell, or moving into one, takes under the filter."""
 _COMMAND_CALLS = {"fcntl": (1, errno.EINVAL), "ioctl": (1, errno.ENOTTY), "prctl": (0, errno.EINVAL)}
 """Call -> which argument the command is, and what the kernel says to one that it does not know."""
 _UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")

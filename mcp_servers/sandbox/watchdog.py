@@ -64,7 +64,7 @@ class _Entry:
             watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
         )
         self.pids: tuple[int, ...] = ()
-        """Where no cgroup says so: the tree as it was seen last."""
+        """If no cgroup tells: the tree as it was seen last."""
         self.disk = (
             AddedBytes(watched.workspace, limits.disk_mb * 1_000_000, self.processes) if watched.workspace else None
         )

@@ -1,4 +1,4 @@
-"""How much a server has added to a host folder, measured a slice at a time so that no walk holds up the event loop.
+"""Bytes that a server has added to a host folder, measured a slice at a time so that no walk holds up the event loop.
 
 Counted are the files below the folder, and those that its processes hold although no name leads to them any more.
 """
@@ -29,7 +29,7 @@ FILES_OUT_OF_SIGHT = 8
 _MEGABYTE = 1_000_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WORKSPACE = "/workspace/"
-"""How the names of its files begin for a server."""
+"""The beginning of the names of its files, for a server."""
 _SYS_PIDFD_GETFD = 438
 _IN_FLIGHT = re.compile(rb"^scm_fds:\s*(\d+)", re.MULTILINE)
 
@@ -37,10 +37,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class AddedBytes:
-    """What is in a folder now minus what was there at the first walk; symbolic links are not followed.
+    """Bytes in a folder now minus those at the first walk; symbolic links are not followed.
 
     ``step`` goes on with the walk under way, or begins one when its time has come: when the rest is over, or sooner
-    where the file system has lost more free space than is still allowed. ``processes`` are those that use the folder.
+    if the file system has lost more free space than is still allowed. ``processes`` are those that use the folder.
     """
 
     def __init__(self, folder: Path, allowed_bytes: int, processes: Callable[[], Iterable[int]] = tuple) -> None:
@@ -104,7 +104,7 @@ class AddedBytes:
         return None
 
     def _behind_closed_folders(self) -> str | None:
-        """A folder may be closed to its owner, but not to its owner as root of a namespace, which is asked beside."""
+        """Measures beside the walk as root of a user namespace, to whom no folder of the user's is closed."""
         walked = 0
         if self._du is not None and self._du.poll() is not None:
             said, self._du = self._du.communicate()[0], None
@@ -248,7 +248,7 @@ def _described(link: Path) -> tuple[os.stat_result, str]:
 
 
 def _in_flight(process: int, number: str) -> int:
-    """How many descriptors wait in the socket to be received: of what, only the receiver will know."""
+    """Number of descriptors that wait in the socket to be received: only the receiver will know of which files."""
     with Path(f"/proc/{process}/fdinfo/{number}").open("rb") as file:
         found = _IN_FLIGHT.search(file.read())
     return int(found[1]) if found else 0

@@ -24,7 +24,7 @@ class Greed:
     """Unconfined."""
     limits: Limits = field(default_factory=lambda: Limits(memory_mb=120, processes=30, disk_mb=20))
     on_disk: bool = False
-    """In a workspace of the host's, where the start path has one; else in one that has a size."""
+    """In a workspace of the host's if the start path has one; else in one that has a size."""
 
 
 GREED = {

@@ -231,7 +231,7 @@ def hide_disk_below_a_long_path(given: dict[str, Any]) -> str:
 
 
 def hide_disk_in_a_closed_folder(given: dict[str, Any]) -> str:
-    """Whose mode lets nobody in, its owner neither: only root, or what its owner has in other namespaces."""
+    """Its mode lets no user in, not even its owner."""
     os.mkdir("closed")
     said = _write_pieces(lambda number: _create(f"closed/{number}"), lambda _, fd: os.close(fd))
     os.chmod("closed", 0)
