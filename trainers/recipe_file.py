@@ -33,6 +33,8 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
     return make_recipe({"name": path.stem, **table})
 
 
+MAX_NAME = 100
+"""Characters of a recipe's name."""
 _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "model": ("vocabulary", "hidden", "layers", "context"),
     "warm_start": ("batch",),
@@ -46,6 +48,10 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     recipe = record_of(Recipe, table, "")
+    if not recipe.name.isprintable() or "/" in recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
+        raise ConfigError(
+            f"recipe: name is {recipe.name!r:.80}: it names a folder: at most {MAX_NAME} characters, no /"
+        )
     model = recipe.model
     if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
         raise ConfigError(
