@@ -23,6 +23,8 @@ from gymcp.types import Json
 
 CHECKPOINT = "checkpoint"
 _CRITIC = "critic.pt"
+_REPLACED = (CHECKPOINT, "served", "model", "final", "tensorboard", "curves.png")
+"""In the run's folder: what training makes anew, and removes the older parts of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,11 @@ def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic |
 
 def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | None:
     """What the folder holds; None: nothing yet. Raises ConfigError where it may not be continued."""
+    for name in _REPLACED:
+        if (folder / name).is_symlink():
+            raise ConfigError(
+                f"training run {folder}: {name} is a link: what lies behind it would be removed; name another folder"
+            )
     if not (folder / STATE).exists():
         return None
     state = read_state(folder)

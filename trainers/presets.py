@@ -317,14 +317,14 @@ _RANGES: Mapping[str, tuple[float, ...]] = {
 """The least value of an option and the largest; those not named may be any number."""
 
 
-def make_preset(name: str, **options: object) -> Preset:
+def make_preset(name: str, /, **options: object) -> Preset:
     """The preset of that name. Raises ConfigError for an unknown name, an unknown option or an impossible value."""
     if name not in PRESETS:
-        raise ConfigError(f"no preset '{name}'; have {', '.join(PRESETS)}")
+        raise ConfigError(f"no preset {name!r:.80}; have {', '.join(PRESETS)}")
     known = inspect.signature(PRESETS[name]).parameters
     for option in options:
         if option not in known:
-            raise ConfigError(f"preset '{name}': no option '{option}'; have {', '.join(known) or 'none'}")
+            raise ConfigError(f"preset '{name}': no option {option!r:.80}; have {', '.join(known) or 'none'}")
     frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     hints = get_type_hints(PRESETS[name])
     for option, value in frozen.items():

@@ -207,7 +207,7 @@ def _loss(own: Loss, table: Mapping[str, Json]) -> Loss:
     known = {each.name for each in fields(Loss)}
     for key in table:
         if key not in known:
-            raise ConfigError(f"recipe: no key 'loss.{key}'; have {', '.join(sorted(known))}")
+            raise ConfigError(f"recipe: no key {f'loss.{key}'!r:.80}; have {', '.join(sorted(known))}")
     changes: dict[str, Any] = dict(table)
     if "weight" in changes:
         changes["weight"] = _weight(changes["weight"])

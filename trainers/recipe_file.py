@@ -34,6 +34,8 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
     return make_recipe({"name": path.stem, **table})
 
 
+MAX_NAME = 100
+"""Characters of a recipe's name."""
 _AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
     "model": ("vocabulary", "hidden", "layers", "context"),
     "warm_start": ("batch",),
@@ -47,8 +49,11 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     recipe = record_of(Recipe, table, "")
-    if "/" in recipe.name or "\n" in recipe.name or visible(recipe.name) != recipe.name:
-        raise ConfigError(f"recipe: name is {recipe.name!a}: it becomes the name of a folder: no /, and nothing unseen")
+    if "/" in recipe.name or visible(recipe.name) != recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
+        raise ConfigError(
+            f"recipe: name is {recipe.name!a:.80}: it becomes the name of a folder: "
+            f"at most {MAX_NAME} characters, no /, and nothing unseen"
+        )
     model = recipe.model
     if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
         raise ConfigError(

@@ -20,7 +20,7 @@ def record_of(cls: type[T], table: Mapping[str, Json], where: str) -> T:
     for key, value in table.items():
         name = f"{where}.{key}" if where else key
         if key not in known:
-            raise ConfigError(f"recipe: no key '{name}'; have {', '.join(sorted(known))}")
+            raise ConfigError(f"recipe: no key {name!r:.80}; have {', '.join(sorted(known))}")
         hint = hints[key]
         taken = tuple(value) if isinstance(value, list) else value
         check_value(f"recipe: {name}", taken, hint)

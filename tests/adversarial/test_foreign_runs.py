@@ -21,12 +21,15 @@ from typer.testing import CliRunner, Result
 
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, GymcpError, StoreError
+from gymcp.evaluators.judge.answers import open_answers
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.exchange.importing import import_run
 from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.codec import MAX_JSON_BYTES, unpack
 from gymcp.store.database import FILE_NAME
+from gymcp.trainers.checkpoints import saved_training
+from gymcp.trainers.recipe_file import make_recipe
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "train")
@@ -251,8 +254,10 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS_THAT_READ)
-@pytest.mark.parametrize("attempt", FOREIGN)
+@pytest.mark.parametrize(
+    ("attempt", "verb"),
+    [*(("endless view", verb) for verb in VERBS_THAT_READ), *((attempt, "compare") for attempt in FOREIGN)],
+)
 def test_a_schema_that_is_not_gymcps_is_not_read(attempt: str, verb: str, tmp_path: Path) -> None:
     run, other = make_run(tmp_path / "run"), make_run(tmp_path / "other")
     said = refused(verb, changed(named(run, str(BANK)), FOREIGN[attempt]), other)
@@ -416,3 +421,25 @@ def test_nothing_of_this_reached_the_cache(tmp_path: Path) -> None:
     for verb in ("report", "compare", "export", "view", "train"):
         refused(verb, run, make_run(tmp_path / f"other-{verb}"))
     assert not gymcp_home().exists()
+
+
+def test_a_training_run_is_not_gone_on_with_through_a_link(tmp_path: Path) -> None:
+    """What a folder of the run holds is removed when there is something newer: here that would be the user's own."""
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    run.mkdir()
+    (mine / "letters").mkdir(parents=True)
+    for name in ("checkpoint", "served"):
+        (run / name).symlink_to(mine)
+        with pytest.raises(ConfigError, match=f"{name} is a link"):
+            saved_training(run, make_recipe({"env": "backoffice"}), resume=True)
+        (run / name).unlink()
+    assert (mine / "letters").is_dir()
+
+
+def test_a_judges_answers_are_kept_behind_no_link(tmp_path: Path) -> None:
+    run, outside = make_run(tmp_path / "run"), tmp_path / "outside"
+    outside.write_text("mine")
+    (run / "judge-answers.jsonl").symlink_to(outside)
+    with pytest.raises(StoreError, match="is a link"), open_answers(run):
+        pass
+    assert outside.read_text() == "mine"
