@@ -49,7 +49,8 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
     recipe = record_of(Recipe, table, "")
-    if "/" in recipe.name or visible(recipe.name) != recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
+    seen = recipe.name.isprintable() and visible(recipe.name) == recipe.name
+    if not seen or "/" in recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
         raise ConfigError(
             f"recipe: name is {recipe.name!a:.80}: it becomes the name of a folder: "
             f"at most {MAX_NAME} characters, no /, and nothing unseen"

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,7 @@ from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace, why_no_overlay
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
@@ -173,17 +174,27 @@ def build_node(path: Path, node: Json) -> None:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TreeOf, TreeOf)
 def test_digests_are_equal_exactly_where_trees_are(left: Json, right: Json) -> None:
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+    with temporary_folder() as one, temporary_folder() as two:
         for folder in (one, two):
-            Path(folder).chmod(0o755)
-        build(Path(one), left)
-        build(Path(two), right)
-        equal = digest_of(Path(one))[0] == digest_of(Path(two))[0]
+            folder.chmod(0o755)
+        build(one, left)
+        build(two, right)
+        equal = digest_of(one)[0] == digest_of(two)[0]
         assert equal == (left == right)
-        again = Path(two) / "again"
+        again = two / "again"
         again.mkdir()
         build(again, dict(reversed(left.items())))  # other inodes, other times, another order of entries
-        assert digest_of(again)[0] == digest_of(Path(one))[0]
+        assert digest_of(again)[0] == digest_of(one)[0]
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Goes at the end, closed folders in it too, which an ordinary user must open first."""
+    made = Path(tempfile.mkdtemp())
+    try:
+        yield made
+    finally:
+        remove_tree(made)
 
 
 def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
