@@ -15,6 +15,8 @@ from types import ModuleType
 import pytest
 
 TESTS = Path(__file__).parent
+HELPERS = (TESTS, TESTS.parent / "benchmarks", TESTS.parent / "examples")
+"""Folders of modules that tests import and that are no part of gymcp."""
 BY_FIXTURE = {
     "bwrap": "sandbox",
     "sandbox": "sandbox",
@@ -122,4 +124,4 @@ def _imported(module: ModuleType) -> Iterator[str]:
 
 def _is_helper(module: ModuleType) -> bool:
     path = getattr(module, "__file__", None)
-    return path is not None and Path(path).is_relative_to(TESTS.parent) and not module.__name__.startswith("gymcp")
+    return path is not None and any(Path(path).is_relative_to(folder) for folder in HELPERS)
