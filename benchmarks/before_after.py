@@ -1,8 +1,8 @@
 """Whether a change made gymcp slower: benchmarks of this checkout and of an earlier commit, in turns, in one run.
 
-The earlier commit is checked out into a temporary folder and runs on this interpreter and its packages. Each round runs
-every benchmark once in either checkout, the order turned around from round to round. Of each metric the median counts;
-a ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower. Prints a table; with --json one object.
+The earlier commit is checked out into a temporary folder and runs on this interpreter and its packages, with a cache of
+its own; a benchmark that it lacks is this checkout's. Each round runs every
+benchmark once in either checkout, the order turned around from round to round. Of each metric the median counts; a ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower. Prints a table; with --json one object.
 Exit code 1 if a metric named by ``--must`` is slower than ``--at-most`` allows. Let nothing else run.
 """
 
@@ -25,6 +25,7 @@ from report_table import Result, options, show
 ROOT = Path(__file__).parents[1]
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "env_throughput": ("env_throughput.py", "--quick"),
+    "start_cost": ("start_cost.py", "--quick"),
     "resets": ("resets.py", "--quick"),
     "rollouts": ("rollouts.py", "--quick", "--without-peers"),
 }
@@ -36,6 +37,9 @@ MUST = (
     "native, forked",
     "native, result*",
     "native, steps*",
+    "started*",
+    "forked",
+    "spare",
     "gymcp, *",
     "all of it*",
 )
@@ -43,15 +47,16 @@ TIMEOUT_S = 900.0
 
 
 def main() -> None:
-    parser = options(__doc__, "one round instead of five")
+    parser = options(__doc__, "one round")
     parser.add_argument("--before", default="HEAD~1", metavar="COMMIT")
     parser.add_argument("--only", action="append", choices=list(COMMANDS), help="may be repeated")
     parser.add_argument(
         "--must", action="append", metavar="GLOB", help="metrics that may not be slower; may be repeated"
     )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
     parser.add_argument("--at-most", type=float, default=0.05, metavar="SHARE", help="how much slower they may be")
     args = parser.parse_args()
-    rounds = 1 if args.quick else 5
+    rounds = 1 if args.quick else args.rounds
     with checked_out(args.before) as before:
         found = {"before": Measured(), "now": Measured()}
         trees = {"before": before, "now": ROOT}
@@ -103,9 +108,13 @@ def checked_out(commit: str) -> Iterator[Path]:
 def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
     """What one benchmark of a checkout prints.."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    if tree != ROOT:
+        environment["GYMCP_HOME"] = str(tree.parent / "cache")
+    script, *words = command
+    folder = next(found for found in (tree / "benchmarks", ROOT / "benchmarks") if (found / script).exists())
     done = subprocess.run(
-        [sys.executable, *command, "--json"],
-        cwd=tree / "benchmarks",
+        [sys.executable, str(folder / script), *words, "--json"],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,

@@ -1,22 +1,18 @@
 """What one start costs, in milliseconds: a server started by itself, one forked from its template, and a spare.
 
 From the first line of the start to the answer of the handshake, one start at a time on a machine that does nothing
-else; the median. With --against another checkout's Python (its .venv/bin/python), the two take turns, round by round,
-and what this one says stands against what the other says.
+else; the median. `before_after.py --only start_cost` compares it with an earlier commit's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-from report_table import Result, against, options, show
+from report_table import Result, options, show
 
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.opening import open_session
@@ -24,10 +20,6 @@ from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.warm import WarmSandbox, warmed
-
-ROUNDS = 8
-STARTS = 25
-UNIT = "ms/start p50"
 
 
 class Counter:
@@ -43,39 +35,13 @@ class Counter:
 
 
 def main() -> None:
-    parser = options(__doc__, "2 rounds of 5 starts")
-    parser.add_argument("--against", metavar="PYTHON", help="Compare with the checkout that this interpreter imports.")
-    parser.add_argument("--round", type=int, help="Measure one round of so many starts and print it (used by itself).")
-    args = parser.parse_args()
-    if args.round:
-        print(json.dumps(asyncio.run(one_round(args.round))))
-        return
-    rounds, starts = (2, 5) if args.quick else (ROUNDS, STARTS)
-    pythons = {"this checkout": sys.executable} | ({"the other": args.against} if args.against else {})
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in pythons}
-    for _ in range(rounds):
-        for name, python in pythons.items():
-            said = subprocess.run(
-                [python, __file__, "--round", str(starts)], check=True, stdout=subprocess.PIPE, text=True
-            ).stdout
-            for way, times in json.loads(said).items():
-                found[name].setdefault(way, []).extend(times)
-    show("start_cost", results(found), as_json=args.json)
+    args = options(__doc__, "25 starts of each kind instead of 100").parse_args()
+    found = asyncio.run(measure(25 if args.quick else 100))
+    results = [Result(metric=way, value=statistics.median(times), unit="ms") for way, times in found.items()]
+    show("start_cost", results, as_json=args.json)
 
 
-def results(found: dict[str, dict[str, list[float]]]) -> list[Result]:
-    made = []
-    for way, times in found["this checkout"].items():
-        value = statistics.median(times)
-        if "the other" in found:
-            other = statistics.median(found["the other"][way])
-            made.append(against(way, value, UNIT, Result(metric=f"{way}, the other", value=other, unit=UNIT)))
-        else:
-            made.append(Result(metric=way, value=value, unit=UNIT))
-    return made
-
-
-async def one_round(starts: int) -> dict[str, list[float]]:
+async def measure(starts: int) -> dict[str, list[float]]:
     """Way -> milliseconds of each start, after one that is not counted."""
     started = native_server("counter", Counter, start="exec")
     ways = {
