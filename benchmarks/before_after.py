@@ -2,7 +2,8 @@
 
 The earlier commit is checked out into a temporary folder and runs on this interpreter and its packages, with a cache of
 its own; a benchmark that it lacks is this checkout's. Each round runs every
-benchmark once in either checkout, the order turned around from round to round. Of each metric the median counts; a ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower. Prints a table; with --json one object.
+benchmark once in either checkout, the order turned around from round to round. Of each metric the median counts; a
+ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower. Prints a table; with --json one object.
 Exit code 1 if a metric named by ``--must`` is slower than ``--at-most`` allows. Let nothing else run.
 """
 
