@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import lacking
+from equipment import lacking
 from ordinary_user import UID, as_ordinary_user
 
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap

@@ -72,7 +72,10 @@ def wire(launch: Launch, sandbox: Sandbox) -> Serve:
     """The same program in the sandbox, over the harness's transport."""
 
     async def serve(read: Any, write: Any) -> None:
-        async with sandbox.start(launch) as process, pipe_transport(process, Violation()) as (received, writer):
+        async with (
+            sandbox.start(launch) as process,
+            pipe_transport(process, Violation(), line_bytes=launch.limits.line_bytes) as (received, writer),
+        ):
 
             async def got() -> AsyncIterator[SessionMessage]:
                 async for message in received:
