@@ -16,7 +16,7 @@ from gymcp.types import Json, Task
 MIN_NAMED, MIN_NAMELESS = 16, 32
 """Characters. What is shorter occurs by chance: in system files, or in a tool's own answers that gold passes on."""
 SEARCH_TIMEOUT_S = 300.0
-_GREP = ("grep", "-roaF", "-f", "/dev/stdin", "/", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=dev")
+_GREP = ("grep", "-roaF", "-f", "-", "/", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=dev")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

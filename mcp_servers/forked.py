@@ -14,6 +14,7 @@ from pathlib import Path
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
+from gymcp.mcp_servers.sandbox.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import Tail
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -84,6 +85,8 @@ class ForkedProcess:
         self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
         self._wire, wire = socket.socketpair()
         self._errors, errors = os.pipe()
+        if os.getuid() == 0:
+            give_pipes(errors)
         self._first: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tail = Tail(limits.stderr_bytes)

@@ -28,7 +28,7 @@ _IMAGE_VERSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|sha256:[0-9a-f]{
 _DOCKERFILE = re.compile(r"[./][^\x00-\x1f\x7f]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110
-_HTTP = re.compile(r"\d{1,5}/[\x21-\x7e]*")
+_HTTP = re.compile(r":?\d{1,5}(/[\x21-\x7e]*)?")
 _HEX = re.compile(r"[0-9a-f]{16,64}")
 _PLATFORM = re.compile(r"[a-z0-9_.-]+")
 _IMAGE_FILES = frozenset({"id", "digest", "context"})
@@ -58,7 +58,7 @@ def check_server(row: Mapping[str, Any]) -> None:
     if python := row.get("python", ""):
         check_specifiers(text(python, "python"))
     if http := row.get("http", ""):
-        _match(_HTTP, text(http, "http"), "http", "PORT/PATH")
+        _match(_HTTP, text(http, "http"), "http", "PORT or PORT/PATH")
     sdk = row.get("sdk_major")
     if sdk is not None and (not isinstance(sdk, int) or isinstance(sdk, bool) or not 0 <= sdk < 1000):
         raise ValueError(f"sdk_major {sdk!r:.80}: expected a small whole number")

@@ -25,6 +25,7 @@ from gymcp.mcp_servers.event_loop import LoopShare
 from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.identity import OPEN_NAMESPACES
+from gymcp.mcp_servers.sandbox.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, finish, readable, uninterrupted
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.sandbox.spec import Limits
@@ -302,6 +303,8 @@ def _spawn(command: Command) -> Running:
             pass_fds=command.fds,
             start_new_session=True,
         )
+        if command.namespaces:
+            give_pipes(*(pipe.fileno() for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe is not None))
     except OSError as error:
         if cgroup is not None:
             cgroup.remove()

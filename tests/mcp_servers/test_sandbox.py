@@ -255,3 +255,9 @@ def test_none_translates_paths_and_says_so(to_end: Callable[..., Any], tmp_path:
     launch = Launch(argv=(), env={"WHERE": "/workspace"}, mounts=mounts)
     ended = to_end(get_sandbox("none"), code, launch)
     assert ended.out == "hello True /x/opt/data.txt\n", ended.err
+
+
+def test_standard_streams_can_be_opened_by_their_names(inside: Inside) -> None:
+    """As shell scripts do."""
+    code = "open('/dev/stderr', 'w').write('told'); print(open('/dev/stdout', 'w').write('told'))"
+    assert inside(code) == "told4"
