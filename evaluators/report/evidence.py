@@ -134,12 +134,12 @@ def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
         try:
             state = json.loads(read_foreign(folder, TRAINING_FILE))
             recipe, ended = state["recipe"], state.get("ended", _FINISHED)
-            whole_of(state["iteration"], "iteration")
+            iteration = whole_of(state.get("iteration", 0), "iteration")
             config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": dict(recipe)}
         except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
         run = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
-        stopped = [] if ended == _FINISHED else [f"training stopped after {state['iteration']} iterations: {ended}"]
+        stopped = [] if ended == _FINISHED else [f"training stopped after {iteration} iterations: {ended}"]
         return run, _rows(folder), stopped
     try:
         return open_run(folder), [], []

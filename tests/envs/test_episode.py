@@ -286,7 +286,8 @@ def test_an_answer_longer_than_the_limit_is_an_observation() -> None:
     done = play([Action(tool_calls=(call("flood"),))], replace(SHELF, servers=(tight,)))
     assert done.trajectory.outcome is Outcome.SCORED
     (result,) = done.trajectory.steps[0].results
-    assert (result.content, result.is_error) == ("its answer is longer than any message may be", True)
+    assert result.is_error
+    assert "where at most 100000 are read" in result.content
 
 
 def test_a_line_longer_than_the_limit_is_env_infra() -> None:
