@@ -213,7 +213,7 @@ def training() -> dict[str, Json]:
 
 
 def _changed(found: Any, left: list[int]) -> Callable[[Json], Json] | None:
-    """What puts another value in the place of the part with that number, counted depth first; None beyond the last."""
+    """A function that replaces the part with that number, counted depth first; None beyond the last."""
     pairs = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
     for key, part in pairs:
         if left[0] == 0:
