@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 KEY_VARIABLE = "VLLM_API_KEY"
-"""Where vLLM finds the key that it asks for."""
+"""Environment variable in which vLLM finds the key that it asks for."""
 OPEN = ("GET", "/health")
 _REFUSAL = b'{"error": "Unauthorized"}'
 

@@ -62,7 +62,7 @@ class VllmPlan:
     lora_rank: int = 0
     """The highest rank of adapters that can be loaded; 0: none."""
     takes_weights: bool = False
-    """Whether it has the endpoints for new weights, which are vLLM's for development: training needs them."""
+    """True if it has the endpoints for new weights, which are vLLM's for development: training needs them."""
     tool_parser: str = "hermes"
     kv_cache_gb: int = 1
     """Memory for keys and values on a CPU."""
@@ -78,7 +78,7 @@ class VllmServer:
     process: subprocess.Popen[bytes]
     """Leads a process group of its own."""
     key: str = field(repr=False)
-    """Which every request must carry."""
+    """Key that every request must carry."""
     key_file: Path | None = None
     """Where the user finds the key, and `gymcp.agents.vllm_keys`; None if it is the one in ``$VLLM_API_KEY``."""
 

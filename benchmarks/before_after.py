@@ -107,7 +107,7 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
-    """What one benchmark of a checkout prints.."""
+    """Results that one benchmark of a checkout prints."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     if tree != ROOT:
         environment["GYMCP_HOME"] = str(tree.parent / "cache")

@@ -1,11 +1,12 @@
 """An hour of tests/fuzz with ever new seeds; what reproduces a failure is kept in results/fuzz_failures.json.
 
-Seeds that failed once are tried first. Exit code 1 if a test failed.
+A test that failed once is tried first, alone, with its seed. Exit code 1 if a test failed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import subprocess
@@ -23,13 +24,17 @@ FAILURES = Path(__file__).with_name("results") / "fuzz_failures.json"
 FULL_S, QUICK_S = 3600.0, 60.0
 ROUND_S = 1800.0
 """Seconds after which a round counts as hung."""
+ALL_PASSED, SOME_FAILED, NONE_RAN = 0, 1, 5
+"""Exit codes of pytest with workers."""
 EXAMPLE_CHARS = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     test: str
+    """As pytest takes it: one test, or all of a round that hung or ended early."""
     seed: int
+    profile: str
     example: str
     """As Hypothesis prints it, with the line that reproduces it; else the end of the report."""
 
@@ -45,19 +50,24 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="begin no round after this many seconds")
     parser.add_argument("--tests", type=Path, default=ROOT / "tests" / "fuzz", help="folder or file")
     args = parser.parse_args()
+    if not args.tests.exists():
+        sys.exit(f"fuzz: no tests at {args.tests}")
     seconds = args.seconds or (QUICK_S if args.quick else FULL_S)
     profile = "gymcp" if args.quick else "nightly"
-    waiting = sorted({kept.seed for kept in kept_failures()})
     rounds: list[Round] = []
     began = time.monotonic()
-    while not rounds or time.monotonic() - began < seconds:
-        seed = waiting.pop() if waiting else secrets.randbelow(2**32)
-        rounds.append(play(args.tests, seed, profile))
+    for test, seed, kept_profile in sorted({(kept.test, kept.seed, kept.profile) for kept in kept_failures()}):
+        rounds.append(play(test, seed, kept_profile))
+    new = 0
+    while not new or time.monotonic() - began < seconds:
+        rounds.append(play(os.path.relpath(args.tests, ROOT), secrets.randbelow(2**32), profile))
         keep(rounds[-1].failures)
+        new += 1
     failed = [failure for each in rounds for failure in each.failures]
     results = [
-        Result(metric="rounds", value=len(rounds), unit="seeds"),
-        Result(metric="tests", value=rounds[0].tests, unit="each round"),
+        Result(metric="rounds", value=new, unit="seeds"),
+        Result(metric="tried again", value=len(rounds) - new, unit="tests that failed once"),
+        Result(metric="tests", value=rounds[-1].tests, unit="each round"),
         Result(metric="time", value=time.monotonic() - began, unit="s"),
         Result(metric="failed", value=len({failure.test for failure in failed}), unit="tests"),
     ]
@@ -68,23 +78,35 @@ def main() -> None:
         sys.exit(f"fuzz: what reproduces it is kept in {FAILURES}")
 
 
-def play(tests: Path, seed: int, profile: str) -> Round:
-    """All tests once with this seed."""
+def play(tests: str, seed: int, profile: str) -> Round:
+    """The tests once with this seed, which takes no example from Hypothesis's own database."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", f"--junitxml={report}"]
-        words += [f"--hypothesis-profile={profile}", f"--hypothesis-seed={seed}", str(tests)]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=ROUND_S)
-        if done.returncode not in (0, 1):
-            sys.exit(f"fuzz: the tests did not run:\n{(done.stdout + done.stderr)[-3000:]}")
+        words += [f"--hypothesis-profile={profile}", f"--hypothesis-seed={seed}", tests]
+        try:
+            done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=ROUND_S)
+        except subprocess.TimeoutExpired:
+            return Round(tests=0, failures=[Failure(test=tests, seed=seed, profile=profile, example="it hung")])
+        said = (done.stdout + done.stderr)[-EXAMPLE_CHARS:]
+        if done.returncode == NONE_RAN:
+            print(f"fuzz: no test is there: {tests} (seed {seed}):\n{said}", file=sys.stderr)
+            return Round(tests=0, failures=[])
+        if done.returncode not in (ALL_PASSED, SOME_FAILED):
+            return Round(tests=0, failures=[Failure(test=tests, seed=seed, profile=profile, example=said)])
         cases = list(ET.parse(report).getroot().iter("testcase"))
     failures = [
-        Failure(test=f"{case.get('classname')}::{case.get('name')}", seed=seed, example=example_in(said.text or ""))
+        Failure(test=node_id(case), seed=seed, profile=profile, example=example_in(said.text or ""))
         for case in cases
         for said in case
         if said.tag in ("failure", "error")
     ]
     return Round(tests=len(cases), failures=failures)
+
+
+def node_id(case: ET.Element) -> str:
+    """The test of a report, as pytest takes it."""
+    return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
 
 
 def example_in(report: str) -> str:

@@ -79,7 +79,7 @@ class Episode:
         self._agent_s = 0.0
         self._tool_s = 0.0
         self._world_s = 0.0
-        """Of looking at what the calls left, which takes long where they left much."""
+        """Seconds of looking at what the calls left, which takes long if they left much."""
         self._result_bytes = 0
         self._cut_short_s = 0.0
         """Of calls that have no result, because the server or the episode ended in them."""

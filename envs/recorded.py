@@ -19,7 +19,7 @@ from gymcp.paths import gymcp_home
 BOOK = "environment-files"
 """In the cache: a line of JSON for each file that the user has run, [path, sha256]."""
 MAX_FILE_BYTES = 10_000_000
-"""Of an environment file."""
+"""Size of the longest environment file that is read."""
 
 
 def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--env") -> EnvSpec:

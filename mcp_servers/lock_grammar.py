@@ -130,7 +130,7 @@ def check_marker(marker: str, who: str) -> None:
 
 
 def check_specifiers(python: str) -> None:
-    """Which Python versions. Raises ValueError."""
+    """Raises ValueError for a text that is no specifier of Python versions."""
     _refuse_controls(python, "python")
     try:
         SpecifierSet(python)

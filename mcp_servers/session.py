@@ -290,7 +290,7 @@ class ToolSession:
             self._known_key = (await self._harness_request("gymcp/state", {}, _StateResult)).stateKey
 
     async def confirm(self) -> None:
-        """Looks at the state itself where a key or a time only says that nothing has changed.
+        """Looks at the state itself if a key or a time only says that nothing has changed.
 
         A declared state that was not fetched since the last call is compared with its key: raises ProtocolError. Files
         that were written to in this episode are read again, whatever their times say: the key may be another then.

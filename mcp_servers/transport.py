@@ -387,7 +387,7 @@ def _is_ping(said: Json) -> bool:
 
 
 def _joined(result: Json) -> str | None:
-    """Makes one of texts that follow each other, where there are many; why they are still too many, in words."""
+    """Makes one of texts that follow each other, if there are many; why they are still too many, in words."""
     content = result.get("content") if isinstance(result, dict) else None
     if not isinstance(content, list) or len(content) <= MAX_BLOCKS:
         return None

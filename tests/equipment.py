@@ -1,4 +1,4 @@
-"""What a machine may lack: a test that needs it is skipped with the reason, or fails if the machine must have it.
+"""Equipment that a machine may lack: a test that needs it is skipped, or fails if the machine must have it.
 
 GYMCP_REQUIRE_ALL=1 asks for everything (CI), GYMCP_REQUIRE_BWRAP=1 for bubblewrap (`make test`), GYMCP_REQUIRE_DOCKER=1
 for a Docker engine with the base image.

@@ -51,7 +51,6 @@ BY_PATH = {
     "conformance": "network",
     "fuzz": "slow",
     "host_guard": "slow",
-    "machines": "slow",
 }
 LONGEST = (
     "tests/test_readme.py::test_every_command_works_in_the_order_of_the_page",
@@ -103,7 +102,7 @@ def _place(item: pytest.Item) -> int:
 
 @functools.cache
 def _needs_of(module: ModuleType) -> frozenset[str]:
-    """What the module's imports stand for, with those of helpers that are no part of gymcp."""
+    """Markers that the module's imports stand for, with those of helpers that are no part of gymcp."""
     found = set()
     for name in _imported(module):
         if name in BY_MODULE:

@@ -115,7 +115,7 @@ class Git:
 def index_entries(data: bytes) -> Iterator[list[Json]]:
     """[path, mode, object, stage] of each entry of an index file, version 2 to 4; times and inodes are left out.
 
-    Flags that hide a change of the work tree from git follow behind, where there are any.
+    Flags that hide a change of the work tree from git follow behind, if there are any.
     """
     version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4) or count > len(data) // 62:

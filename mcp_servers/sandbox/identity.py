@@ -51,7 +51,7 @@ class Identity:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Of bubblewrap, instead of a new user namespace."""
+        """Options of bubblewrap that replace a new user namespace."""
         return ("--userns", str(SET_UP_FD), "--userns2", str(RUN_FD), "--uid", _INSIDE, "--gid", _INSIDE)
 
     def entry(self, *, mounts_of: int | None = None) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ class Identity:
 
 
 def identity() -> Identity | None:
-    """Made and tried out once; None where servers have the harness's id on the host: `why_none` says why."""
+    """Made and tried out once; None if servers have the harness's id on the host: `why_none` says why."""
     found = _tried() if os.getuid() == 0 else ""
     return found if isinstance(found, Identity) else None
 
 
 def why_none() -> str:
-    """Empty where servers have an id of their own, and where the harness is not root."""
+    """Empty if servers have an id of their own, or the harness is not root."""
     found = _tried() if os.getuid() == 0 else ""
     return found if isinstance(found, str) else ""
 

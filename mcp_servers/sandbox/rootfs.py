@@ -160,7 +160,7 @@ def _dev(scratch: Path) -> list[str]:
 
 
 def _private_nodes(scratch: Path, owner: int, owned: list[str]) -> Path:
-    """Copies of the device nodes that belong to another. Raises SandboxUnavailable where none can be made."""
+    """Copies of the device nodes that belong to another. Raises SandboxUnavailable if none can be made."""
     folders = (scratch / "dev", gymcp_home() / "dev")
     for folder in folders:
         try:

@@ -223,7 +223,7 @@ def _bytes(found: os.stat_result) -> int:
 
 
 def _opened(process: int, number: int) -> tuple[os.stat_result, str] | None:
-    """The file and its name as seen from inside; None where it was closed, or may not be looked at.
+    """The file and its name as seen from inside; None if it was closed, or may not be looked at.
 
     A process that cannot be traced hides its descriptors from all but root, not from those who own its namespace.
     """

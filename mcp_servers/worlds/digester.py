@@ -57,7 +57,7 @@ class Digester:
         return str((await self._ask({"op": "key", "again": read_again}))["key"])
 
     async def state(self, key: str) -> tuple[str, Json]:
-        """(digest, the state as it is recorded); told again only where the state of `key` is not at hand.
+        """(digest, the state as it is recorded); told again only if the state of `key` is not at hand.
 
         Raises Undigestible.
         """

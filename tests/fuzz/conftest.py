@@ -1,4 +1,4 @@
-"""How many examples a fuzz test tries: as many as everywhere in `make test`, more in `benchmarks/fuzz.py`.
+"""Number of examples that a fuzz test tries: as many as everywhere in `make test`, more in `benchmarks/fuzz.py`.
 
 A test here sets no `max_examples` of its own. A failure prints what reproduces it: the example goes into the test as
 `@example(...)`.

@@ -128,7 +128,7 @@ def do_to_files(folder: Path, op: Op) -> None:
 
 
 def tree_of(folder: Path) -> Any:
-    """What can be seen of it."""
+    """All that can be seen of it: kinds, modes, contents, links, attributes."""
     found: dict[str, Any] = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         status = path.lstat()

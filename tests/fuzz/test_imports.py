@@ -59,7 +59,7 @@ def documents() -> dict[str, Json]:
 
 
 def places(found: Json) -> list[tuple[str | int, ...]]:
-    """Where the parts of a document are, inner ones included."""
+    """Paths to the parts of a document, inner ones included."""
     pairs = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     return [place for key, part in pairs for place in ((key,), *((key, *inner) for inner in places(part)))]
 

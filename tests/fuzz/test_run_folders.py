@@ -12,15 +12,19 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from recorded_runs import make_run, write_run
+from recorded_runs import write_run
 from typer.testing import CliRunner
 
 from gymcp.cli.app import app
+from gymcp.envs import load_env, load_spec
+from gymcp.envs.fingerprint import suite_digest
 from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.episode import NotThere, episode_object
 from gymcp.evaluators.viewer.runs import described, open_runs
@@ -63,7 +67,8 @@ def prepared() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="gymcp-fuzz-"))
     run = write_run(folder / "run", "react", paying=1, tasks=1, trials=2)
     with TrajectoryStore.open(run, write=True) as store:
-        store.add_grade(store.load("react-task000-0"), grader="judge kind/1", truths={"a": 1})
+        judged = replace(store.load("react-task000-0"), components={"judge": 1.0, "judge.verdicts": 1.0})
+        store.add_grade(judged, grader="judge kind/1", truths={"a": 1})
     judge = {"policy": "tiny", "rubric": "kind/1", "prompt_version": "1", "votes": 1, "judged": 6, "errors": 0}
     measured = {"items": 2, "agree": 0.5, "agree_ci95": [0.1, 0.9], "kappa": 0.1, "kappa_ci95": [0.0, 0.5]}
     (run / "judge.json").write_text(json.dumps({**judge, "agreement": measured}))
@@ -72,8 +77,21 @@ def prepared() -> Path:
     with closing(sqlite3.connect(run / FILE_NAME)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
-    make_run(folder / "other")
+    write_run(folder / "other", "planner", paying=0, tasks=1, trials=2)
+    for recorded in (run, folder / "other"):
+        _name_the_bank(recorded)
     return folder
+
+
+def _name_the_bank(run: Path) -> None:
+    """The run becomes one of the bank's first task, so that it can be graded again."""
+    suite = load_env(load_spec(str(BANK))).suite
+    record = json.loads((run / "run.json").read_text())
+    record["config"] |= {"source": str(BANK), "suite_version": suite.version, "suite_digest": suite_digest(suite)}
+    (run / "run.json").write_text(json.dumps(record))
+    with closing(sqlite3.connect(run / FILE_NAME)) as db:
+        db.execute("UPDATE trajectories SET task = ? WHERE task = 'task000'", (suite.tasks[0].id,))
+        db.commit()
 
 
 @contextmanager
@@ -99,7 +117,7 @@ VERBS: dict[str, Callable[[Path], tuple[object, ...]]] = {
 
 def labels(run: Path) -> Path:
     file = run.parent / "labels.csv"
-    file.write_text("task,trial,person\ntask000,0,pass\n")
+    file.write_text("id,label\nreact-task000-0,pass\n")
     return file
 
 
@@ -127,6 +145,15 @@ def see(run: Path) -> None:
         for n, _, _ in runs.index.ids(0, 0, 50):
             with suppress(GymcpError, NotThere):
                 json.dumps(episode_object(runs, n, None))
+
+
+@pytest.mark.parametrize("verb", [*VERBS])
+def test_without_a_change_each_verb_reads_the_whole_folder(verb: str) -> None:
+    """Control: a verb that refuses the folder as it is would try nothing of what is changed in it."""
+    with copied() as run:
+        result = CliRunner().invoke(app, [str(word) for word in VERBS[verb](run)])
+        assert result.exit_code == (1 if verb == "grade" else 0), result.output  # the bank's grader says otherwise
+        assert not isinstance(result.exception, GymcpError)
 
 
 @given(VERB, st.sampled_from(sorted(COLUMNS)), st.data())
@@ -186,7 +213,7 @@ def training() -> dict[str, Json]:
 
 
 def _changed(found: Any, left: list[int]) -> Callable[[Json], Json] | None:
-    """What puts another value in the place of the part with that number, counted depth first; None beyond the last."""
+    """A function that replaces the part with that number, counted depth first; None beyond the last."""
     pairs = list(found.items()) if isinstance(found, dict) else list(enumerate(found))
     for key, part in pairs:
         if left[0] == 0:

@@ -126,7 +126,7 @@ async def scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[T
 
 
 async def _called(said: Sequence[bytes], state: StateSource) -> list[ToolResult | EnvInfraError]:
-    """How two calls end."""
+    """Results or errors of two calls."""
     found: list[ToolResult | EnvInfraError] = []
     with contextlib.suppress(EnvInfraError):
         async with asyncio.timeout(BOUND_S), scripted(said, state) as session:

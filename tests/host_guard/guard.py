@@ -63,7 +63,7 @@ COUNTERS = re.compile(
 CONTROLS = re.compile(
     r"notify_on_release|release_agent|cgroup\.(subtree_control|type|freeze|clone_children|max\..*)|.*(\.max|limit_in_bytes|_quota_us)"
 )
-"""Of a cgroup, what is set and does not count."""
+"""Files of a cgroup that hold settings, not counters."""
 SERVICES = {
     *(
         "docker",
@@ -109,7 +109,7 @@ HOME_OTHERS = re.compile(
     r".*history|\.viminfo|\.lesshst|\.wget-hsts|\.[xX]authority|\.xsession-errors.*|\.sudo_as_admin_successful"
     r"|.*\.json(\.backup)?|\.cache|\.config|\.local|\.npm|\.nv|\.pki|\.triton"
 )
-"""Of a home: what shells and editors write, and where libraries keep their settings and caches."""
+"""Names in a home that shells and editors write, and folders in which libraries keep settings and caches."""
 CHECKOUT_OWN = {".venv", ".git", "runs", "__pycache__", "build", "dist", ".hypothesis", ".coverage"}
 CACHE = re.compile(r"__pycache__|\..*_cache|.*\.egg-info")
 LOGINS = re.compile(r"tty(S|USB)?\d+|vcs[au]?\d*")
@@ -153,19 +153,33 @@ def mounts(_: list[Path]) -> Section:
 
 
 def cgroups(_: list[Path]) -> Section:
-    """Folders of every hierarchy with what is set in them; engines', systemd's and living runs' are left out."""
+    """Folders of every hierarchy with what is set in them; engines', systemd's and living runs' are left out.
+
+    Under systemd and in containers the run's own cgroup, in which gymcp makes others, is below such a name: the way to
+    it is taken.
+    """
     found: Section = {}
+    own = {line.split(":", 2)[2].strip() for line in Path("/proc/self/cgroup").read_text().splitlines()}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split()
         if fields[fields.index("-", 6) + 1] not in ("cgroup", "cgroup2"):
             continue
         for folder, children, names in os.walk(fields[4]):
-            children[:] = [name for name in children if not (OTHERS_CGROUPS.fullmatch(name) or lives_beside(name))]
+            at = fields[3].rstrip("/") + folder.removeprefix(fields[4].rstrip("/")).rstrip("/")
+            children[:] = [
+                name
+                for name in children
+                if leads_to(f"{at}/{name}", own) or not (OTHERS_CGROUPS.fullmatch(name) or lives_beside(name))
+            ]
             found[folder] = owned(os.lstat(folder))
             for name in names:
                 if CONTROLS.fullmatch(name):
                     found[f"{folder}/{name}"] = content(Path(folder, name))
     return found
+
+
+def leads_to(cgroup: str, own: set[str]) -> bool:
+    return any(path == cgroup or path.startswith(cgroup + "/") for path in own)
 
 
 def is_new_and_others(name: str) -> bool:
@@ -230,7 +244,7 @@ def objects(folder: Path) -> Section:
 
 
 def unseen_queues() -> Section:
-    """POSIX queues if nobody has mounted them: shown in a mount namespace of a child's own, which takes root."""
+    """POSIX queues if no mqueue is mounted: listed in a mount namespace of a child process, which takes root."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -264,10 +278,11 @@ def settings(_: list[Path]) -> Section:
 def files(excepted: list[Path]) -> Section:
     """Programs and settings of the machine with their times; /var/lib and the home without what others write there."""
     found = {}
+    apart = {CHECKOUT, *excepted, *caches()}
     for root in ("/etc", "/usr", "/opt", "/srv", "/boot"):
-        for path, status in walked(Path(root), {Path("/etc/resolv.conf"), Path("/etc/mtab")} | set(excepted)):
+        for path, status in walked(Path(root), {Path("/etc/resolv.conf"), Path("/etc/mtab")} | apart):
             found[str(path)] = described(status)
-    for path, status in walked(Path("/var/lib"), {Path("/var/lib") / name for name in SERVICES}):
+    for path, status in walked(Path("/var/lib"), {Path("/var/lib") / name for name in SERVICES} | apart):
         found[str(path)] = owned(status)
     for root in ("/", "/var", "/var/spool/cron"):
         for path in listed(Path(root)):
@@ -279,9 +294,15 @@ def files(excepted: list[Path]) -> Section:
             found[str(path)] = described(status) if stat.S_ISREG(status.st_mode) else owned(status)
     for path, status in walked(home / ".ssh", {home / ".ssh" / "known_hosts", home / ".ssh" / "known_hosts.old"}):
         found[str(path)] = described(status)
-    for path, status in walked(CHECKOUT, {CHECKOUT / name for name in CHECKOUT_OWN} | set(excepted)):
+    for path, status in walked(CHECKOUT, {CHECKOUT / name for name in CHECKOUT_OWN} | set(excepted) | caches()):
         found[str(path)] = described(status)
     return found
+
+
+def caches() -> set[Path]:
+    """Folders of the cache and of temporary files that the environment names; without it they are not looked at."""
+    names = ("GYMCP_HOME", "XDG_CACHE_HOME", "PIP_CACHE_DIR", "UV_CACHE_DIR", "TMPDIR")
+    return {Path(os.environ[name]).absolute() for name in names if os.environ.get(name)}
 
 
 SECTIONS: dict[str, Callable[[list[Path]], Section]] = {
@@ -391,7 +412,7 @@ def lives_beside(path: str) -> bool:
 
 
 def steady(only: list[str], excepted: list[Path]) -> Snapshot:
-    """What is there now, less what runs beside this one hold for a moment."""
+    """The host as it is now, less what runs beside this one hold for a moment."""
     first = look(only, excepted)
     time.sleep(1)
     for name in first.keys() & PASSING:

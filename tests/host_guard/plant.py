@@ -13,6 +13,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -21,7 +22,7 @@ DEAD_OWNER = "4194304-1"
 """No process has that id."""
 OTHER = 12345
 """Owner of what is planted: commands of gymcp that run beside this one remove what a dead owner of their user left."""
-CGROUP = f"gymcp-{DEAD_OWNER}-guard"
+CGROUP_END = "-guard"
 
 
 def furnish(folder: Path) -> None:
@@ -72,23 +73,30 @@ def change(folder: Path) -> None:
     ctypes.CDLL(None).mq_open(b"/left", os.O_CREAT | os.O_RDWR, 0o600, None)
     Path("/proc/sys/net/ipv4/ip_default_ttl").write_text("63")
     Path("/proc/sys/kernel/domainname").write_text("changed")
-    for hierarchy in hierarchies():
-        (hierarchy / CGROUP).mkdir()
-        os.chown(hierarchy / CGROUP, OTHER, OTHER)
+    for group in cgroups(folder):
+        group.mkdir()
+        os.chown(group, OTHER, OTHER)
     left = {**os.environ, "GYMCP_OWNER": DEAD_OWNER}
     with (folder / "pid").open("w") as pid:
         words = ["setpriv", "--reuid", str(OTHER), "--clear-groups", "sleep", "120"]
-        process = subprocess.Popen(words, env=left, start_new_session=True)
+        nowhere = subprocess.DEVNULL  # else a test that reads this one's output waits for its end
+        process = subprocess.Popen(words, env=left, start_new_session=True, stdout=nowhere, stderr=nowhere)
         pid.write(str(process.pid))
 
 
 def restore(folder: Path) -> None:
-    for hierarchy in hierarchies():
-        if (hierarchy / CGROUP).is_dir():
-            (hierarchy / CGROUP).rmdir()
+    for group in cgroups(folder):
+        if group.is_dir():
+            group.rmdir()
     if (folder / "pid").exists():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+
+
+def cgroups(folder: Path) -> list[Path]:
+    """The cgroup to plant, with a name of its own for each folder: another run on the host may plant one as well."""
+    name = f"gymcp-{DEAD_OWNER}-{zlib.crc32(bytes(folder)):x}{CGROUP_END}"
+    return [hierarchy / name for hierarchy in hierarchies()]
 
 
 def hierarchies() -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from equipment import lacking
-from plant import CGROUP, hierarchies
+from plant import CGROUP_END, hierarchies
 
 HERE = Path(__file__).parent
 GUARD, PLANT = HERE / "guard.py", HERE / "plant.py"
@@ -22,7 +22,7 @@ PLANTED = {
     "new device": "devices: /dev/extra: absent -> crw------- 0:0 1:1",
     "mount": "/left: absent -> tmpfs / none",
     "propagation of a mount": "mounts: /dev/shm: ",
-    "cgroup": f"/{CGROUP}: absent -> drwxr-xr-x 12345:12345",
+    "cgroup": f"{CGROUP_END}: absent -> drwxr-xr-x 12345:12345",
     "process": "absent -> its owner 4194304-1 is dead: sleep 120",
     "shared memory": "ipc: shm ",
     "semaphores": "ipc: sem ",

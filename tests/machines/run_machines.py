@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,8 @@ TOKEN = "GYMCP_MACHINE"
 """In the environment of everything that runs on a machine."""
 QUICK_S, FULL_S = 280, 3 * 3600
 """Seconds after which a machine has failed."""
+END_S = 30
+"""Seconds in which what runs on a machine must be dead once it is killed."""
 SPACE = "6g"
 QUICK_TESTS = (
     "tests/mcp_servers/test_sandbox.py",
@@ -49,13 +51,15 @@ QUICK_DEMO = "--only bfcl --limit 2"
 KEPT = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy")
 KEPT_PREFIXES = ("PIP_", "UV_", "NPM_", "npm_")
 PROGRAMS = ("node", "npm", "npx", "chromium", "chromium-browser", "google-chrome", "apt-get")
+APT = Path("/usr/bin/apt-get")
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 STREAMS = {"stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 SHOWN = 400
 """Lines of a command that failed."""
 BUSY = 20
-BUSY_CODE = f"import signal\nsignal.alarm({QUICK_S})\nwhile True: pass"
+"""Processes, which is the load that they make."""
+BUSY_CODE = "import signal, sys\nsignal.alarm(int(sys.argv[1]))\nwhile True: pass"
 SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (?:\S+: )?(.*)$", re.MULTILINE)
 ENDED = re.compile(r"^=*\s*(\d+ (?:passed|failed|skipped|error).*?)\s*=*$", re.MULTILINE)
 
@@ -86,20 +90,19 @@ class Outcome:
 
 def hide_programs(stage: Path) -> None:
     """No node, no browser, and no way to install them: a package manager that refuses."""
-    for folder in sorted({Path(found).parent for name in PROGRAMS if (found := shutil.which(name))}):
-        if not any((folder / name).exists() for name in PROGRAMS):
-            continue
+    searched = {Path(folder).resolve() for folder in os.get_exec_path()}
+    holding = {folder for folder in searched if any(os.path.lexists(folder / name) for name in PROGRAMS)}
+    for folder in sorted({*holding, APT.parent}):  # in any case where the refusing one is written: never the host's
         kept = stage / "bin" / str(folder).strip("/").replace("/", "-")
         upper, work = kept / "upper", kept / "work"
         for made in (upper, work):
             made.mkdir(parents=True)
         for name in PROGRAMS:
-            if (folder / name).exists() or (folder / name).is_symlink():
+            if os.path.lexists(folder / name):
                 os.mknod(upper / name, stat.S_IFCHR, 0)  # a whiteout
         mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={upper},workdir={work}", "overlay", str(folder))
-    refuses = Path("/usr/bin/apt-get")
-    refuses.write_text("#!/bin/sh\necho 'E: Unable to lock /var/lib/dpkg: Permission denied' >&2\nexit 100\n")
-    refuses.chmod(0o755)
+    APT.write_text("#!/bin/sh\necho 'E: Unable to lock /var/lib/dpkg: Permission denied' >&2\nexit 100\n")
+    APT.chmod(0o755)
 
 
 def give_null_away(stage: Path) -> None:
@@ -162,7 +165,7 @@ def inside(name: str, stage: Path, full: bool, tests: str | None) -> Outcome:
     furnish(stage, machine)
     machine.prepare(stage)
     wrong, text = [], ""
-    with busy(machine.is_busy):
+    with busy(BUSY * machine.is_busy, limit_s(full, tests)):
         for target, words in commands(full, tests).items():
             done = subprocess.run(
                 as_user(machine, ["make", "--silent", "-o", ".venv/.installed", target, *words], stage),
@@ -188,7 +191,7 @@ def inside(name: str, stage: Path, full: bool, tests: str | None) -> Outcome:
 
 
 def furnish(stage: Path, machine: Machine) -> None:
-    """What is written goes to `stage`, in memory; /run is shown without an engine's socket."""
+    """All that is written goes to `stage`, in memory; /run is shown without an engine's socket."""
     mount("--make-rprivate", "/")
     mount("-t", "tmpfs", "-o", f"mode=755,size={machine.space}", "none", str(stage))
     for folder in ("tmp", "shm", "home", "cache", "run", "upper", "work", "shown"):
@@ -247,9 +250,10 @@ def objections(machine: Machine, target: str, done: subprocess.CompletedProcess[
 
 
 @contextmanager
-def busy(wanted: bool) -> Iterator[None]:
-    """Processes that want nothing but time, at the lowest priority; each ends by itself at the latest."""
-    started = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", BUSY_CODE]) for _ in range(BUSY * wanted)]
+def busy(count: int, seconds: int) -> Iterator[None]:
+    """Processes that compute at the lowest priority; each ends by itself after these seconds at the latest."""
+    words = ["nice", "-n", "19", sys.executable, "-c", BUSY_CODE, str(seconds)]
+    started = [subprocess.Popen(words) for _ in range(count)]
     try:
         yield
     finally:
@@ -290,15 +294,14 @@ def made(name: str, full: bool, tests: str | None) -> Outcome:
     stage.chmod(0o755)
     argv = ["unshare", "--mount", sys.executable, __file__, "--inside", name, str(stage)]
     argv += [*(["--full"] if full else []), *([] if tests is None else ["--tests", tests])]
-    limit_s = FULL_S if full or tests else QUICK_S
     process = subprocess.Popen(
         argv, env={**os.environ, TOKEN: token}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        out, err = process.communicate(timeout=limit_s)
+        out, err = process.communicate(timeout=limit_s(full, tests))
         why = err.decode(errors="replace")[-3000:]
     except subprocess.TimeoutExpired:
-        out, why = b"", f"it has not ended within {limit_s} s"
+        out, why = b"", f"it has not ended within {limit_s(full, tests)} s"
     finally:
         end(token)
         process.communicate()
@@ -308,14 +311,30 @@ def made(name: str, full: bool, tests: str | None) -> Outcome:
     return Outcome(**json.loads(out.splitlines()[-1]))
 
 
+def limit_s(full: bool, tests: str | None) -> int:
+    return FULL_S if full or tests else QUICK_S
+
+
 def end(token: str) -> None:
-    """Kills what bears the token: servers without an environment end with those that started them."""
+    """Kills what bears the token: servers without an environment end with those that started them.
+
+    Until a look finds none, since a process may start another during the first; one that cannot be killed is left.
+    """
+    deadline = time.monotonic() + END_S
+    while (pids := bearers(token)) and time.monotonic() < deadline:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def bearers(token: str) -> list[int]:
+    found = []
     for entry in Path("/proc").iterdir():
-        try:
+        with suppress(OSError):  # it has ended
             if entry.name.isdigit() and f"{TOKEN}={token}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-        except OSError:
-            continue
+                found.append(int(entry.name))
+    return found
 
 
 def show(outcome: Outcome) -> None:

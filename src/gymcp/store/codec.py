@@ -27,11 +27,11 @@ STEPS_PER_ROW = 64
 MAX_JSON_BYTES = 128_000_000
 """Of one value, as JSON. A step of 64 calls, whose results fill what an agent is shown, has half of that."""
 MAX_EPISODE_BYTES = 4 * MAX_JSON_BYTES
-"""Of all values of one episode, as JSON."""
+"""Size of all values of one episode, as JSON."""
 MAX_ROW_BYTES = MAX_JSON_BYTES // 4
 """Of steps that are encoded together, as JSON; one that is longer is a row by itself."""
 MAX_PROMPT_TOKENS = 100_000_000
-"""Of all prompts of one episode together: each step has its own in memory."""
+"""Tokens of all prompts of one episode together: each step has its own in memory."""
 _COMPRESS_ABOVE = 1024
 
 
@@ -43,13 +43,13 @@ class Room:
         self._tokens = MAX_PROMPT_TOKENS
 
     def take(self, size: int) -> None:
-        """Raises ValueError where an episode is longer than any that gymcp writes."""
+        """Raises ValueError if an episode is longer than any that gymcp writes."""
         self._bytes -= size
         if self._bytes < 0:
             raise ValueError(f"the episode is longer than {MAX_EPISODE_BYTES:,} bytes")
 
     def take_prompt(self, tokens: int) -> None:
-        """Raises ValueError where prompts have more tokens than any that gymcp writes."""
+        """Raises ValueError if prompts have more tokens than any that gymcp writes."""
         self._tokens -= tokens
         if self._tokens < 0:
             raise ValueError(f"its prompts have more than {MAX_PROMPT_TOKENS:,} tokens")
@@ -72,7 +72,7 @@ def dumps(value: Json, *, ascii_only: bool = False) -> str:
 
 
 def pack(value: Json) -> bytes:
-    """JSON, compressed where it is long. zlib starts with ``x``, which no JSON does. Raises ValueError if too long."""
+    """JSON, compressed if it is long. zlib starts with ``x``, which no JSON does. Raises ValueError if too long."""
     raw = dumps(value).encode("utf-8", "surrogatepass")
     if len(raw) <= _COMPRESS_ABOVE:
         return raw
@@ -191,7 +191,7 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
 
 
 def _rows(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled]) -> list[StepRow]:
-    """One row, or where that would be too long several."""
+    """One row, or several if that would be too long."""
     try:
         return [_row(payloads, new, drawn)]
     except _LongRow:

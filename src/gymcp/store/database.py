@@ -213,7 +213,7 @@ def bound_questions(connection: sqlite3.Connection, folder: Path) -> Callable[[]
 
 
 def bytes_of(file: Path) -> int:
-    """Of the database and of its log; 0 of what is not there."""
+    """Size of the database and its log together; a file that is not there counts 0."""
     total = 0
     for each in (file, file.with_name(f"{file.name}-wal")):
         with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ def _refuse_companions(folder: Path) -> None:
 
 
 def _create(file: Path) -> None:
-    """Puts an empty database at `file`, whole or not at all; where somebody else was faster, theirs stays."""
+    """Puts an empty database at `file`, whole or not at all; if another process was faster, its database stays."""
     try:
         create_atomically(file, _empty_database())
     except FileExistsError:

@@ -9,9 +9,9 @@ from pathlib import Path
 from gymcp.errors import StoreError
 
 MAX_RECORD_BYTES = 16_000_000
-"""Of a record in JSON, such as ``run.json``."""
+"""Size of the longest record in JSON, such as ``run.json``, that is read."""
 MAX_LINES_BYTES = 512_000_000
-"""Of a file of JSON lines, such as ``metrics.jsonl``."""
+"""Size of the longest file of JSON lines, such as ``metrics.jsonl``, that is read."""
 
 _NO_LINK = "is a link, which is not followed"
 

@@ -165,7 +165,7 @@ _KINDS: tuple[tuple[type, ...], ...] = (
     _TEXT, _TEXT, _TEXT, _WHOLE, _WHOLE, _WHOLE, (int, str), _TEXT, _TEXT + _NONE, (str,), _NUMBER + _NONE, _TEXT,
     _TEXT, _WHOLE, (str,), _TEXT, _TEXT + _NONE, _WHOLE,
 )  # fmt: skip
-"""What each of the `EPISODE_COLUMNS` may be."""
+"""Kinds that each of the `EPISODE_COLUMNS` may have."""
 _known: set[tuple[type, ...]] = set()
 
 
