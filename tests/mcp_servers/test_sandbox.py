@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 
 import gymcp
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, SandboxProcess, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
 from gymcp.mcp_servers.sandbox.identity import describe_identity, identity
 from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
@@ -155,6 +158,83 @@ def test_under_root_a_folder_is_lent_to_the_server(inside: Inside, tmp_path: Pat
     inside(code, Launch(argv=(), workspace=tmp_path))
     owners = {path.lstat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))}
     assert ((tmp_path / "old").read_text(), owners) == ("oldnew", {0})
+
+
+WRITES = """
+import sys
+for line in sys.stdin:
+    try:
+        open(f'/workspace/{line.strip()}', 'w')
+        print('written', flush=True)
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+async def _asked(process: SandboxProcess, name: str) -> str:
+    process.stdin.write(f"{name}\n".encode())
+    return (await process.stdout.readline()).decode().strip()
+
+
+@own_id
+def test_under_root_a_folder_lent_twice_is_lent_until_the_last_server_ends(bwrap: Bubblewrap, tmp_path: Path) -> None:
+    async def play() -> list[str]:
+        launch = Launch(argv=("python3", "-c", WRITES), workspace=tmp_path)
+        async with asyncio.timeout(30), AsyncExitStack() as earlier:
+            first = await earlier.enter_async_context(bwrap.start(launch))
+            async with bwrap.start(launch) as second:
+                said = [await _asked(first, "one"), await _asked(second, "two")]
+                await earlier.aclose()
+                return [*said, await _asked(second, "three")]
+
+    assert asyncio.run(play()) == ["written"] * 3
+    assert {path.lstat().st_uid for path in (tmp_path, *tmp_path.rglob("*"))} == {0}
+
+
+@own_id
+def test_under_root_a_lent_folder_of_several_users_is_theirs_again(inside: Inside, tmp_path: Path) -> None:
+    """A file that another user had marked to run as that user must not end as one that runs as root."""
+    theirs, shared = tmp_path / "theirs", tmp_path / "shared"
+    theirs.write_text("#!/bin/sh\n")
+    os.chown(theirs, 4711, 4712)
+    theirs.chmod(0o4755)
+    shared.mkdir()
+    os.chown(shared, 0, 4713)
+    shared.chmod(0o2770)
+    inside("open('shared/new', 'w'); open('theirs', 'a').write('id')", Launch(argv=(), workspace=tmp_path))
+    found = [(path.lstat().st_uid, path.lstat().st_gid, path.lstat().st_mode & 0o7777) for path in (theirs, shared)]
+    assert found == [(4711, 4712, 0o755), (0, 4713, 0o2770)]
+    assert tmp_path.lstat().st_uid == (shared / "new").lstat().st_uid == 0
+
+
+@own_id
+def test_under_root_a_folder_is_taken_back_after_the_harness_was_killed(inside: Inside, tmp_path: Path) -> None:
+    folder = tmp_path / "lent"
+    folder.mkdir()
+    code = (
+        "import asyncio, os, pathlib, signal, sys\n"
+        "from gymcp.mcp_servers.sandbox.ownership import lent\n"
+        "async def main():\n"
+        "    async with lent([pathlib.Path(sys.argv[1])]):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    try:
+        os.setxattr(tmp_path, "trusted.gymcp.tried", b"")
+    except OSError as error:
+        pytest.skip(f"no attributes here, so it stays the servers': {error}")
+    subprocess.run([sys.executable, "-c", code, str(folder)], timeout=30, check=False)
+    assert folder.lstat().st_uid != 0
+    inside("open('new', 'w')", Launch(argv=(), workspace=folder))
+    assert {path.lstat().st_uid for path in (folder, folder / "new")} == {0}
+
+
+@own_id
+def test_under_root_a_folder_is_lent_behind_a_link(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    inside("open('new', 'w')", Launch(argv=(), workspace=tmp_path / "link"))
+    assert (tmp_path / "folder" / "new").lstat().st_uid == 0
 
 
 @own_id
