@@ -97,7 +97,7 @@ async def connected(
     if through is None:
         noted = Violation(redaction.text if redaction else None)
         streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
-        through = redacted(streams, redaction), noted
+        through = redacted(streams, redaction, noted.share), noted
     transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:

@@ -30,6 +30,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from gymcp.errors import ConfigError, GymcpError
+from gymcp.mcp_servers.event_loop import LoopShare
 from gymcp.mcp_servers.installs.commands import is_secret, variables_in
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.transport import Received
@@ -85,7 +86,10 @@ class Redaction:
         return [self.json(part) for part in value] if isinstance(value, list | tuple) else value
 
     def message(self, message: JSONRPCMessage) -> JSONRPCMessage:
-        """A message of the server's."""
+        """A message of the server's. Most hold no value: they are looked through as one text, and are not copied."""
+        together = "\n".join(_strings_of(message.model_dump()))
+        if not self._holds(together) and _CONTROL.search(together) is None:
+            return message
         if isinstance(message, JSONRPCResponse):
             return message.model_copy(update={"result": self.json(message.result)})
         if isinstance(message, JSONRPCError):
@@ -146,11 +150,11 @@ def redacted_errors(redaction: Redaction | None) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def redacted(
-    transport: AbstractAsyncContextManager[TransportStreams], redaction: Redaction | None
+    transport: AbstractAsyncContextManager[TransportStreams], redaction: Redaction | None, share: LoopShare
 ) -> AsyncIterator[TransportStreams]:
-    """The transport, whose messages from the server are read without the values."""
+    """The transport, whose messages from the server are read without the values; what that takes is the server's."""
     async with transport as (read, write):
-        yield (read if redaction is None else _Redacted(read, redaction)), write
+        yield (read if redaction is None else _Redacted(read, redaction, share)), write
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +163,13 @@ class _Redacted:
 
     inner: Any
     redaction: Redaction
+    share: LoopShare
 
     async def receive(self) -> Received:
         item: Received = await self.inner.receive()
         if isinstance(item, SessionMessage):
-            item.message = self.redaction.message(item.message)
+            with self.share.charged():
+                item.message = self.redaction.message(item.message)
         return item
 
     def __aiter__(self) -> _Redacted:
@@ -186,6 +192,19 @@ class _Redacted:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+def _strings_of(value: Json) -> Iterator[str]:
+    """Every string in it, keys as well."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield str(key)
+            yield from _strings_of(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _strings_of(part)
 
 
 def _forms(value: str) -> tuple[list[str], list[str]]:

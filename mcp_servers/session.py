@@ -256,7 +256,7 @@ class ToolSession:
                 await _within(PING_TIMEOUT_S, request)
             await self._learn_key()
             if error.code != mcp_types.REQUEST_TIMEOUT:
-                return plain_text(error.message), True
+                return self._shown(error.message), True
             return f"tool '{name}' did not answer within {timeout_s:g} s", True
         except (ValidationError, RuntimeError) as error:
             # The SDK refuses what is no result at all: a broken tool, not a dead one.
@@ -269,11 +269,14 @@ class ToolSession:
             self._known_key = key
             if result.meta and RESULT_STATE_KEY in result.meta:
                 self._brought = self._proven(f"tool '{name}'", result.meta[RESULT_STATE_KEY], key)
-        said = _text(result.content)
+        return self._shown(_text(result.content)), bool(result.is_error)
+
+    def _shown(self, said: str) -> str:
+        """The text of an answer without escape sequences, and no more of it than is kept."""
         cut = len(said) - MAX_TEXT_CHARS
         with self._violation.share.charged():
             kept = plain_text(said[:MAX_TEXT_CHARS])
-        return f"{kept}\n[cut: {cut} more characters]" if cut > 0 else kept, bool(result.is_error)
+        return f"{kept}\n[cut: {cut} more characters]" if cut > 0 else kept
 
     async def _ask(self, name: str, arguments: dict[str, Json], timeout_s: float) -> mcp_types.CallToolResult:
         if self.spec.state != "declared":

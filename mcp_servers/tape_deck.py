@@ -241,8 +241,8 @@ def remote_streams(
     """The streams of a server elsewhere: live, recorded or played; none says what variables stand for."""
     redaction = redaction_for(spec)
     if spec.cassette is not None and not spec.recording:
-        return redacted(played(spec, task, violation), redaction), None
-    live = redacted(remote_transport(spec, violation), redaction)
+        return redacted(played(spec, task, violation), redaction, violation.share), None
+    live = redacted(remote_transport(spec, violation), redaction, violation.share)
     if spec.cassette is None:
         return live, None
     recorder = Recorder(spec, task)

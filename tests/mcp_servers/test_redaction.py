@@ -245,6 +245,7 @@ IN_FILE = ("python3", "-s", "-B", "/srv/near/server.py")
 def in_file(folder: Path, program: str) -> ServerSpec:
     """A server of others that can be forked."""
     (folder / "server.py").write_text(program)
+    folder.chmod(0o755)  # under root, servers are another user
     mount = Mount(source=folder, target=PurePosixPath("/srv/near"))
     return replace(NEAR, argv=IN_FILE, mounts=(mount,), fork=forkable_script(IN_FILE))
 
