@@ -371,6 +371,7 @@ def test_servers_of_the_sdk_in_every_style(
 ) -> None:
     """The SDK is the one that the locked server `time` was installed with."""
     (tmp_path / "server.py").write_text(SDK_SERVER)
+    tmp_path.chmod(0o755)  # under root, servers are another user
     time = locked_server("time", lock=LOCK)
     spec = replace(
         time,
