@@ -41,7 +41,6 @@ END_S = 30
 SPACE = "6g"
 QUICK_TESTS = (
     "tests/mcp_servers/test_sandbox.py",
-    "tests/mcp_servers/test_end_of_a_server.py",
     "tests/store/test_run_folder.py",
     "tests/cli/test_doctor.py",
 )
