@@ -205,7 +205,7 @@ def furnish(stage: Path, machine: Machine) -> None:
     mount("--bind", str(stage / "shm"), "/dev/shm")
     options = f"lowerdir={CHECKOUT},upperdir={stage}/upper,workdir={stage}/work"
     mount("-t", "overlay", "-o", options, "overlay", str(CHECKOUT))
-    for left in (".hypothesis", "runs"):  # of other runs in this checkout, by another user
+    for left in (".hypothesis", ".pytest_cache", "runs"):  # of other runs in this checkout, by another user
         shutil.rmtree(CHECKOUT / left, ignore_errors=True)
     if machine.is_user:
         for path in (CHECKOUT, stage / "home", stage / "cache"):
