@@ -136,7 +136,7 @@ class OpenAIPolicy:
         )
 
     def _without_key(self, response: Response) -> Response:
-        """What an endpoint says is told and recorded; some repeat the key that they refuse."""
+        """Removes the key from an answer that is recorded: some endpoints repeat the key that they refuse."""
         key = (self._endpoint.key or "").encode()
         if len(key) < SHORTEST_SECRET or key not in response.body:
             return response

@@ -1,4 +1,4 @@
-"""Whether a change made gymcp slower: benchmarks of this checkout and of an earlier commit, in turns, in one run.
+"""Shows if a change made gymcp slower: benchmarks of this checkout and of an earlier commit, in turns, in one run.
 
 The earlier commit is checked out into a temporary folder and runs on this interpreter and its packages, with a cache of
 its own; a benchmark that it lacks is this checkout's. Each round runs every

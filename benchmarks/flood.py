@@ -1,4 +1,4 @@
-"""What a server that floods the harness costs the episodes beside it: the share of their calls that they lose.
+"""The cost of a flooding server for the episodes beside it: the share of their calls that they lose.
 
 Honest servers are called without a pause on one event loop, in turns beside a server that computes and says nothing and
 beside one that floods, until that is lost. Both take a core alike; what is lost is what messages take of the loop. Let

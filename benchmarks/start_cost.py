@@ -1,4 +1,4 @@
-"""What one start costs, in milliseconds: a server started by itself, one forked from its template, and a spare.
+"""The cost of one start, in milliseconds: a server started by itself, one forked from its template, and a spare.
 
 From the first line of the start to the answer of the handshake, one start at a time on a machine that does nothing
 else; the median. `before_after.py --only start_cost` compares it with an earlier commit's.

@@ -44,7 +44,7 @@ from gymcp.types import (
 )
 
 RESULT_BYTES = 256_000_000
-"""Of all results of an episode together, before calls are refused: what a run folder can hold in one row is bounded."""
+"""Bytes of all results of an episode before calls are refused, because a row of a run folder is bounded."""
 _SPENT = (ServerExhausted, Undigestible)
 
 

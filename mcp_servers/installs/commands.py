@@ -318,7 +318,7 @@ def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting, header or variable of that name holds a secret, going by the name."""
+    """True if a setting, header or variable of that name holds a secret, going by the name."""
     return _SECRET.search(name) is not None
 
 
