@@ -80,7 +80,7 @@ class VllmServer:
     key: str = field(repr=False)
     """Key that every request must carry."""
     key_file: Path | None = None
-    """The place where the user finds the key, and `gymcp.agents.vllm_keys`; None if it is the one in ``$VLLM_API_KEY``."""
+    """Place of the key for the user and `gymcp.agents.vllm_keys`; None if it is the one in ``$VLLM_API_KEY``."""
 
     @property
     def spec(self) -> str:
