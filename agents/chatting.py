@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gymcp.agents.models import LEAST_ANSWER, Model, TokenModel
 from gymcp.agents.parsing import CallIds, parse_action
-from gymcp.agents.react import LEAST_ANSWER, Model, TokenModel
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Decision, Message, Sampling, Spent, Tool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gymcp.agents.react import ChatModel, Model, TokenModel
+from gymcp.agents.models import ChatModel, Model, TokenModel
 from gymcp.protocols import Judge
 from gymcp.types import Message, Sampling, Spent
 

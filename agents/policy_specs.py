@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from gymcp.agents.models import ChatModel, Model, TokenModel
 from gymcp.agents.openai import Endpoint, open_endpoint
 from gymcp.agents.parsing import choose_format
 from gymcp.agents.prices import Price
-from gymcp.agents.react import ChatModel, Model, TokenModel
 from gymcp.agents.rendering import Renderer
 from gymcp.agents.templated import Templated
 from gymcp.agents.vllm import VllmSettings, open_vllm

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gymcp.agents.react import LEAST_ANSWER, Model, ReactSettings, TokenModel
+from gymcp.agents.models import LEAST_ANSWER, Model, TokenModel
+from gymcp.agents.react import ReactSettings
 from gymcp.agents.rendering import under_one_system
 from gymcp.envs.late import LateServer
 from gymcp.envs.offered import Offer

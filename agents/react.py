@@ -15,18 +15,15 @@ from typing import Literal, Protocol
 
 from gymcp.agents.budgets import Budget, Purse
 from gymcp.agents.context import DROPPED, Context
+from gymcp.agents.models import LEAST_ANSWER, ChatModel, Model, TokenModel
 from gymcp.agents.parsing import CallIds, parse_action
-from gymcp.agents.prices import Price
-from gymcp.agents.rendering import Renderer, under_one_system
-from gymcp.agents.tool_formats import Format
+from gymcp.agents.rendering import under_one_system
 from gymcp.errors import PromptTooLong
-from gymcp.protocols import Agent, AgentFactory, ChatPolicy, Policy
+from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Action, Decision, GiveUp, Message, Observation, Outcome, Sampling, Spent, Task, ToolCall
 
 Overflow = Literal["stop", "drop"]
 
-LEAST_ANSWER = 32
-"""Tokens that must be left of the context for an answer."""
 KEPT = 0.5
 """Share of the context that is filled again after old results were dropped: not every turn opens a new one."""
 EMPTY = "the answer is empty: say something, or call a tool"
@@ -43,28 +40,6 @@ class ReactSettings:
     system: str = ""
     max_unusable: int = 3
     """Answers in a row that say nothing and call nothing; then the episode is an ``agent_error``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenModel:
-    """A policy with what it takes to talk to it."""
-
-    name: str
-    policy: Policy
-    renderer: Renderer
-    read: Format
-    context: int
-    """Tokens of prompt and answer together."""
-    price: Price = field(default_factory=Price)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatModel:
-    name: str
-    policy: ChatPolicy
-
-
-Model = TokenModel | ChatModel
 
 
 def react(model: Model, settings: ReactSettings) -> AgentFactory:

@@ -24,7 +24,7 @@ from gymcp.agents.vllm_install import CPU, GPU, Say, ensure_vllm
 from gymcp.agents.vllm_keys import kept_key, key_for
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
-from gymcp.mcp_servers.leftovers import owned_environment
+from gymcp.owners import owned_environment
 
 _GUARD = "gymcp_vllm_guard"
 """Name under which vLLM imports a copy of `gymcp.agents.vllm_guard`."""

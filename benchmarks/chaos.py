@@ -28,9 +28,11 @@ from gymcp.agents.runs import Plan, run_plan
 from gymcp.agents.scheduler import Schedule
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
-from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, cgroup_mountpoints, owner, runtime_folder, scratch_folder
+from gymcp.mcp_servers.leftovers import cgroup_mountpoints
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.scratch import runtime_folder, scratch_folder
 from gymcp.store import TrajectoryStore
 from gymcp.types import Trajectory
 

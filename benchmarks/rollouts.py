@@ -25,8 +25,9 @@ from counter import ENV, TURNS
 from report_table import Result, against, options, show
 from rollout_peers import PEERS, install, play
 
+from gymcp.agents.models import ChatModel
 from gymcp.agents.openai import Endpoint, OpenAIPolicy, open_endpoint
-from gymcp.agents.react import ChatModel, ReactSettings, react
+from gymcp.agents.react import ReactSettings, react
 from gymcp.agents.rollout import Rollout
 from gymcp.agents.runs import Plan, jobs_of
 from gymcp.agents.scheduler import Schedule, run_jobs
@@ -34,9 +35,9 @@ from gymcp.envs.episode import Episode
 from gymcp.envs.spec import load_env
 from gymcp.envs.toolbox import Toolbox
 from gymcp.envs.world import World
-from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.owners import OWNER_VARIABLE, owner
 from gymcp.protocols import Agent
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Decision, GiveUp, Observation, Task, Trajectory

@@ -25,8 +25,9 @@ from typing import Any
 
 from baselines import nearest_template, play
 
+from gymcp.agents.models import TokenModel
 from gymcp.agents.policy_specs import ModelOptions, open_model, parse_policy
-from gymcp.agents.react import ReactSettings, TokenModel, react
+from gymcp.agents.react import ReactSettings, react
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice import make_tasks

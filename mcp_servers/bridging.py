@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -63,14 +62,6 @@ def fault_of_http(spec: ServerSpec) -> str | None:
     if not spec.argv:
         return "http without argv: the bridge starts the server, and does not know the image's own command; name it"
     return None
-
-
-def parse_port(text: str) -> HttpPort:
-    """From ``3000`` or ``3000/mcp``. Raises ConfigError."""
-    match = re.fullmatch(r":?(\d{1,5})(/\S*)?", text)
-    if match is None or not 1 <= int(match[1]) <= 65535:
-        raise ConfigError(f"http port '{text}': expected PORT or PORT/PATH, such as 3000/mcp")
-    return HttpPort(port=int(match[1]), path=match[2] or "/mcp")
 
 
 @functools.cache

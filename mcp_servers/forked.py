@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import Tail
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
+from gymcp.owners import owner
 
 UNKNOWN_STATUS = -1
 """Of a copy, whose process 1 nobody here could wait for."""

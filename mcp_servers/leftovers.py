@@ -12,15 +12,11 @@ An owner is a process (`gymcp.owners`). Tagged are:
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import os
 import re
 import signal
-import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,26 +33,10 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     socket_path,
 )
-from gymcp.mcp_servers.worlds.copying import remove_tree
-from gymcp.owners import OWNER, SERVER_ID, held, is_alive, is_free, owner, owner_of_unfinished, start_time
+from gymcp.owners import OWNER, OWNER_VARIABLE, SERVER_ID, is_alive, is_free, owner_of_unfinished, pid_namespace
 from gymcp.paths import gymcp_home
+from gymcp.scratch import remove_tree, runtime_folder
 
-__all__ = [
-    "OWNER_VARIABLE",
-    "Leftover",
-    "cgroup_mountpoints",
-    "find_leftovers",
-    "is_alive",
-    "owned_environment",
-    "owner",
-    "pid_namespace",
-    "remove_leftovers",
-    "runtime_folder",
-    "scratch_folder",
-    "start_time",
-]
-
-OWNER_VARIABLE = "GYMCP_OWNER"
 _REMOVE_TIMEOUT_S = 5.0
 
 
@@ -67,48 +47,6 @@ class Leftover:
     name: str
     """A path, a process id, or a container's id."""
     owner: str
-
-
-def owned_environment() -> dict[str, str]:
-    """This process's environment, for a child that is a leftover once this process is dead."""
-    return {**os.environ, OWNER_VARIABLE: owner()}
-
-
-def runtime_folder() -> Path:
-    """Where the scratch folders of this user's harnesses are; it may not exist."""
-    return Path(tempfile.gettempdir()) / f"gymcp-{os.getuid()}"
-
-
-def scratch_folder() -> Path:
-    """This process's private folder, made on first use and removed at exit.
-
-    Raises SandboxUnavailable where someone else has made the folder it should be in.
-    """
-    return _scratch_of(os.getpid(), runtime_folder())
-
-
-@functools.cache
-def _scratch_of(pid: int, root: Path) -> Path:
-    root.mkdir(mode=0o700, exist_ok=True)
-    _check_ours(root)
-    folder = root / owner()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    held(folder)  # as long as this process lives
-    atexit.register(_remove_own_scratch, pid, folder)
-    return folder
-
-
-def _check_ours(root: Path) -> None:
-    found = root.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise SandboxUnavailable(
-            f"{root}: not a private folder of user {os.getuid()}: remove it, or set TMPDIR elsewhere"
-        )
-
-
-def _remove_own_scratch(pid: int, folder: Path) -> None:
-    if os.getpid() == pid:  # a fork inherits the exit handlers
-        remove_tree(folder)
 
 
 def find_leftovers() -> list[Leftover]:
@@ -166,11 +104,6 @@ def _kill_process(pid: int, tag: str) -> None:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
             os.close(handle)
-
-
-def pid_namespace() -> str:
-    """Which one this process is in: process ids of another mean nothing here."""
-    return str(Path("/proc/self/ns/pid").readlink())
 
 
 def _containers() -> Iterator[Leftover]:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, EnvInfraError, IntegrityError
-from gymcp.mcp_servers.bridging import parse_port
 from gymcp.mcp_servers.forked import ForkedProcess
 from gymcp.mcp_servers.installs import image
-from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command
 from gymcp.mcp_servers.installs.install import (
     INSIDE,
     is_present,
@@ -31,8 +30,9 @@ from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.identity import why_none
 from gymcp.mcp_servers.scripts import forkable_script
-from gymcp.mcp_servers.spec import ServerSpec, StateSource
+from gymcp.mcp_servers.spec import HttpPort, ServerSpec, StateSource
 from gymcp.mcp_servers.tool_hashes import differences, hash_tools
+from gymcp.mcp_servers.variables import substitute_variables
 from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Tool
 
@@ -115,7 +115,9 @@ def spec_of(
     own_args = parse_command(server.command, name=server.name).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
-        filled = {part: tuple(filled_in(text, os.environ) for text in of_part) for part, of_part in texts.items()}
+        filled = {
+            part: tuple(substitute_variables(text, os.environ) for text in of_part) for part, of_part in texts.items()
+        }
     except KeyError as error:
         raise ConfigError(
             f"server '{server.name}': start: environment variable {error} is not set; its lock entry refers to it"
@@ -139,7 +141,7 @@ def spec_of(
         mounts=(*folder, *mounts),
         limits=limits or Limits(),
         state=state,
-        http=parse_port(server.http) if server.http else None,
+        http=HttpPort.parse(server.http) if server.http else None,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
         fork=forkable_script(argv) if may_fork else None,
         spares=SPARES,
@@ -183,7 +185,7 @@ def _lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool) -> Locked
         )
     else:
         if wanted.http:
-            parse_port(wanted.http)  # said before anything is fetched
+            HttpPort.parse(wanted.http)  # said before anything is fetched
         server = replace(with_tree(replace(resolve(wanted), http=wanted.http)), runs_code=runs_code)
     spec = spec_of(server)
     tools = list_tools(spec, sandbox)

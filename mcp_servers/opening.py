@@ -13,12 +13,13 @@ import mcp_types
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.bridging import bridged
-from gymcp.mcp_servers.redaction import redacted, redacted_errors
+from gymcp.mcp_servers.redaction import redacted_errors
 from gymcp.mcp_servers.remote import Elsewhere, fault_of_url, is_live, redaction_for
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.tape_deck import PLAYED_WIRE, remote_streams
+from gymcp.mcp_servers.tapped_streams import redact_transport
 from gymcp.mcp_servers.transport import Violation, pipe_transport
 from gymcp.mcp_servers.worlds.digester import open_digester
 from gymcp.mcp_servers.worlds.seeds import seed_folder
@@ -97,7 +98,7 @@ async def connected(
     if through is None:
         noted = Violation(redaction.text if redaction else None)
         streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
-        through = redacted(streams, redaction, noted.share), noted
+        through = redact_transport(streams, redaction, noted.share), noted
     transport, violation = through
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:

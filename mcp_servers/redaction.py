@@ -18,26 +18,15 @@ import html
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
-import anyio
-from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.event_loop import LoopShare
-from gymcp.mcp_servers.installs.commands import is_secret, variables_in
 from gymcp.mcp_servers.plain_text import plain_text
-from gymcp.mcp_servers.transport import Received
+from gymcp.mcp_servers.variables import is_secret, variable_names
 from gymcp.types import Json
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams  # only a type
 
 SHORTEST_SECRET = 8
 """Characters: what is shorter keeps nothing, and occurs by chance."""
@@ -114,7 +103,7 @@ def secrets_in(who: str, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for what, text in texts:
-        for name in variables_in(text):
+        for name in variable_names(text):
             value = os.environ.get(name, "").strip()
             if len(value) >= SHORTEST_SECRET:
                 found[value] = f"${{{name}}}"
@@ -146,52 +135,6 @@ def redacted_errors(redaction: Redaction | None) -> Iterator[None]:
         if redaction is not None:
             error.args = tuple(redaction.text(part) if isinstance(part, str) else part for part in error.args)
         raise
-
-
-@contextlib.asynccontextmanager
-async def redacted(
-    transport: AbstractAsyncContextManager[TransportStreams], redaction: Redaction | None, share: LoopShare
-) -> AsyncIterator[TransportStreams]:
-    """The transport, whose messages from the server are read without the values; what that takes is the server's."""
-    async with transport as (read, write):
-        yield (read if redaction is None else _Redacted(read, redaction, share)), write
-
-
-@dataclass(frozen=True, slots=True)
-class _Redacted:
-    """A stream of the SDK's to read from."""
-
-    inner: Any
-    redaction: Redaction
-    share: LoopShare
-
-    async def receive(self) -> Received:
-        item: Received = await self.inner.receive()
-        if isinstance(item, SessionMessage):
-            with self.share.charged():
-                item.message = self.redaction.message(item.message)
-        return item
-
-    def __aiter__(self) -> _Redacted:
-        return self
-
-    async def __anext__(self) -> Received:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-    async def __aenter__(self) -> _Redacted:
-        await self.inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 def _strings_of(value: Json) -> Iterator[str]:

@@ -31,11 +31,11 @@ from mcp.client.streamable_http import streamable_http_client
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError
 from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.cassette import read_tape
-from gymcp.mcp_servers.installs.commands import filled_in
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transport import MANY_VALUES, MAX_VALUES, Violation, has_many_values, parsed
+from gymcp.mcp_servers.variables import substitute_variables
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams  # only a type
@@ -148,8 +148,8 @@ def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
 def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
     """URL and headers with their variables filled in. Raises ConfigError for one that is not set or cannot be sent."""
     try:
-        url = filled_in(spec.url or "", os.environ)
-        headers = {name: filled_in(value, os.environ) for name, value in spec.headers.items()}
+        url = substitute_variables(spec.url or "", os.environ)
+        headers = {name: substitute_variables(value, os.environ) for name, value in spec.headers.items()}
     except KeyError as error:
         raise ConfigError(
             f"server '{spec.name}': environment variable {error} is not set; its url or headers refer to it"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox.spec import Forkable, Image, Launch, Limits, Mount
 from gymcp.types import Json
 
@@ -44,6 +46,14 @@ class HttpPort:
 
     port: int
     path: str = "/mcp"
+
+    @classmethod
+    def parse(cls, text: str) -> HttpPort:
+        """From ``3000`` or ``3000/mcp``. Raises ConfigError."""
+        match = re.fullmatch(r":?(\d{1,5})(/\S*)?", text)
+        if match is None or not 1 <= int(match[1]) <= 65535:
+            raise ConfigError(f"http port '{text}': expected PORT or PORT/PATH, such as 3000/mcp")
+        return cls(port=int(match[1]), path=match[2] or "/mcp")
 
 
 StateSource = Literal["declared", "opaque", "stateless"] | FileState

@@ -8,7 +8,6 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,9 +19,9 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.cassette import RECORD, Key, Tape, add_to_cassette, check_tools, key_of, read_tape
-from gymcp.mcp_servers.redaction import redacted
 from gymcp.mcp_servers.remote import redaction_for, remote_transport
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.tapped_streams import TappedStream, redact_transport
 from gymcp.mcp_servers.transport import Received, Violation
 from gymcp.types import Json
 
@@ -145,7 +144,10 @@ class Recorder:
         redaction = redaction_for(self._spec)
         async with transport as (read, write):
             try:
-                yield _Tapped(read, self), _Tapped(write, self)
+                yield (
+                    TappedStream(read, lambda item: self.heard(item.message)),
+                    TappedStream(write, lambda item: self.said(item.message)),
+                )
             finally:
                 add_to_cassette(self._spec, self.tape, redaction)
 
@@ -192,45 +194,6 @@ _BROKEN = (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT)
 """Errors that say nothing of the tool: not for a cassette."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tapped:
-    """A stream of the SDK's, to read from or to write to, that is listened to."""
-
-    inner: Any
-    recorder: Recorder
-
-    async def send(self, item: SessionMessage, /) -> None:
-        self.recorder.said(item.message)
-        await self.inner.send(item)
-
-    async def receive(self) -> Received:
-        item: Received = await self.inner.receive()
-        if isinstance(item, SessionMessage):
-            self.recorder.heard(item.message)
-        return item
-
-    def __aiter__(self) -> _Tapped:
-        return self
-
-    async def __anext__(self) -> Received:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-    async def __aenter__(self) -> _Tapped:
-        await self.inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.inner.__aexit__(exc_type, exc_val, exc_tb)
-
-
 def _message(plain: dict[str, Json]) -> JSONRPCMessage:
     return mcp_types.jsonrpc_message_adapter.validate_python(plain, by_name=False)
 
@@ -241,8 +204,8 @@ def remote_streams(
     """The streams of a server elsewhere: live, recorded or played; none says what variables stand for."""
     redaction = redaction_for(spec)
     if spec.cassette is not None and not spec.recording:
-        return redacted(played(spec, task, violation), redaction, violation.share), None
-    live = redacted(remote_transport(spec, violation), redaction, violation.share)
+        return redact_transport(played(spec, task, violation), redaction, violation.share), None
+    live = redact_transport(remote_transport(spec, violation), redaction, violation.share)
     if spec.cassette is None:
         return live, None
     recorder = Recorder(spec, task)

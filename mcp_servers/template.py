@@ -25,7 +25,6 @@ from typing import Any
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.event_loop import Deadline
 from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.plain_text import plain_text
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox import seccomp
@@ -35,6 +34,7 @@ from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
 from gymcp.mcp_servers.sandbox.process import Running
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 from gymcp.mcp_servers.scripts import rehearsed_imports
+from gymcp.scratch import scratch_folder
 
 log = logging.getLogger(__name__)
 SPAWNER = PurePosixPath("/srv/spawner.py")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, get_args
 
-from gymcp.trainers.batch import Ints, codes
+from gymcp.trainers.arrays import Ints
+from gymcp.trainers.batch import codes
 from gymcp.types import Message, Trajectory
 
 Anchor = Literal["recorded", "world", "world+observation", "world+history", "turn"]

@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gymcp.errors import ConfigError
+from gymcp.trainers.arrays import Floats, Ints
 from gymcp.types import Task, Trajectory
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymcp.trainers.batch import Floats
+from gymcp.trainers.arrays import Floats
 from gymcp.trainers.forward import TokenValues
 from gymcp.trainers.losses import Denominators, aggregated, kl_estimate, policy_loss, ratios
 from gymcp.trainers.objective import Loss

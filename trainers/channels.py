@@ -10,7 +10,8 @@ import numpy.typing as npt
 from scipy.special import betaln, xlogy
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import Floats, Ints, StepBatch
+from gymcp.trainers.arrays import Floats, Ints
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.returns import generalised_advantages, returns_to_go, totals
 
 _EQUAL = 1e-12

@@ -9,7 +9,8 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
-from gymcp.trainers.batch import Floats, StepBatch, batch_of_columns
+from gymcp.trainers.arrays import Floats
+from gymcp.trainers.batch import StepBatch, batch_of_columns
 from gymcp.trainers.channels import compare
 from gymcp.trainers.presets import GOLD, Preset, Term
 from gymcp.trainers.returns import returns_to_go

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymcp.trainers.batch import Floats
+from gymcp.trainers.arrays import Floats
 
 
 class Critic:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gymcp.trainers.batch import Floats, Ints, StepBatch
+from gymcp.trainers.arrays import Floats, Ints
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.channels import Channel, compare
 from gymcp.trainers.presets import Preset, gigpo
 

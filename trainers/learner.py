@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import Floats
+from gymcp.trainers.arrays import Floats
 from gymcp.trainers.batch_loss import LearnerBatch, Sums, batch_loss, denominators_of
 from gymcp.trainers.forward import MicroBatch, TokenValues, plan
 from gymcp.trainers.objective import Loss

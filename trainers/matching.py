@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from gymcp.trainers.batch import Floats
+from gymcp.trainers.arrays import Floats
 from gymcp.types import ToolCall
 
 Assignment = Literal["optimal", "greedy"]

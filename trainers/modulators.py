@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from gymcp.trainers.batch import Floats, StepBatch
+from gymcp.trainers.arrays import Floats
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.channels import Channel, Spread, compare
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_type_hints
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import Floats, StepBatch
+from gymcp.trainers.arrays import Floats
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.channels import BetaDensity, Channel, Spread
 from gymcp.trainers.checks import check_range, check_value
 from gymcp.trainers.matching import Assignment

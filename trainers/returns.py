@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gymcp.trainers.batch import Floats, Ints
+from gymcp.trainers.arrays import Floats, Ints
 
 
 def returns_to_go(rewards: Floats, starts: Ints, gamma: float) -> Floats:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gymcp.agents.budgets import Budget
-from gymcp.agents.react import ReactSettings, TokenModel, react
+from gymcp.agents.models import TokenModel
+from gymcp.agents.react import ReactSettings, react
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.agents.scripted import SCRIPTED

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import Floats
+from gymcp.trainers.arrays import Floats
 from gymcp.types import Row, Sampled, Trajectory
 
 

@@ -13,8 +13,8 @@ import torch
 
 from gymcp.agents.engine import Engine, EngineOptions, open_engine
 from gymcp.agents.local_model import context_of
+from gymcp.agents.models import TokenModel
 from gymcp.agents.policy_specs import ModelOptions, open_model, parse_policy
-from gymcp.agents.react import TokenModel
 from gymcp.agents.vllm import VllmPolicy
 from gymcp.agents.vllm_server import VllmPlan, running_vllm
 from gymcp.errors import ConfigError

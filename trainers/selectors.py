@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gymcp.trainers.batch import Floats, StepBatch
+from gymcp.trainers.arrays import Floats
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.shapers import solved
 
 Kept = npt.NDArray[np.bool_]

@@ -10,7 +10,8 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import served_calls
-from gymcp.trainers.batch import Floats, Ints, StepBatch
+from gymcp.trainers.arrays import Floats, Ints
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.matching import Assignment, hard_rewards, similarities, soft_rewards, token_f1
 from gymcp.types import Task, Trajectory
 

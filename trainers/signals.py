@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import Floats, Ints, StepBatch
+from gymcp.trainers.arrays import Floats, Ints
+from gymcp.trainers.batch import StepBatch
 from gymcp.trainers.channels import Channel
 from gymcp.trainers.critic import Critic
 from gymcp.trainers.learner import Learner

@@ -1,6 +1,6 @@
 """A company's back office: look-ups, conditional actions under a handbook, corrections, refusals. Tasks without end."""
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.backoffice import make_suite, make_tasks
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals, with_milestones
 from gymcp.mcp_servers.native import native_server

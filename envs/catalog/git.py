@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.commits import ENVIRONMENT, commit_name, index_of, repository_equals
 from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.mcp_servers.locked import FromLock

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.envs.suites.graphs import FILE, Graph, copy_graph, graph_equals, write_graph
 from gymcp.mcp_servers.locked import FromLock

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generated import one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
 from gymcp.mcp_servers.locked import FromLock

@@ -1,6 +1,6 @@
 """TextWorld: coin collector, treasure hunts and cooking, played over tools; games without end, made on the spot."""
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites import textworld
 from gymcp.evaluators.graders.textworld import game_won
 from gymcp.mcp_servers.native import native_server

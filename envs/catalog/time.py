@@ -6,7 +6,7 @@ Zones without daylight saving time only: the server converts as of today, and an
 import random
 from pathlib import Path
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generated import Call, one_turn
 from gymcp.envs.suites.zones import DAY, ZONES, clock, shift
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made

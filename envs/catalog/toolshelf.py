@@ -1,6 +1,6 @@
 """Seventy servers with hundreds of tools in one episode, of which a task needs a few: which ones, must be found out."""
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.toolshelf import are_installed, grade, make_suite, make_tasks, shelf_servers
 from gymcp.types import EpisodeLimits
 

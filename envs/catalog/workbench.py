@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gymcp.envs import EnvSpec
+from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.commits import ENVIRONMENT
 from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
 from gymcp.envs.suites.workbench.bench import SERVER_OF

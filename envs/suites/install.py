@@ -14,8 +14,7 @@ from pathlib import Path
 
 from gymcp.cache import in_cache
 from gymcp.errors import IntegrityError, UsageError
-from gymcp.mcp_servers.leftovers import owned_environment
-from gymcp.owners import unfinished
+from gymcp.owners import owned_environment, unfinished
 
 DOWNLOAD_TIMEOUT_S = 600.0
 

@@ -16,11 +16,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.lockfile import MAX_NAME, Runtime, checked_name
+from gymcp.mcp_servers.variables import VARIABLE, is_secret
 from gymcp.types import Json
 
 _NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
-_VARIABLE = re.compile(r"\$\{(?P<name>[^}]*)\}")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION|COOKIE", re.IGNORECASE)
 _WORDLESS = ("mcp-server-", "server-", "mcp-")
 _HAVE = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
 _GENERIC = ("www", "mcp", "api")
@@ -126,21 +125,11 @@ def read_config(path: Path, only: Iterable[str] = ()) -> list[Wanted]:
     return found
 
 
-def filled_in(text: str, environment: Mapping[str, str]) -> str:
-    """With ``${NAME}`` and ``${NAME:-default}`` replaced. Raises KeyError for a name that is not set."""
-    return _VARIABLE.sub(lambda match: _value(match["name"], environment), text)
-
-
-def variables_in(text: str) -> list[str]:
-    """The names of the environment variables that it refers to."""
-    return [match["name"].partition(":-")[0] for match in _VARIABLE.finditer(text)]
-
-
 def unset_in(wanted: Wanted) -> list[str]:
     """The environment variables that URL, arguments, environment and headers refer to and that are not set."""
     names = []
     for text in (wanted.url, *wanted.args, *wanted.env.values(), *wanted.headers.values()):
-        for match in _VARIABLE.finditer(text):
+        for match in VARIABLE.finditer(text):
             name, _, default = match["name"].partition(":-")
             if name not in os.environ and not default and name not in names:
                 names.append(name)
@@ -317,15 +306,10 @@ def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
     return Wanted(name="", runtime="image", package=match["name"], version=version, args=tuple(rest), env=env)
 
 
-def is_secret(name: str) -> bool:
-    """True if a setting, header or variable of that name holds a secret, going by the name."""
-    return _SECRET.search(name) is not None
-
-
 def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:
     """A lock is committed: what looks like a secret may be in it only by name."""
     for name, value in values.items():
-        if value and is_secret(name) and not _VARIABLE.search(value):
+        if value and is_secret(name) and not VARIABLE.search(value):
             raise ConfigError(
                 f"{who}: {what} '{name}' looks like a secret, which must not be written into a lock; write "
                 f"'${{{_variable(name)}}}' in its place and set that environment variable"
@@ -335,8 +319,3 @@ def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:
 def _variable(name: str) -> str:
     """What one would call it: a header's name is none of a variable."""
     return name if name.isidentifier() else re.sub(r"\W", "_", name).upper()
-
-
-def _value(name: str, environment: Mapping[str, str]) -> str:
-    name, _, default = name.partition(":-")
-    return environment.get(name) or default or environment[name]

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.leftovers import owned_environment
-from gymcp.owners import held
+from gymcp.owners import held, owned_environment
 from gymcp.paths import gymcp_home
 
 INSIDE = PurePosixPath("/srv/server")

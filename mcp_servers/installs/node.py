@@ -19,9 +19,9 @@ from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageE
 from gymcp.mcp_servers.installs.builds import build_wall, refuse_traps, run_build
 from gymcp.mcp_servers.installs.commands import Wanted
 from gymcp.mcp_servers.installs.folders import INSIDE, machine, run_tool, write_manifest
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox import Mount, Sandbox
+from gymcp.scratch import scratch_folder
 from gymcp.types import Json
 
 NODE = Path("/usr/bin/node")

@@ -25,11 +25,11 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.installs.builds import build_wall, read_written, run_build
 from gymcp.mcp_servers.installs.folders import machine, run_tool
 from gymcp.mcp_servers.installs.wheels import make_venv, resolve_wheels
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lockfile import LockedPackage, content_of
 from gymcp.mcp_servers.programs import build_wheel as program
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, interpreter
 from gymcp.paths import gymcp_home
+from gymcp.scratch import scratch_folder
 
 REVISION = 1
 """Of how wheels are built: bumped when the same source gives another one."""

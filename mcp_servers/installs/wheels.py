@@ -19,10 +19,10 @@ from uv import find_uv_bin
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.installs.folders import run_tool
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.lock_grammar import check_package
 from gymcp.mcp_servers.lockfile import LockedPackage
 from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.scratch import scratch_folder
 
 OLDEST = (3, 10)
 """Of the Pythons that a lock serves where the packages allow; the SDK needs it."""

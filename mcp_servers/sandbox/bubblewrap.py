@@ -29,7 +29,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path, PurePosixPath
 
 from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity, warn_once
@@ -40,6 +39,7 @@ from gymcp.mcp_servers.sandbox.proctree import kernel_version
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY, root_arguments
 from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
 from gymcp.owners import SERVER_ID
+from gymcp.scratch import scratch_folder
 
 OLDEST = (0, 8)
 WORKSPACE = PurePosixPath("/workspace")

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.spec import Limits
+from gymcp.owners import owner
 
 _REMOVE_TIMEOUT_S = 5.0
 _REMOVE_AGAIN_S = 0.0005

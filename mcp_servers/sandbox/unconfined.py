@@ -17,11 +17,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
 from gymcp.mcp_servers.sandbox.interpreter import interpreter
 from gymcp.mcp_servers.sandbox.process import Command, Running, run
 from gymcp.mcp_servers.sandbox.spec import Launch, SandboxProcess
+from gymcp.scratch import scratch_folder
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)

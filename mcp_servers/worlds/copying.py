@@ -1,14 +1,11 @@
-"""Copies and removes folders that a server may be writing to: every step is by descriptor, and no link is followed."""
+"""Copies folders that a server may be writing to: every step is by descriptor, and no link is followed."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 _FICLONE = 0x40049409
@@ -154,14 +151,3 @@ def _copy_special(name: str, source: int, target: int) -> None:
     os.mknod(name, kind | 0o600, 0, dir_fd=target)
     if kind != stat.S_IFCHR:
         os.chmod(name, stat.S_IMODE(found.st_mode), dir_fd=target)
-
-
-def remove_tree(folder: Path) -> None:
-    """Removes it with everything below, whatever the modes and however deep; what stays is left to `gymcp clean`."""
-    with contextlib.suppress(OSError, RecursionError):
-        shutil.rmtree(folder)
-        return
-    if folder.exists():
-        path = str(folder)
-        for command in (["chmod", "-R", "u+rwX", path], ["rm", "-rf", "--one-file-system", "--", path]):
-            subprocess.run(command, capture_output=True, check=False)

@@ -14,10 +14,10 @@ import threading
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.leftovers import OWNER_VARIABLE, owner, scratch_folder
 from gymcp.mcp_servers.sandbox.identity import Identity, identity
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers
-from gymcp.mcp_servers.worlds.copying import remove_tree
+from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.scratch import remove_tree, scratch_folder
 
 _PROBE_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 20.0

@@ -18,9 +18,9 @@ from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers
-from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.owners import unfinished
 from gymcp.paths import gymcp_home
+from gymcp.scratch import remove_tree
 from gymcp.types import Json
 
 COMMAND_TIMEOUT_S = 60.0

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError, SnapshotError
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers, is_others
-from gymcp.mcp_servers.worlds.copying import copy_tree, remove_tree
+from gymcp.mcp_servers.worlds.copying import copy_tree
 from gymcp.mcp_servers.worlds.overlay import OverlayNamespace, can_be_mounted, overlay_namespace, why_no_overlay
+from gymcp.scratch import remove_tree, scratch_folder
 
 _numbers = itertools.count(1)
 

@@ -20,6 +20,8 @@ SERVER_ID = 65533
 """The user and group, on the host, of the servers of a root harness (`gymcp.mcp_servers.sandbox.identity`). Neither
 systemd nor Debian gives it away, and containers that map 65,536 ids have it."""
 OWNER = r"(\d+)-(\d+)"
+OWNER_VARIABLE = "GYMCP_OWNER"
+"""Environment variable that marks a process as its owner's."""
 _UNFINISHED = re.compile(rf"\..+-(?P<owner>{OWNER})-\w{{8}}")
 
 
@@ -48,6 +50,16 @@ def is_alive(owner_tag: str) -> bool:
     if not (match := re.fullmatch(OWNER, owner_tag)):
         return False
     return start_time(int(match[1])) == int(match[2])
+
+
+def owned_environment() -> dict[str, str]:
+    """This process's environment, for a child that is a leftover once this process is dead."""
+    return {**os.environ, OWNER_VARIABLE: owner()}
+
+
+def pid_namespace() -> str:
+    """Which one this process is in: process ids of another mean nothing here."""
+    return str(Path("/proc/self/ns/pid").readlink())
 
 
 def held(folder: Path) -> int:

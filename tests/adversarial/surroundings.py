@@ -17,8 +17,8 @@ from inside import Given, number_of
 
 import gymcp.errors
 from gymcp.mcp_servers.docker_engine import socket_path
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.paths import gymcp_home
+from gymcp.scratch import scratch_folder
 
 libc = ctypes.CDLL(None, use_errno=True)
 _USER_KEYRING = -4

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gymcp.agents.models import TokenModel
 from gymcp.agents.parsing import choose_format
-from gymcp.agents.react import TokenModel
 from gymcp.agents.rendering import Renderer
 from gymcp.types import Sampled, Sampling
 

@@ -19,9 +19,10 @@ from generate_policy import GeneratePolicy, load
 from gymcp.agents.budgets import Budget
 from gymcp.agents.chatting import as_chat
 from gymcp.agents.context import DROPPED
+from gymcp.agents.models import LEAST_ANSWER, ChatModel, Model, TokenModel
 from gymcp.agents.openai import Endpoint, Retries, open_endpoint
 from gymcp.agents.prices import Price
-from gymcp.agents.react import KEPT, LEAST_ANSWER, ChatModel, Model, ReactSettings, TokenModel, react
+from gymcp.agents.react import KEPT, ReactSettings, react
 from gymcp.agents.rollout import Job, rollout
 from gymcp.agents.scripted import Replay
 from gymcp.agents.tiny_model import STYLES, Style, TinySize, make_tiny_model

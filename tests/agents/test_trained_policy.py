@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gymcp.agents.models import TokenModel
 from gymcp.agents.policy_specs import TRAINED, ModelOptions, open_model, parse_policy
-from gymcp.agents.react import ReactSettings, TokenModel, react
+from gymcp.agents.react import ReactSettings, react
 from gymcp.agents.rollout import Job, Rollout
 from gymcp.agents.scheduler import Schedule, run_jobs
 from gymcp.envs import load_env, load_spec

@@ -21,11 +21,11 @@ from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.warm import warmed
+from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Json, Outcome, Suite, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")

@@ -15,9 +15,9 @@ from gymcp.envs.order import ResetNeeded
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.leftovers import scratch_folder
 from gymcp.mcp_servers.native import native_server
 from gymcp.mcp_servers.spec import StateSource
+from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Outcome, Suite, Task, ToolCall
 
 pytestmark = pytest.mark.usefixtures("own_home")

@@ -20,7 +20,7 @@ from gymcp.envs.baseline_book import BaselineBook
 from gymcp.envs.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers, scratch_folder
+from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox
 from gymcp.mcp_servers.sandbox.identity import id_on_the_host, identity
 from gymcp.mcp_servers.sandbox.ownership import give
@@ -29,6 +29,7 @@ from gymcp.mcp_servers.worlds.overlay import overlay_namespace
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT, seed_folder
 from gymcp.mcp_servers.worlds.workspace import open_workspace
 from gymcp.paths import gymcp_home
+from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Json, Outcome, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")

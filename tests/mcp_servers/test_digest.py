@@ -33,11 +33,11 @@ from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.ownership import give_to_servers
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.warm import warmed
-from gymcp.mcp_servers.worlds.copying import remove_tree
 from gymcp.mcp_servers.worlds.digester import Digester, open_digester
 from gymcp.mcp_servers.worlds.overlay import overlay_namespace, why_no_overlay
 from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
 from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.scratch import remove_tree
 from gymcp.types import Json
 
 pytestmark = pytest.mark.usefixtures("bwrap")

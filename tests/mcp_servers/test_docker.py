@@ -21,7 +21,7 @@ import pytest
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import OWNER_LABEL, kill, labelled, request
-from gymcp.mcp_servers.leftovers import find_leftovers, owner, remove_leftovers
+from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
@@ -34,6 +34,7 @@ from gymcp.mcp_servers.sandbox.seccomp import engine_profile
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.worlds.digester import open_digester
 from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.owners import owner
 from gymcp.types import Json
 
 TIMEOUT_S = 60.0

@@ -14,7 +14,7 @@ import pytest
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.bridging import bridged, parse_port
+from gymcp.mcp_servers.bridging import bridged
 from gymcp.mcp_servers.locked import locked_server
 from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.programs.http_bridge import Breach, events
@@ -420,13 +420,13 @@ def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
     [("3000", HttpPort(port=3000)), (":80/", HttpPort(port=80, path="/")), ("1/a/b", HttpPort(port=1, path="/a/b"))],
 )
 def test_a_port_is_written_as_in_an_address(text: str, port: HttpPort) -> None:
-    assert parse_port(text) == port
+    assert HttpPort.parse(text) == port
 
 
 @pytest.mark.parametrize("text", ["", "http", "0", "70000", "3000mcp", "3000/a b"])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected PORT or PORT/PATH"):
-        parse_port(text)
+        HttpPort.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,11 @@ import pytest
 from ordinary_user import UID, as_ordinary_user
 
 from gymcp.errors import SandboxUnavailable
-from gymcp.mcp_servers.leftovers import (
-    OWNER_VARIABLE,
-    cgroup_mountpoints,
-    find_leftovers,
-    is_alive,
-    owner,
-    remove_leftovers,
-    runtime_folder,
-    scratch_folder,
-    start_time,
-)
+from gymcp.mcp_servers.leftovers import cgroup_mountpoints, find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.owners import OWNER_VARIABLE, is_alive, owner, start_time
+from gymcp.scratch import runtime_folder, scratch_folder
 
 HARNESS = """
 import asyncio, signal

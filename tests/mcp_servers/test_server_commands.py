@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.commands import Wanted, filled_in, parse_command, read_config
+from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.variables import substitute_variables
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,6 @@ def test_a_malformed_configuration_names_the_server(servers: object, said: str, 
 
 
 def test_references_are_filled_in() -> None:
-    assert filled_in("a ${B} ${C:-c} $D", {"B": "b"}) == "a b c $D"
+    assert substitute_variables("a ${B} ${C:-c} $D", {"B": "b"}) == "a b c $D"
     with pytest.raises(KeyError):
-        filled_in("${E}", {})
+        substitute_variables("${E}", {})

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.envs import catalog
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.locked import is_installed, locked_server
 from gymcp.mcp_servers.native import native_server
@@ -30,7 +29,7 @@ THIRD_PARTY: Mapping[str, tuple[StateSource, Json]] = {
     "word": (FileState(), None),
 }
 """How the state of each is known, and what it starts from where a task says nothing of it."""
-LOCK = Path(catalog.__file__).with_name("servers.lock")
+LOCK = Path(__file__).parents[2] / "catalog" / "servers.lock"
 
 
 def server_names() -> tuple[str, ...]:

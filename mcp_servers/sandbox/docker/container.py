@@ -22,13 +22,13 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     request,
 )
-from gymcp.mcp_servers.leftovers import owner, pid_namespace
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, find_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount
+from gymcp.owners import owner, pid_namespace
 
 RUN_LABEL = "gymcp.run"
 _RUN = uuid.uuid4().hex

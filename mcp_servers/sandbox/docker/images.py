@@ -20,9 +20,8 @@ from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.docker_engine import USER_LABEL, EngineError, engine_info, request, stream
-from gymcp.mcp_servers.leftovers import owned_environment
 from gymcp.mcp_servers.sandbox.spec import Image
-from gymcp.owners import unfinished
+from gymcp.owners import owned_environment, unfinished
 from gymcp.paths import gymcp_home
 
 SUITE = "bookworm"

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, replace
 from gymcp.errors import GymcpError
 from gymcp.mcp_servers.docker_engine import EngineError
 from gymcp.mcp_servers.docker_reaper import start_reaper
-from gymcp.mcp_servers.leftovers import owner
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, discard, look, start
 from gymcp.mcp_servers.sandbox.spec import Launch
+from gymcp.owners import owner
 
 SPARES = 4
 """At most, per launch."""

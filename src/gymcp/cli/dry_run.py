@@ -15,7 +15,8 @@ from gymcp.envs.spec import load_env
 from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.trainers.anchors import ANCHORS, anchor_codes
-from gymcp.trainers.batch import Floats, StepBatch, batch_of
+from gymcp.trainers.arrays import Floats
+from gymcp.trainers.batch import StepBatch, batch_of
 from gymcp.trainers.credit import Credit, assign_credit, step_credits
 from gymcp.trainers.curriculum import practised
 from gymcp.trainers.diagnostics import anchor_statistics

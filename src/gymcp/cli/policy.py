@@ -16,10 +16,11 @@ from typing import TypeVar
 
 from gymcp.agents.budgets import Budget
 from gymcp.agents.chatting import as_chat
+from gymcp.agents.models import Model, TokenModel
 from gymcp.agents.policy_specs import ModelOptions, PolicySpec, open_model, parse_policy
 from gymcp.agents.preflight import check_model, check_servers, check_user
 from gymcp.agents.prices import load_prices
-from gymcp.agents.react import Model, Overflow, ReactSettings, TokenModel, react
+from gymcp.agents.react import Overflow, ReactSettings, react
 from gymcp.envs.offered import first_offer
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.simulation import check_scenarios, simulated

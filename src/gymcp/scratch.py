@@ -1,0 +1,64 @@
+"""The private temporary folder of a gymcp process, removed when the process exits."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+
+from gymcp.errors import SandboxUnavailable
+from gymcp.owners import held, owner
+
+
+def runtime_folder() -> Path:
+    """Where the scratch folders of this user's harnesses are; it may not exist."""
+    return Path(tempfile.gettempdir()) / f"gymcp-{os.getuid()}"
+
+
+def scratch_folder() -> Path:
+    """This process's private folder, made on first use and removed at exit.
+
+    Raises SandboxUnavailable where someone else has made the folder it should be in.
+    """
+    return _scratch_of(os.getpid(), runtime_folder())
+
+
+@functools.cache
+def _scratch_of(pid: int, root: Path) -> Path:
+    root.mkdir(mode=0o700, exist_ok=True)
+    _check_ours(root)
+    folder = root / owner()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    held(folder)  # as long as this process lives
+    atexit.register(_remove_own_scratch, pid, folder)
+    return folder
+
+
+def _check_ours(root: Path) -> None:
+    found = root.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SandboxUnavailable(
+            f"{root}: not a private folder of user {os.getuid()}: remove it, or set TMPDIR elsewhere"
+        )
+
+
+def _remove_own_scratch(pid: int, folder: Path) -> None:
+    if os.getpid() == pid:  # a fork inherits the exit handlers
+        remove_tree(folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes it with everything below, whatever the modes and however deep; what stays is left to `gymcp clean`."""
+    with contextlib.suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+        return
+    if folder.exists():
+        path = str(folder)
+        for command in (["chmod", "-R", "u+rwX", path], ["rm", "-rf", "--one-file-system", "--", path]):
+            subprocess.run(command, capture_output=True, check=False)
