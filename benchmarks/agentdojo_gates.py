@@ -13,13 +13,13 @@ from pathlib import Path
 
 from report_table import Result, options, show
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.wrappers.privileges import read_privileges
-from gymcp.envs.wrappers.worn import Worn
+from gymcp.envs.wrappers.selection import Worn
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Trajectory
 

@@ -13,18 +13,18 @@ import numpy as np
 from learning import environment
 from report_table import Result, options, show
 
-from gymcp.agents.nearest import nearest
-from gymcp.agents.rollout import Job
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
-from gymcp.cli.train import parsed
+from gymcp.agents.runner.rollout import Job
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.nearest_demonstration import nearest
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.cli.training.train import parsed
 from gymcp.envs.spec import LoadedEnv
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.warm import warmed
 from gymcp.protocols import AgentFactory
-from gymcp.trainers.curriculum import demonstrated_tasks, held_out
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import load_recipe
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out
 from gymcp.types import Task, Trajectory
 
 TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"

@@ -7,10 +7,10 @@ import time
 
 from report_table import Result, options, show
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, run_until_signalled, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import get_sandbox

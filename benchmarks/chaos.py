@@ -24,14 +24,14 @@ from typing import Any, get_args
 from faults import FINE, PATIENCE_S, SANDBOX, End, Wall, difference, ends, environment
 from report_table import Result, options, show
 
-from gymcp.agents.runs import Plan, run_plan
-from gymcp.agents.scheduler import Schedule
+from gymcp.agents.runner.run import Plan, run_plan
+from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
-from gymcp.mcp_servers.leftovers import cgroup_mountpoints
+from gymcp.mcp_servers.cleanup import cgroup_mountpoints
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, labelled
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.scratch import runtime_folder, scratch_folder
 from gymcp.store import TrajectoryStore
 from gymcp.types import Trajectory

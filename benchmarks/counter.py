@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import Suite, Task
 
 TURNS = 10

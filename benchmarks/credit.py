@@ -19,8 +19,8 @@ from learning import Run, has_ended, played, rows, warmed_up
 from report_table import Result, options, show
 
 from gymcp.envs.spec import Anchor
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import load_recipe
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
 HERE = Path(__file__).parent

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gymcp.trainers.batch import StepBatch, codes
-from gymcp.trainers.credit import assign_credit
-from gymcp.trainers.presets import PRESETS, make_preset
+from gymcp.trainers.credit.assign import assign_credit
+from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.step_batch import StepBatch, codes
 
 COMPONENTS = ("answer", "form")
 OPTIONS: Mapping[str, Mapping[str, object]] = {

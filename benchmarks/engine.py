@@ -31,11 +31,11 @@ from rich.table import Table
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from gymcp.agents.engine import Engine, EngineOptions, open_engine
-from gymcp.agents.tiny_model import make_tiny_tokenizer
-from gymcp.agents.vllm import open_vllm
-from gymcp.agents.vllm_install import CPU, vllm_python
-from gymcp.agents.vllm_server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
+from gymcp.agents.policies.vllm.client import open_vllm
+from gymcp.agents.policies.vllm.install import CPU, vllm_python
+from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
 from gymcp.protocols import Policy
 from gymcp.types import Sampling
 

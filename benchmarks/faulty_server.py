@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from gymcp.mcp_servers import runtime
+from gymcp.mcp_servers.native import runtime
 
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "faulty", "version": "1"}}
 TOOL = {"name": "add", "inputSchema": {"type": "object", "properties": {"note": {"type": "string"}}}}

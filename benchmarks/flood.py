@@ -18,11 +18,11 @@ from flood_server import FLOODS
 from report_table import Result, options, show
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import ToolCall
 
 QUIET, SHARE = "compute", "share"

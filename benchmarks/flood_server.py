@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from gymcp.mcp_servers import runtime
+from gymcp.mcp_servers.native import runtime
 
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
 SCHEMA = {"type": "object"}

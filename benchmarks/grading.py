@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from report_table import Result, against, options, show
 
-from gymcp.agents.runs import Plan, grade_again, run_plan
-from gymcp.agents.scheduler import Schedule
+from gymcp.agents.runner.run import Plan, grade_again, run_plan
+from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.evaluators.grading import apply_grader

@@ -12,8 +12,8 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.envs import catalog
 from gymcp.envs.spec import Anchor, LoadedEnv, load_env
-from gymcp.trainers.loop import FINAL, train
-from gymcp.trainers.recipe import Recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.run.loop import FINAL, train
 from gymcp.types import Json
 
 ENDED = "ended.json"

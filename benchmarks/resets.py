@@ -22,16 +22,16 @@ import reset_baselines as without
 import resets_third_party
 from report_table import Result, against, all_against, options, show
 
-from gymcp.envs.episode import open_episode
-from gymcp.envs.hosting import hosted
-from gymcp.envs.snapshots import all_of
+from gymcp.aio import hosted
+from gymcp.envs.episodes.episode import open_episode
+from gymcp.envs.episodes.snapshots import all_of
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import Action, EpisodeLimits, Suite, Task, ToolCall
 
 AT_ONCE = 16

@@ -23,11 +23,11 @@ from report_table import Result, options, show
 from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
 from gymcp.envs.spec import load_env
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
-from gymcp.mcp_servers.scripts import forkable_script
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import Json
 
 PROGRAM = PurePosixPath("/srv/benchmark")

@@ -25,19 +25,19 @@ from counter import ENV, TURNS
 from report_table import Result, against, options, show
 from rollout_peers import PEERS, install, play
 
-from gymcp.agents.models import ChatModel
-from gymcp.agents.openai import Endpoint, OpenAIPolicy, open_endpoint
-from gymcp.agents.react import ReactSettings, react
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.envs.episode import Episode
+from gymcp.agents.policies.models import ChatModel
+from gymcp.agents.policies.openai.client import Endpoint, OpenAIPolicy, open_endpoint
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.react import ReactSettings, react
+from gymcp.envs.episodes.episode import Episode
+from gymcp.envs.episodes.toolbox import Toolbox
+from gymcp.envs.episodes.world import World
 from gymcp.envs.spec import load_env
-from gymcp.envs.toolbox import Toolbox
-from gymcp.envs.world import World
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.protocols import Agent
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, Decision, GiveUp, Observation, Task, Trajectory

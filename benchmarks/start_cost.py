@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from report_table import Result, options, show
 
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
 
 
 class Counter:

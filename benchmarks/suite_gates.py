@@ -16,9 +16,9 @@ from pathlib import Path
 
 from report_table import Result, options, show
 
-from gymcp.agents.runs import Plan
+from gymcp.agents.runner.run import Plan
 from gymcp.atomic import write_atomically
-from gymcp.cli.gates import gates_of, play
+from gymcp.cli.evaluation.gates import gates_of, play
 from gymcp.envs import catalog
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox

@@ -25,18 +25,18 @@ from typing import Any
 
 from baselines import nearest_template, play
 
-from gymcp.agents.models import TokenModel
-from gymcp.agents.policy_specs import ModelOptions, open_model, parse_policy
-from gymcp.agents.react import ReactSettings, react
+from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
+from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice import make_tasks
 from gymcp.evaluators.statistics.intervals import wilson
-from gymcp.trainers.curriculum import demonstrated_tasks
-from gymcp.trainers.loop import train
-from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import load_recipe
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import demonstrated_tasks
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Sampling, Task, Trajectory
 
 ROOT = Path(__file__).parents[1]

@@ -20,20 +20,20 @@ from pathlib import Path
 
 from report_table import Result, against, options, show
 
-from gymcp.agents.runs import Plan
-from gymcp.cli.gates import play
+from gymcp.agents.runner.run import Plan
+from gymcp.cli.evaluation.gates import play
 from gymcp.envs import catalog
-from gymcp.envs.offered import Offer, list_offer
+from gymcp.envs.episodes.tool_listing import Offer, list_offer
+from gymcp.envs.episodes.toolbox import Toolbox
+from gymcp.envs.episodes.world import Origin, World, open_world
 from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.envs.toolbox import Toolbox
-from gymcp.envs.world import Origin, World, open_world
 from gymcp.envs.wrappers.bm25 import rank_tools
-from gymcp.envs.wrappers.recall import recall_at
 from gymcp.envs.wrappers.retrieval import Retrieval, size_of
-from gymcp.envs.wrappers.worn import Worn
-from gymcp.mcp_servers.listing import forget_tools, lists_of
+from gymcp.envs.wrappers.retrieval_recall import recall_at
+from gymcp.envs.wrappers.selection import Worn
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, lists_of
 from gymcp.types import Task
 
 CALL_TIMEOUT_S = 30.0

@@ -23,10 +23,10 @@ from training_iteration import iteration
 from training_trl import VERSION, trl_trainer
 from transformers import AutoModelForCausalLM
 
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
-from gymcp.trainers.learner import Learner, LearnerSettings
-from gymcp.trainers.objective import Loss
-from gymcp.trainers.rows import Example
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Row
 
 GROUP = 8

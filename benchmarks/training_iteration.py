@@ -13,10 +13,10 @@ import torch
 from report_table import Result, against
 
 from gymcp.envs import load_env, load_spec
-from gymcp.trainers.checkpoints import CHECKPOINT
-from gymcp.trainers.loop import train
-from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe_file import make_recipe
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.run.checkpoints import CHECKPOINT
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json
 
 LIMIT_S = 30.0

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from report_table import Result, options, show
 
-from gymcp.agents.tiny_model import make_tiny_model
-from gymcp.agents.vllm_server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.tiny_model import make_tiny_model
+from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 

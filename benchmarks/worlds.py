@@ -17,15 +17,15 @@ from pathlib import Path
 
 from report_table import Result, against, options, show
 
-from gymcp.envs.episode import open_episode
+from gymcp.envs.episodes.episode import open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.spec import FileState, StateSource
-from gymcp.mcp_servers.worlds.digester import open_digester
-from gymcp.mcp_servers.worlds.seeds import seed_folder
-from gymcp.mcp_servers.worlds.workspace import describe_workspaces, open_workspace
+from gymcp.mcp_servers.workspaces.digester import open_digester
+from gymcp.mcp_servers.workspaces.seeds import seed_folder
+from gymcp.mcp_servers.workspaces.workspace import describe_workspaces, open_workspace
 from gymcp.types import Action, Suite, Task, ToolCall
 
 CONCURRENCY = 16

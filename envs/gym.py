@@ -10,11 +10,11 @@ from typing import Any
 
 import gymnasium
 
+from gymcp.envs.background_loop import EpisodeLoop, HostedEpisode
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episode import Episode, Transition, open_episode, open_snapshot
-from gymcp.envs.episode_loop import EpisodeLoop, HostedEpisode
-from gymcp.envs.order import EnvClosed, ResetNeeded
-from gymcp.envs.snapshots import Snapshot
+from gymcp.envs.episodes.episode import Episode, Transition, open_episode, open_snapshot
+from gymcp.envs.episodes.snapshots import Snapshot
+from gymcp.envs.errors import EnvClosed, ResetNeeded
 from gymcp.envs.spaces import action_space, from_observation, observation_space, to_action
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
+from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.validation import check_name, check_servers, check_suite, made
-from gymcp.envs.wrappers.surface import Surface
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -62,8 +62,8 @@ class EnvSpec:
     more_tasks: MoreTasks | None = None
     """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
     lazy: bool = False
-    """True: a server is started by the first call that it gets (`gymcp.envs.late`), for episodes with many servers of
-    which few are called. What a server lists must then not depend on a task's initial state."""
+    """True: start a server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes with many servers of which
+    few are called. What a server lists must then not depend on a task's initial state."""
     layers: tuple[Layer, ...] = ()
     """Between agent and servers, the innermost first."""
     surfaces: Callable[[], Iterable[Surface]] | None = None

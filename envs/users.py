@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
-from gymcp.evaluators.graders.asking import ASK_USER, asked_for
+from gymcp.evaluators.graders.questions import ASK_USER, asked_for
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Talk, Tool, ToolCall
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.bridging import fault_of_http
-from gymcp.mcp_servers.remote import fault_of_url
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.http_bridge import fault_of_http
+from gymcp.mcp_servers.transports.http_remote import fault_of_url
 from gymcp.types import Suite, Task
 
 T = TypeVar("T")

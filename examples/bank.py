@@ -2,8 +2,8 @@
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 

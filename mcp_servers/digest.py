@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from gymcp.mcp_servers.runtime import canonical_json
+from gymcp.mcp_servers.native.runtime import canonical_json
 from gymcp.types import Json
 
 

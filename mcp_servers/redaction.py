@@ -24,7 +24,7 @@ from urllib.parse import quote, quote_plus
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.plain_text import plain_text
+from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.variables import is_secret, variable_names
 from gymcp.types import Json
 

@@ -28,7 +28,7 @@ class DigestLimits:
 class FileState:
     """The server's state is what it has written below /workspace when a call returns.
 
-    A task's ``initial_state`` is then ``{"files": ..., "commands": ...}`` (`gymcp.mcp_servers.worlds.seeds`).
+    A task's ``initial_state`` is then ``{"files": ..., "commands": ...}`` (`gymcp.mcp_servers.workspaces.seeds`).
     """
 
     kind: Literal["workspace", "sqlite", "git"] = "workspace"
@@ -72,7 +72,8 @@ class ServerSpec:
     mounts: tuple[Mount, ...] = ()
     network: bool = False
     http: HttpPort | None = None
-    """None: it speaks over standard input and output. Else `gymcp.mcp_servers.bridging` carries messages to it."""
+    """None: the server speaks over standard input and output. Else `gymcp.mcp_servers.transports.http_bridge` carries
+    its messages."""
     url: str | None = None
     """Of a server that runs elsewhere: nothing is started, and only a stateless one may be called without a cassette.
     ``${NAME}`` stands for an environment variable, here and in `headers`."""
@@ -86,7 +87,7 @@ class ServerSpec:
     holds it because a server has repeated it, as it is or in a common encoding. Not found: values below 8 characters
     (refused, if they are secrets by name), pieces, other transformations, and what a server writes into its files."""
     cassette: Path | None = None
-    """A recording of `url`, played instead of calling it (`gymcp.mcp_servers.cassette`)."""
+    """A recording of `url`, played instead of calling it (`gymcp.mcp_servers.transports.cassette`)."""
     recording: bool = False
     """Calls go to `url`, and what is new is added to the cassette."""
     limits: Limits = field(default_factory=Limits)
@@ -101,10 +102,10 @@ class ServerSpec:
     """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
 
     Only for single-threaded programs that run no code of the model's; first-party ones may signal no other process,
-    third-party ones (`gymcp.mcp_servers.scripts`) are looked at once they are imported. A forked server has a wall of
-    its own too, with two things weaker: importing the program happens once for all episodes, in the outer wall alone,
-    where of third parties a filter holds that still allows namespaces and mounts; and all episodes share one memory
-    layout. A first-party one may call ``setns``, too, for which it holds no namespace but its own."""
+    third-party ones (`gymcp.mcp_servers.forkserver.python_scripts`) are checked after they are imported. A forked
+    server has a sandbox of its own too, with two things weaker: the program is imported once for all episodes, in the
+    outer sandbox alone, where the filter for third-party programs still allows namespaces and mounts; and all episodes
+    share one memory layout. A first-party one may call ``setns``, too, for which it holds no namespace but its own."""
     spares: int = 0
     """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
     start_timeout_s: float = 20.0

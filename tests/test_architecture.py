@@ -71,7 +71,7 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
 
 def test_the_wheel_works_from_a_clean_install(installed: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, gymcp.cli.app, gymcp.trainers.batch, gymcp.envs; print(gymcp.__file__);"
+        "import sys, gymcp.cli.app, gymcp.trainers.credit.step_batch, gymcp.envs; print(gymcp.__file__);"
         f"print(sorted(set(sys.modules) & set({FOLDERS!r})))"
     )
     where, bare = run(installed, "-c", code, cwd=tmp_path).splitlines()
@@ -85,7 +85,7 @@ def test_no_server_can_read_the_gold_with_the_built_wheel_installed(installed: P
     code = (
         "import asyncio, json, sys\n"
         "from gymcp.envs import load_env, load_spec\n"
-        "from gymcp.envs.leaks import find_leaks, needles\n"
+        "from gymcp.envs.audit.leaks import find_leaks, needles\n"
         "from gymcp.mcp_servers.sandbox import get_sandbox\n"
         "env = load_env(load_spec(sys.argv[1]))\n"
         "leaks = asyncio.run(find_leaks(env, get_sandbox('bwrap')))\n"
@@ -117,5 +117,5 @@ def test_a_checkout_whose_links_became_text_says_what_to_do(tmp_path: Path) -> N
 
 
 def test_importing_prints_nothing_and_reads_no_environment_variable_of_ours() -> None:
-    code = "import os; os.environ['GYMCP_HOME'] = '/proc/nope'; import gymcp.cli.app, gymcp.trainers.credit"
+    code = "import os; os.environ['GYMCP_HOME'] = '/proc/nope'; import gymcp.cli.app, gymcp.trainers.credit.assign"
     assert run(sys.executable, "-c", code) == ""

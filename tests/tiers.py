@@ -34,14 +34,14 @@ BY_FIXTURE = {
 BY_MODULE = {
     "subprocess": "sandbox",
     "gymcp.mcp_servers.sandbox": "sandbox",
-    "gymcp.mcp_servers.opening": "sandbox",
-    "gymcp.mcp_servers.warm": "sandbox",
-    "gymcp.envs.episode": "sandbox",
-    "gymcp.agents.rollout": "sandbox",
-    "gymcp.agents.runs": "sandbox",
+    "gymcp.mcp_servers.sessions.connect": "sandbox",
+    "gymcp.mcp_servers.forkserver.warm_sandbox": "sandbox",
+    "gymcp.envs.episodes.episode": "sandbox",
+    "gymcp.agents.runner.rollout": "sandbox",
+    "gymcp.agents.runner.run": "sandbox",
     "cli_runner": "cli",
-    "gymcp.mcp_servers.docker_engine": "docker",
-    "gymcp.mcp_servers.installs.install": "network",
+    "gymcp.mcp_servers.sandbox.docker.engine_api": "docker",
+    "gymcp.mcp_servers.packages.install": "network",
 }
 """A test whose module, or a helper of it in tests/ or benchmarks/, imports this, is marked so."""
 BY_PATH = {

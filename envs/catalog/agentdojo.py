@@ -1,8 +1,8 @@
 """AgentDojo v1.2.2: office work, travel, banking and chat, in worlds where strangers may have written something."""
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites import agentdojo
-from gymcp.envs.suites.agentdojo_grader import grade, surfaces
+from gymcp.envs.suites.agentdojo import suite as agentdojo
+from gymcp.envs.suites.agentdojo.grader import grade, surfaces
 from gymcp.types import EpisodeLimits
 
 ENV = EnvSpec(

@@ -3,11 +3,11 @@
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.backoffice import make_suite, make_tasks
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals, with_milestones
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import EpisodeLimits
 
-PROGRAM = "gymcp.mcp_servers.programs.backoffice"
-BOOKS = "gymcp.mcp_servers.programs.books"
+PROGRAM = "gymcp.mcp_servers.programs.backoffice.server"
+BOOKS = "gymcp.mcp_servers.programs.backoffice.books"
 
 ENV = EnvSpec(
     name="backoffice",

@@ -1,7 +1,7 @@
 """BFCL v4 multi-turn: 800 third-party tasks over eight stateful APIs."""
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites import bfcl
+from gymcp.envs.suites.bfcl import suite as bfcl
 
 ENV = EnvSpec(
     name="bfcl",

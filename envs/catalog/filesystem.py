@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.generated import Call, one_turn
+from gymcp.envs.suites.generation.single_turn import Call, one_turn
 from gymcp.evaluators.graders import final_files_equal
-from gymcp.mcp_servers.locked import FromLock
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 

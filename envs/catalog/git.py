@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.commits import ENVIRONMENT, commit_name, index_of, repository_equals
-from gymcp.envs.suites.generated import Call, one_turn
-from gymcp.mcp_servers.locked import FromLock
+from gymcp.envs.suites.generation.git_objects import ENVIRONMENT, commit_name, index_of, repository_equals
+from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 

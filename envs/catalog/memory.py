@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.generated import Call, one_turn
-from gymcp.envs.suites.graphs import FILE, Graph, copy_graph, graph_equals, write_graph
-from gymcp.mcp_servers.locked import FromLock
+from gymcp.envs.suites.generation.memory_graph import FILE, Graph, copy_graph, graph_equals, write_graph
+from gymcp.envs.suites.generation.single_turn import Call, one_turn
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.generated import one_turn
+from gymcp.envs.suites.generation.single_turn import one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import FromLock
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.types import Suite, Task
 
 CHANGES: tuple[tuple[str, Callable[[int, int], int]], ...] = (

@@ -1,8 +1,8 @@
 """tau2's telecom domain, alone: the agent has the company's tools and those of the customer's phone."""
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites import tau2
-from gymcp.envs.suites.tau2_grader import grade
+from gymcp.envs.suites.tau2 import suite as tau2
+from gymcp.envs.suites.tau2.grader import grade
 
 ENV = EnvSpec(
     name="tau2",

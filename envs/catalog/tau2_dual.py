@@ -2,8 +2,8 @@
 
 from gymcp.envs.catalog.tau2 import ENV as SOLO
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites import tau2
-from gymcp.envs.suites.tau2_tasks import script
+from gymcp.envs.suites.tau2 import suite as tau2
+from gymcp.envs.suites.tau2.tasks import script
 from gymcp.envs.users import InstructedUser
 
 ENV = EnvSpec(

@@ -3,15 +3,16 @@
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites import textworld
 from gymcp.evaluators.graders.textworld import game_won
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.types import EpisodeLimits
 
-PROGRAM = "gymcp.mcp_servers.programs.textworld"
+PROGRAM = "gymcp.mcp_servers.programs.textworld.server"
+RULES = "gymcp.mcp_servers.programs.textworld.rules"
 
 ENV = EnvSpec(
     name="textworld",
     description="TextWorld's coins, treasure hunts and kitchens at five levels, with exact state; games without end.",
-    servers=lambda: (native_server("textworld", PROGRAM, modules=(f"{PROGRAM}_rules",), start="fork"),),
+    servers=lambda: (native_server("textworld", PROGRAM, modules=(RULES,), start="fork"),),
     suite=textworld.make_suite,
     more_tasks=textworld.make_tasks,
     grade=game_won,

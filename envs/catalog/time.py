@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.generated import Call, one_turn
-from gymcp.envs.suites.zones import DAY, ZONES, clock, shift
+from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
+from gymcp.envs.suites.generation.single_turn import Call, one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.locked import FromLock
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.types import Suite, Task
 
 

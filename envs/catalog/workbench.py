@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.suites.commits import ENVIRONMENT
+from gymcp.envs.suites.generation.git_objects import ENVIRONMENT
 from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
 from gymcp.envs.suites.workbench.bench import SERVER_OF
 from gymcp.evaluators.graders import with_milestones
-from gymcp.mcp_servers.locked import FromLock
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages.locked_server import FromLock
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.types import EpisodeLimits
 
@@ -25,7 +25,7 @@ LOCKED = (
 def servers() -> tuple[ServerSpec, ...]:
     """Four from the lock, installed where they are not yet, and two native ones."""
     native = (
-        native_server(name, f"{PROGRAMS}.office_{name}", modules=(f"{PROGRAMS}.books",), start="fork")
+        native_server(name, f"{PROGRAMS}.office.{name}", modules=(f"{PROGRAMS}.backoffice.books",), start="fork")
         for name in ("calendar", "desk")
     )
     return (*(server for each in LOCKED for server in each.servers()), *native)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gymcp.envs.catalog.workbench import ENV as WORKBENCH
 from gymcp.envs.suites.workbench.underspecified import make_suite
-from gymcp.envs.wrappers.asking import asking
+from gymcp.envs.wrappers.ask_user import asking
 
 ENV = asking(
     replace(

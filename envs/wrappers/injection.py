@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from gymcp.envs.attack_surface import Goal, Surface
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.wrappers.surface import Goal, Surface
-from gymcp.envs.wrappers.vectors import filled
+from gymcp.envs.wrappers.placeholders import filled
 from gymcp.errors import ConfigError
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Suite, Task, Trajectory

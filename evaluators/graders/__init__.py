@@ -4,13 +4,13 @@
 """
 
 from gymcp.evaluators.graders.answers import answer_equals, answer_includes_json, answer_is_number
-from gymcp.evaluators.graders.asking import with_asking
 from gymcp.evaluators.graders.calls import as_target, calls_alike, calls_made, with_milestones
 from gymcp.evaluators.graders.combine import all_of, any_of, of_server, weighted
 from gymcp.evaluators.graders.dynamic import dynamic
 from gymcp.evaluators.graders.files import final_files, final_files_equal
 from gymcp.evaluators.graders.formats import answer_fits_schema, answer_has_format
 from gymcp.evaluators.graders.milestones import milestones
+from gymcp.evaluators.graders.questions import with_asking
 from gymcp.evaluators.graders.states import final_state_equals, state_changes
 
 __all__ = [

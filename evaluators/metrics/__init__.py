@@ -1,8 +1,8 @@
 """From the episodes of a run to the numbers one quotes: docs/evaluation.md explains each in plain words."""
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
-from gymcp.evaluators.metrics.figures import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate
+from gymcp.evaluators.metrics.records import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
 
 __all__ = [
     "CallFigures",

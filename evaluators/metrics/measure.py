@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
-from gymcp.evaluators.metrics.figures import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
+from gymcp.evaluators.metrics.records import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
 from gymcp.evaluators.statistics import (
     Scores,
     flake_index,

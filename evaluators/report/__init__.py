@@ -1,6 +1,6 @@
 """Reports of runs: read only their folders, and of gates the folders beside them."""
 
-from gymcp.evaluators.report.evidence import FindTasks
+from gymcp.evaluators.report.run_data import FindTasks
 from gymcp.evaluators.report.write import FORMATS, REPORT_FILE, Report, read_report, write_report, write_text
 
 __all__ = ["FORMATS", "REPORT_FILE", "FindTasks", "Report", "read_report", "write_report", "write_text"]

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.evidence import Evidence
-from gymcp.evaluators.report.figures import RADAR, TIMES
+from gymcp.evaluators.report.charts import RADAR, TIMES
+from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
-from gymcp.evaluators.report.numbers import interval, percent, seconds
-from gymcp.evaluators.report.parts import effort_rows, judge_rows, provenance, score_line, shortened
+from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shortened
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from gymcp.evaluators.metrics import Metrics, Rate
-from gymcp.evaluators.report.evidence import Evidence
-from gymcp.evaluators.report.figures import RADAR, learning_curves, radar, time_split
+from gymcp.evaluators.report.charts import RADAR, learning_curves, radar, time_split
+from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
 from gymcp.evaluators.report.html import Html, element, join, table
-from gymcp.evaluators.report.numbers import bar, interval, percent, seconds
-from gymcp.evaluators.report.parts import (
+from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.report.sections import (
     MAX_LISTED,
     MAX_REASON,
     document,

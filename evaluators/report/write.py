@@ -10,11 +10,11 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.evidence import Evidence, FindTasks, read_evidence
+from gymcp.evaluators.report.comparison_page import compared, render_several
+from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.markdown import render_markdown
-from gymcp.evaluators.report.numbers import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.page import render
-from gymcp.evaluators.report.several import compared, render_several
+from gymcp.evaluators.report.run_data import Evidence, FindTasks, read_evidence
 from gymcp.types import Json
 
 SUMMARY_FILE = "summary.json"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.viewer.changes import changes, shown
-from gymcp.evaluators.viewer.parting import parting
+from gymcp.evaluators.json_diff import changes, shown
+from gymcp.evaluators.viewer.divergence import parting
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gymcp.mcp_servers.runtime import Server, ToolError
+from gymcp.mcp_servers.native.runtime import Server, ToolError
 
 Json = Any
 World = dict[str, Any]

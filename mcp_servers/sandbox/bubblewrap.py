@@ -31,14 +31,14 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
-from gymcp.mcp_servers.sandbox.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity, warn_once
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, interpreter
-from gymcp.mcp_servers.sandbox.ownership import lent
 from gymcp.mcp_servers.sandbox.process import Command, Running, run
 from gymcp.mcp_servers.sandbox.proctree import kernel_version
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY, root_arguments
 from gymcp.mcp_servers.sandbox.spec import Launch, Mount, SandboxProcess
-from gymcp.owners import SERVER_ID
+from gymcp.mcp_servers.sandbox.users.identity import CLOSE_NAMESPACES, SETPRIV, Identity, identity, warn_once
+from gymcp.mcp_servers.sandbox.users.ownership import lent
+from gymcp.process_owner import SERVER_ID
 from gymcp.scratch import scratch_folder
 
 OLDEST = (0, 8)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.mcp_servers.sandbox.spec import Limits
-from gymcp.owners import owner
+from gymcp.process_owner import owner
 
 _REMOVE_TIMEOUT_S = 5.0
 _REMOVE_AGAIN_S = 0.0005

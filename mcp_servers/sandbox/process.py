@@ -21,15 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.event_loop import LoopShare
+from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
-from gymcp.mcp_servers.sandbox.identity import OPEN_NAMESPACES
-from gymcp.mcp_servers.sandbox.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, finish, readable, uninterrupted
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.sandbox.spec import Limits
+from gymcp.mcp_servers.sandbox.users.identity import OPEN_NAMESPACES
+from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
-from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.process_owner import OWNER_VARIABLE, owner
 
 SERVER_VARIABLE = "GYMCP_SERVER"
 _START_TIMEOUT_S = 30.0

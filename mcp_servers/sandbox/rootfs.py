@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gymcp.errors import SandboxUnavailable
-from gymcp.mcp_servers.sandbox.identity import id_on_the_host
 from gymcp.mcp_servers.sandbox.interpreter import Interpreter, harness_paths, package_folders
+from gymcp.mcp_servers.sandbox.users.identity import id_on_the_host
 from gymcp.paths import gymcp_home
 
 NOBODY = 65534

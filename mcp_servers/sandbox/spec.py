@@ -41,7 +41,7 @@ Image = str | Path | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forkable:
-    """A Python program that can be imported once and forked for every episode; see `gymcp.mcp_servers.warm`."""
+    """A Python program to import once and fork for every episode (`gymcp.mcp_servers.forkserver.warm_sandbox`)."""
 
     path: tuple[str, ...]
     """Folders to import from, as seen from inside."""

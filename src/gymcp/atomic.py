@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from gymcp.owners import unfinished
+from gymcp.process_owner import unfinished
 
 MAX_STEM = 200
 """Bytes of a file's name that its temporary name repeats; a name has at most 255."""

@@ -50,7 +50,7 @@ class IntegrityError(UsageError):
 
 
 class NoEpisode(UsageError):
-    """No episode is under way that could be stepped or copied; `gymcp.envs.order` has it as Gymnasium's errors."""
+    """No episode is under way that could be stepped or copied; `gymcp.envs.errors` has it as Gymnasium's errors."""
 
 
 class StoreError(UsageError):

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from gymcp.errors import SandboxUnavailable
-from gymcp.owners import held, owner
+from gymcp.process_owner import held, owner
 
 
 def runtime_folder() -> Path:

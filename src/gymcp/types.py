@@ -128,7 +128,7 @@ class Task:
     """What a model that plays the user is told: who they are, what they want, how they behave. None: only a scripted
     user can play it. Never reaches the agent or the sandbox."""
     facts: tuple[Fact, ...] = ()
-    """What the user can be asked, where they can be asked (`gymcp.envs.wrappers.asking`). Never reaches the sandbox."""
+    """Facts that the simulated user gives when asked (`gymcp.envs.wrappers.ask_user`). Never reaches the sandbox."""
     hijack: GoldTurn | None = None
     """What an attacker wants the agent to do beside the gold; None: nobody attacks. Never reaches sandbox or prompt."""
     servers: frozenset[str] | None = None

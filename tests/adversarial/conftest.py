@@ -22,9 +22,9 @@ from equipment import lacking, usable
 from ordinary_user import UID, as_ordinary_user, groups_for
 from start_paths import START_PATHS
 
-from gymcp.mcp_servers.docker_engine import socket_path
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 
 TIMEOUT_S = 60.0
 PLAY_S = 900.0

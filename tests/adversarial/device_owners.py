@@ -16,10 +16,10 @@ from typing import Any, Literal
 from captive import Captive
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import ToolCall
 
 NODES = ("null", "zero", "full", "random", "urandom", "tty")

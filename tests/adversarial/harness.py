@@ -30,11 +30,11 @@ from start_paths import START_PATHS, UNCONFINED, StartPath
 from surroundings import surroundings
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox
 from gymcp.types import Json, ToolCall
 
 SET_ID = PurePosixPath("/srv/set-id")

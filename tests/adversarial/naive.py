@@ -18,7 +18,7 @@ from typing import Any
 
 from rogue import MODULES
 
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 
 NOT_FOOLED = "not fooled"
 _LINE = 20_000_000

@@ -13,7 +13,7 @@ from typing import Any
 
 from inside import ATTEMPTS, play
 
-from gymcp.mcp_servers import runtime
+from gymcp.mcp_servers.native import runtime
 
 OBJECT = {"type": "object"}
 PLAY_MODULES = ("inside_files", "inside_processes", "inside_network", "inside_kernel")

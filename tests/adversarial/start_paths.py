@@ -14,11 +14,11 @@ from typing import Literal
 
 from rogue import MODULES
 
-from gymcp.mcp_servers.native import PROGRAM, native_server
+from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import PROGRAM, native_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
-from gymcp.mcp_servers.scripts import forkable_script
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import warmed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 from inside import Given, number_of
 
 import gymcp.errors
-from gymcp.mcp_servers.docker_engine import socket_path
+from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
 

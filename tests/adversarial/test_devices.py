@@ -17,7 +17,7 @@ from equipment import lacking
 from ordinary_user import UID, as_ordinary_user
 
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.owners import SERVER_ID
+from gymcp.process_owner import SERVER_ID
 
 _OTHERS_NODES = """
 set -e

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.wheels import make_venv
-from gymcp.mcp_servers.lockfile import LockedPackage, read_lock
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, read_lock
+from gymcp.mcp_servers.packages.wheels import make_venv
 
 HASH = "sha256:" + "0" * 64
 PYTHON = """format = 1

@@ -28,8 +28,8 @@ from gymcp.paths import gymcp_home
 from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.codec import MAX_JSON_BYTES, unpack
 from gymcp.store.database import FILE_NAME
-from gymcp.trainers.checkpoints import saved_training
-from gymcp.trainers.recipe_file import make_recipe
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.run.checkpoints import saved_training
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "train")

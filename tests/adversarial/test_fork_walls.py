@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from captive import Captive
 
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.snapshot import fork_session
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.types import ToolCall
 
 SPEC = native_server("captive", Captive, start="fork")

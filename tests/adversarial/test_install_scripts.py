@@ -15,11 +15,11 @@ from package_index import index
 from uv import find_uv_bin
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.installs.commands import parse_command
-from gymcp.mcp_servers.installs.install import ensure_installed, resolve, start_words
-from gymcp.mcp_servers.locked import lock_server
+from gymcp.mcp_servers.packages.commands import parse_command
+from gymcp.mcp_servers.packages.install import ensure_installed, resolve, start_words
+from gymcp.mcp_servers.packages.locked_server import lock_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.identity import why_none
+from gymcp.mcp_servers.sandbox.users.identity import why_none
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from equipment import is_required
 from vllm_serving import Serving, nothing_is_left, serving
 
-from gymcp.agents.tiny_model import make_tiny_model
-from gymcp.agents.vllm_install import CPU, ensure_vllm, vllm_python
+from gymcp.agents.policies.tiny_model import make_tiny_model
+from gymcp.agents.policies.vllm.install import CPU, ensure_vllm, vllm_python
 
 
 @pytest.fixture(scope="session")

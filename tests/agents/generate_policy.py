@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gymcp.agents.models import TokenModel
-from gymcp.agents.parsing import choose_format
-from gymcp.agents.rendering import Renderer
+from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.prompts.rendering import Renderer
+from gymcp.agents.tool_calls.parsing import choose_format
 from gymcp.types import Sampled, Sampling
 
 torch.set_num_threads(1)  # tiny matrices: more threads only wait for each other

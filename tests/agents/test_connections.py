@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from gymcp.agents.connections import Broken, Response, Unreadable, open_connections, proxy_of
+from gymcp.agents.policies.http_client import Broken, Response, Unreadable, open_connections, proxy_of
 from gymcp.errors import ConfigError
 
 

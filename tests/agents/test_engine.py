@@ -15,8 +15,8 @@ import torch
 from engine_models import VOCABULARY, error_of, llama, plain_logits, qwen
 from peft import LoraConfig, get_peft_model
 
-from gymcp.agents.engine import Engine, EngineOptions, open_engine
-from gymcp.agents.tiny_model import make_tiny_model
+from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engine
+from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.protocols import Policy
 from gymcp.types import Sampled, Sampling

@@ -11,7 +11,7 @@ from engine_models import VOCABULARY, llama, plain_logits, qwen
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig, MistralForCausalLM
 
-from gymcp.agents.engine_model import SlotModel, check_exact, check_supported, shared_copy
+from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported, shared_copy
 from gymcp.errors import ConfigError
 
 

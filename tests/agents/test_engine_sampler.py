@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from gymcp.agents.engine_sampler import check_sampling, draw
+from gymcp.agents.policies.engine.sampler import check_sampling, draw
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gymcp.agents.engine_slots import Ids, Slots
+from gymcp.agents.policies.engine.slots import Ids, Slots
 
 
 def ids(*tokens: int) -> Ids:

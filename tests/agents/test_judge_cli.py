@@ -11,7 +11,7 @@ import pytest
 from chat_server import Answer, Reply, chat_server, says
 from typer.testing import CliRunner, Result
 
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import ANSWERS_FILE

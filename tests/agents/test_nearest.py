@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gymcp.agents.nearest import nearest
+from gymcp.agents.strategies.nearest_demonstration import nearest
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Json, Message, Observation, Step, Task, ToolCall, Trajectory
 

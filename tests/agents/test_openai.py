@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from chat_server import Answer, ChatServer, Reply, chat_server, says
 
-from gymcp.agents.openai import Endpoint, Retries, open_endpoint
-from gymcp.agents.prices import Price
-from gymcp.agents.templated import Templated
+from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
+from gymcp.agents.policies.prices import Price
+from gymcp.agents.policies.text_tool_calls import Templated
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Json, Message, Sampling, Tool, ToolCall

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gymcp.agents.parsing import MAX_CHARS, CallIds, choose_format, parse_action
-from gymcp.agents.tiny_model import make_tiny_tokenizer
-from gymcp.agents.tool_formats import FORMATS, MAX_CALLS
-from gymcp.envs.arguments import check_arguments
+from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
+from gymcp.agents.tool_calls.formats import FORMATS, MAX_CALLS
+from gymcp.agents.tool_calls.parsing import MAX_CHARS, CallIds, choose_format, parse_action
+from gymcp.envs.episodes.call_validation import check_arguments
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Tool
 

@@ -14,9 +14,9 @@ import pytest
 from chat_server import Answer, Reply, chat_server, says
 from typer.testing import CliRunner, Result
 
-from gymcp.agents.policy_specs import PolicySpec, parse_policy
-from gymcp.agents.prices import Price, load_prices
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.prices import Price, load_prices
+from gymcp.agents.policies.specs import PolicySpec, parse_policy
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore

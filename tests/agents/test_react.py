@@ -16,22 +16,22 @@ import torch
 from chat_server import Answer, Reply, chat_server, says
 from generate_policy import GeneratePolicy, load
 
-from gymcp.agents.budgets import Budget
-from gymcp.agents.chatting import as_chat
-from gymcp.agents.context import DROPPED
-from gymcp.agents.models import LEAST_ANSWER, ChatModel, Model, TokenModel
-from gymcp.agents.openai import Endpoint, Retries, open_endpoint
-from gymcp.agents.prices import Price
-from gymcp.agents.react import KEPT, ReactSettings, react
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import Replay
-from gymcp.agents.tiny_model import STYLES, Style, TinySize, make_tiny_model
+from gymcp.agents.policies.chat_adapter import as_chat
+from gymcp.agents.policies.models import LEAST_ANSWER, ChatModel, Model, TokenModel
+from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
+from gymcp.agents.policies.prices import Price
+from gymcp.agents.policies.tiny_model import STYLES, Style, TinySize, make_tiny_model
+from gymcp.agents.prompts.context import DROPPED
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.budgets import Budget
+from gymcp.agents.strategies.react import KEPT, ReactSettings, react
+from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.envs.wrappers.simulation import simulated
+from gymcp.envs.wrappers.simulated_user import simulated
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.types import Action, EpisodeLimits, Outcome, Sampled, Sampling, Suite, Talk, Trajectory

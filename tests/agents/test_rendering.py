@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymcp.agents.context import DROPPED, Context
-from gymcp.agents.rendering import Renderer
-from gymcp.agents.tiny_model import STYLES, Style, make_tiny_tokenizer
+from gymcp.agents.policies.tiny_model import STYLES, Style, make_tiny_tokenizer
+from gymcp.agents.prompts.context import DROPPED, Context
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.errors import ConfigError
 from gymcp.types import Message, Observation, Tool, ToolCall
 

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from gymcp.agents.runs import Ended, Plan, jobs_of, run_plan, select_tasks
-from gymcp.agents.scheduler import Schedule
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.run import Ended, Plan, jobs_of, run_plan, select_tasks
+from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, PolicyInfraError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcp.agents.sampling import sample_instance, words_of
+from gymcp.agents.strategies.random_arguments import sample_instance, words_of
 from gymcp.types import Json
 
 SCHEMAS: list[dict[str, Json]] = [

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from gymcp.agents.rollout import Job, Rollout, rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import PolicyInfraError

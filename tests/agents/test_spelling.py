@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gymcp.agents.rendering import Renderer
-from gymcp.agents.tiny_model import make_tiny_tokenizer
+from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.types import Message, Tool
 
 CORPUS = [

@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 from chat_server import Reply, chat_server, says
 
-from gymcp.agents.models import ChatModel
-from gymcp.agents.openai import Endpoint, Retries, open_endpoint
-from gymcp.agents.react import ReactSettings, react
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of
-from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.policies.models import ChatModel
+from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import OWNER_VARIABLE, owner
+from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gymcp.agents.tiny_model import STYLES, Style, make_tiny_model
+from gymcp.agents.policies.tiny_model import STYLES, Style, make_tiny_model
 from gymcp.errors import ConfigError
 
 PAY = {"name": "transfer", "arguments": {"amount": 5, "source": "ann", "target": "bob"}}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gymcp.agents.models import TokenModel
-from gymcp.agents.policy_specs import TRAINED, ModelOptions, open_model, parse_policy
-from gymcp.agents.react import ReactSettings, react
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
+from gymcp.agents.policies.models import TokenModel
+from gymcp.agents.policies.specs import TRAINED, ModelOptions, open_model, parse_policy
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.suites.backoffice import make_tasks
 from gymcp.mcp_servers.sandbox import get_sandbox

@@ -14,8 +14,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 from vllm_serving import KEY
 
-from gymcp.agents.policy_specs import parse_policy
-from gymcp.agents.vllm import VllmPolicy, open_vllm
+from gymcp.agents.policies.specs import parse_policy
+from gymcp.agents.policies.vllm.client import VllmPolicy, open_vllm
 from gymcp.errors import ConfigError
 from gymcp.types import Sampled, Sampling
 

@@ -23,11 +23,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from gymcp.agents import vllm_guard
-from gymcp.agents.vllm import open_vllm
-from gymcp.agents.vllm_guard import KEY_VARIABLE, KeyOnEveryPath
-from gymcp.agents.vllm_keys import find_key, kept_key, key_for
-from gymcp.agents.vllm_server import VllmPlan, _arguments, _environment
+from gymcp.agents.policies.vllm import guard as vllm_guard
+from gymcp.agents.policies.vllm.client import open_vllm
+from gymcp.agents.policies.vllm.guard import KEY_VARIABLE, KeyOnEveryPath
+from gymcp.agents.policies.vllm.keys import find_key, kept_key, key_for
+from gymcp.agents.policies.vllm.server import VllmPlan, _arguments, _environment
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from generate_policy import load
 
-from gymcp.agents.react import ReactSettings, react
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
-from gymcp.agents.vllm import GENERATE, VllmSettings, open_vllm
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.vllm.client import GENERATE, VllmSettings, open_vllm
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gymcp.agents.vllm import VllmPolicy, VllmSettings, open_vllm
+from gymcp.agents.policies.vllm.client import VllmPolicy, VllmSettings, open_vllm
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Sampled, Sampling
 

@@ -19,11 +19,11 @@ from said import errors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_serving import GYMCP, KEY, nothing_is_left, serving
 
-from gymcp.agents.openai import Endpoint, open_endpoint
-from gymcp.agents.policy_specs import parse_policy
-from gymcp.agents.rendering import function
-from gymcp.agents.tiny_model import make_tiny_model
-from gymcp.agents.vllm import open_vllm
+from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
+from gymcp.agents.policies.specs import parse_policy
+from gymcp.agents.policies.tiny_model import make_tiny_model
+from gymcp.agents.policies.vllm.client import open_vllm
+from gymcp.agents.prompts.rendering import function
 from gymcp.errors import PolicyRefused, PromptTooLong
 from gymcp.store import TrajectoryStore
 from gymcp.types import Decision, Message, Sampling, Tool

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from faults import environment
 
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import Running
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.connect import open_session
 
 FAULT = "uses up its memory"
 

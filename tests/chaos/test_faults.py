@@ -12,14 +12,14 @@ import pytest
 from chaos import TOKEN, marked, with_token
 from faults import AT_START, FINE, SANDBOX, Wall, difference, ends, environment
 
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import owner
+from gymcp.process_owner import owner
 from gymcp.types import Outcome, Trajectory
 
 HANGS_AT_START = tuple(name for name, end in AT_START.items() if end.outcome is Outcome.TIMEOUT)

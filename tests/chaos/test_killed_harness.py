@@ -17,7 +17,7 @@ from chaos import TOKEN, marked
 from faults import SANDBOX, Wall
 
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import start_time
+from gymcp.process_owner import start_time
 from gymcp.store import TrajectoryStore
 
 GYMCP = Path(sys.executable).with_name("gymcp")

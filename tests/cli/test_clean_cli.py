@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, gymcp
 
-from gymcp.mcp_servers.installs.install import folder_of
-from gymcp.mcp_servers.lockfile import LockedServer, locked, write_lock
+from gymcp.mcp_servers.packages.install import folder_of
+from gymcp.mcp_servers.packages.lockfile import LockedServer, locked, write_lock
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 DEAD = "1-1"
@@ -47,7 +47,9 @@ def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_
     gymcp("clean")
     assert all(folder.is_dir() for folder in (kept, old, in_use))
 
-    code = "import sys, pathlib; from gymcp.owners import held; held(pathlib.Path(sys.argv[1])); print(); input()"
+    code = (
+        "import sys, pathlib; from gymcp.process_owner import held; held(pathlib.Path(sys.argv[1])); print(); input()"
+    )
     command = [sys.executable, "-c", code, str(in_use)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None

@@ -13,10 +13,10 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
-from gymcp.cli.eval import _unused
+from gymcp.cli.evaluation.eval import _unused
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.leaks import find_leaks
-from gymcp.envs.suites.bfcl import BFCL
+from gymcp.envs.audit.leaks import find_leaks
+from gymcp.envs.suites.bfcl.suite import BFCL
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.paths import gymcp_home
@@ -336,7 +336,7 @@ def test_ctrl_c_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
 
 
 def test_a_leak_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymcp.envs.leaks.SEARCH_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("gymcp.envs.audit.leaks.SEARCH_TIMEOUT_S", 0.0)
     with pytest.raises(EnvInfraError, match="leak test of server 'bank': not done within 0 s"):
         asyncio.run(find_leaks(load_env(load_spec(str(BANK))), get_sandbox("bwrap")))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cli_runner import BANK, GYMCP, gymcp
 from said import errors
 
-from gymcp.mcp_servers.docker_engine import OWNER_LABEL, labelled
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, labelled
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 

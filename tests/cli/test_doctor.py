@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_runner import gymcp
 
-from gymcp.cli.doctor import docker_fix, namespaces, node, uv
+from gymcp.cli.machine.doctor import docker_fix, namespaces, node, uv
 
 
 def program(path: Path, script: str) -> Path:

@@ -16,13 +16,13 @@ import pytest
 from cli_runner import gymcp
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.installs.install import is_present
-from gymcp.mcp_servers.locked import check_server, lock_server, locked_server
-from gymcp.mcp_servers.lockfile import read_lock, write_lock
-from gymcp.mcp_servers.remote import check_remotes, in_mode
+from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.install import is_present
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server
+from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
+from gymcp.mcp_servers.transports.http_remote import check_remotes, in_mode
 
 ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
 

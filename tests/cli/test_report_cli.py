@@ -11,7 +11,7 @@ from cli_runner import BANK, gymcp
 from recorded_runs import make_run, write_run
 
 from gymcp.cli.app import run
-from gymcp.cli.view import find_decoder
+from gymcp.cli.evaluation.view import find_decoder
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
 

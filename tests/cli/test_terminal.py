@@ -22,8 +22,8 @@ from rich.text import Text
 from gymcp.cli.app import app, run
 from gymcp.cli.output import CleanStream, OutputConsole, console
 from gymcp.cli.progress import Progress
-from gymcp.mcp_servers.lockfile import LockedServer, write_lock
-from gymcp.mcp_servers.tool_hashes import hash_tools
+from gymcp.mcp_servers.packages.lockfile import LockedServer, write_lock
+from gymcp.mcp_servers.tools.hashes import hash_tools
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Outcome, Tool
 from gymcp.visible_text import visible

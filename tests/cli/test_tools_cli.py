@@ -9,7 +9,7 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
-from gymcp.cli import tools
+from gymcp.cli.servers import tools
 from gymcp.errors import ConfigError
 
 ENV = str(BANK)

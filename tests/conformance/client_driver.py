@@ -8,8 +8,8 @@ import os
 import sys
 
 from gymcp.errors import ProtocolError
-from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import ToolCall
 

@@ -22,11 +22,11 @@ from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Launch, Sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transport import Violation, pipe_transport
+from gymcp.mcp_servers.transports.stdio import Violation, pipe_transport
 from gymcp.types import ToolCall
 
 CALL_TIMEOUT_S = 20.0

@@ -16,8 +16,8 @@ from equipment import lacking, usable
 from http_face import Serve, direct, listening, session, wire
 
 from gymcp.errors import GymcpError, SandboxUnavailable
-from gymcp.mcp_servers.installs.install import ensure_installed
-from gymcp.mcp_servers.lockfile import read_lock
+from gymcp.mcp_servers.packages.install import ensure_installed
+from gymcp.mcp_servers.packages.lockfile import read_lock
 from gymcp.mcp_servers.sandbox import Launch, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from gymcp.mcp_servers.runtime import Server
+from gymcp.mcp_servers.native.runtime import Server
 
 server = Server("brittle")
 world: dict[str, Any] = {"balance": 0}

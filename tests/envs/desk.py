@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import FileState, ServerSpec, StateSource
 from gymcp.types import Action, Json, Suite, Task, ToolCall

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gymcp.envs.attack_surface import Goal, Surface
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.wrappers.surface import Goal, Surface
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Json, Score, Suite, Task, ToolCall, Trajectory
 

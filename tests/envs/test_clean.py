@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from desk import ask, desk_env, desk_server, desk_task, in_episode
 
-from gymcp.agents.scripted import oracle
+from gymcp.agents.strategies.scripted import oracle
 from gymcp.envs import LoadedEnv, load_env, load_spec
 from gymcp.envs.catalog import names
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.errors import EnvInfraError
-from gymcp.evaluators.graders.asking import ASK_USER
+from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.spec import FileState

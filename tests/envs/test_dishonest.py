@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs import McpEnv
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import EnvInfraError
 from gymcp.evaluators.graders import final_state_equals

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from gymcp.agents.rollout import Job, Rollout, rollout
-from gymcp.agents.scripted import SCRIPTED, Replay
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED, Replay
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Outcome, Suite, Task, ToolCall
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from desk import act, ask, desk_server, last_state
 
-from gymcp.envs.episode import Episode, open_episode, open_snapshot
+from gymcp.envs.episodes.episode import Episode, open_episode, open_snapshot
+from gymcp.envs.errors import EnvClosed
 from gymcp.envs.gym import McpEnv
-from gymcp.envs.order import EnvClosed
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import warmed
 from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Json, Outcome, Suite, Task
 

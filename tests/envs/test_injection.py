@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from shop import ENV, START
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED, applies
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.envs.spec import load_env
 from gymcp.envs.wrappers.injection import ATTACKS, Attack, find_attack, injected
-from gymcp.envs.wrappers.vectors import filled
+from gymcp.envs.wrappers.placeholders import filled
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Trajectory

@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 from desk import ask, in_episode, last_state
 
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import DirtyReset, EnvInfraError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.listing import keep_tools, known_tools
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, SandboxProcess, get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.tool_list_cache import keep_tools, known_tools
 from gymcp.types import Json, Suite, Task, Tool
 
 

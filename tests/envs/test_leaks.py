@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymcp.envs.leaks import needles
+from gymcp.envs.audit.leaks import needles
 from gymcp.types import Json, Task
 
 ANSWER = "the treasure lies under the third oak"

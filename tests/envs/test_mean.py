@@ -14,12 +14,12 @@ import pytest
 from brittle import HELD, RAISED
 from desk import act, desk_server, desk_task
 
-from gymcp.agents.rollout import Job, Rollout, rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import Replay
+from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec, StateSource
 from gymcp.protocols import StateReader

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from shop import ENV, TASK, call
 
-from gymcp.agents.rollout import Job, Rollout, rollout
-from gymcp.agents.scripted import Replay, oracle
-from gymcp.envs.offered import list_tools
+from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.strategies.scripted import Replay, oracle
+from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.users import ScriptedUser
 from gymcp.envs.wrappers.privileges import (

@@ -8,12 +8,11 @@ import math
 import pytest
 from shop import ENV, TASK
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.layers import Scene
 from gymcp.envs.spec import load_env
 from gymcp.envs.wrappers.bm25 import K1, B, Bm25, rank_tools, words_of
-from gymcp.envs.wrappers.recall import recall_at
 from gymcp.envs.wrappers.retrieval import (
     SEARCH,
     SEARCH_TOOL,
@@ -22,7 +21,8 @@ from gymcp.envs.wrappers.retrieval import (
     plan_retrieval,
     size_of,
 )
-from gymcp.envs.wrappers.worn import Worn
+from gymcp.envs.wrappers.retrieval_recall import recall_at
+from gymcp.envs.wrappers.selection import Worn
 from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics.calls import examine
 from gymcp.mcp_servers.sandbox import get_sandbox

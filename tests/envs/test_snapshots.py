@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_state
 
-from gymcp.envs.episode import Episode, open_snapshot
+from gymcp.envs.episodes.episode import Episode, open_snapshot
+from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.gym import McpEnv
-from gymcp.envs.order import ResetNeeded
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.spec import StateSource
 from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Outcome, Suite, Task, ToolCall

@@ -9,9 +9,9 @@ import pytest
 from desk import ask, desk_env, desk_task, in_episode, last_state
 from shop import ENV, TASK, call
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.layers import Layer
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, stressed

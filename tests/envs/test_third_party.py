@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs import LoadedEnv, load_env, load_spec
-from gymcp.envs.leaks import find_leaks
+from gymcp.envs.audit.leaks import find_leaks
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
 ENVS = ("time", "sequential_thinking", "memory", "filesystem", "git")

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED, Replay
-from gymcp.envs.episode import Episode, open_episode
-from gymcp.envs.offered import list_tools
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED, Replay
+from gymcp.envs.episodes.episode import Episode, open_episode
+from gymcp.envs.episodes.tool_listing import list_tools
+from gymcp.envs.episodes.user_turn import MAX_ACTS
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.envs.talking import MAX_ACTS
 from gymcp.envs.users import GREETING, InstructedUser, ScriptedUser, SimulatedUser
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import (
     Action,

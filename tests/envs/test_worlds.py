@@ -14,20 +14,20 @@ from pathlib import Path, PurePosixPath
 import pytest
 from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_state
 
-from gymcp.agents.rollout import Job, Rollout, rollout
-from gymcp.agents.scripted import Replay
-from gymcp.envs.baseline_book import BaselineBook
-from gymcp.envs.episode import Episode, open_episode
+from gymcp.agents.runner.rollout import Job, Rollout, rollout
+from gymcp.agents.strategies.scripted import Replay
+from gymcp.envs.episodes.baseline_store import BaselineBook
+from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox
-from gymcp.mcp_servers.sandbox.identity import id_on_the_host, identity
-from gymcp.mcp_servers.sandbox.ownership import give
+from gymcp.mcp_servers.sandbox.users.identity import id_on_the_host, identity
+from gymcp.mcp_servers.sandbox.users.ownership import give
 from gymcp.mcp_servers.spec import DigestLimits, FileState
-from gymcp.mcp_servers.worlds.overlay import overlay_namespace
-from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT, seed_folder
-from gymcp.mcp_servers.worlds.workspace import open_workspace
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
+from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT, seed_folder
+from gymcp.mcp_servers.workspaces.workspace import open_workspace
 from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
 from gymcp.types import Action, Json, Outcome, Task
@@ -487,7 +487,7 @@ async def nothing(episode: Episode) -> None:
 def seeded_env() -> LoadedEnv:
     program = desk_server()
     script = (
-        "import sys\nsys.path.insert(0, '/srv/program')\nfrom gymcp.mcp_servers.runtime import Server\n"
+        "import sys\nsys.path.insert(0, '/srv/program')\nfrom gymcp.mcp_servers.native.runtime import Server\n"
         "server, world = Server('seeded'), {}\n"
         "@server.setup\ndef setup(initial_state, seed): world['seed'] = seed\n"
         "@server.state\ndef state(): return world\n"

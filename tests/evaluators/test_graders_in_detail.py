@@ -29,8 +29,8 @@ from gymcp.evaluators.graders import (
 from gymcp.evaluators.graders.answers import last_number, read_json
 from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.dynamic import TRUTHS
-from gymcp.evaluators.graders.named import BY_NAME, named_grader
 from gymcp.evaluators.graders.patterns import answer_matches
+from gymcp.evaluators.graders.registry import BY_NAME, named_grader
 from gymcp.evaluators.graders.states import changes
 from gymcp.evaluators.grading import apply_grader
 from gymcp.protocols import Grader

@@ -12,8 +12,8 @@ from records import order_episode
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.report import read_report, write_report
+from gymcp.evaluators.report.formatting import percent, seconds
 from gymcp.evaluators.report.html import element
-from gymcp.evaluators.report.numbers import percent, seconds
 from gymcp.evaluators.statistics import wilson
 from gymcp.evaluators.viewer.app import STATIC
 from gymcp.store import TrajectoryStore, create_run

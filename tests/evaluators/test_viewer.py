@@ -14,9 +14,9 @@ from records import order_episode
 from viewing import viewed
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.viewer.changes import changes
+from gymcp.evaluators.json_diff import changes
+from gymcp.evaluators.viewer.divergence import parting
 from gymcp.evaluators.viewer.index import told, untold
-from gymcp.evaluators.viewer.parting import parting
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.store import TrajectoryStore, create_run

@@ -14,7 +14,7 @@ from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT
 from viewing import viewed
 
-from gymcp.cli.view import private_page
+from gymcp.cli.evaluation.view import private_page
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000

@@ -24,10 +24,10 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from gymcp.mcp_servers.programs.digest import Teller, reader_of
-from gymcp.mcp_servers.programs.digest_tree import Tree
-from gymcp.mcp_servers.worlds.copying import copy_tree
-from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
+from gymcp.mcp_servers.programs.digest.server import Teller, reader_of
+from gymcp.mcp_servers.programs.digest.tree import Tree
+from gymcp.mcp_servers.workspaces.copying import copy_tree
+from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
 
 LEFT_OUT = {
     "workspace": "times, owners, holes, which of several files with equally many names are one, users of access lists",

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.installs.wheels import _requirement
-from gymcp.mcp_servers.lockfile import read_lock
+from gymcp.mcp_servers.packages.lockfile import read_lock
+from gymcp.mcp_servers.packages.wheels import _requirement
 from gymcp.types import Json
 
 HASH = "sha256:" + "0" * 64

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.presets import PRESETS
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import load_recipe, make_recipe
+from gymcp.trainers.credit.presets import PRESETS
+from gymcp.trainers.recipe.load import load_recipe, make_recipe
+from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
 texts = st.text(max_size=8) | st.sampled_from(("vllm", "embedded", "vllm:http://x#y", "constant", "auto", "tiny"))

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.fingerprint import suite_digest
+from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.episode import NotThere, episode_object
 from gymcp.evaluators.viewer.runs import described, open_runs

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.runtime import (
+from gymcp.mcp_servers.native.runtime import (
     MAX_VALUE_DEPTH,
     RESULT_STATE_KEY,
     STATE_KEY,

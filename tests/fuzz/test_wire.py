@@ -13,13 +13,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers import runtime
-from gymcp.mcp_servers.opening import connected
-from gymcp.mcp_servers.remote import Elsewhere
-from gymcp.mcp_servers.runtime import Server
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.native import runtime
+from gymcp.mcp_servers.native.runtime import Server
+from gymcp.mcp_servers.sessions.connect import connected
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
-from gymcp.mcp_servers.transport import decoded, has_many_values
+from gymcp.mcp_servers.transports.http_remote import Elsewhere
+from gymcp.mcp_servers.transports.stdio import decoded, has_many_values
 from gymcp.types import ToolCall, ToolResult
 
 BOUND_S = 20.0

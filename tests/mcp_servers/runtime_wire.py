@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-import gymcp.mcp_servers.runtime
+import gymcp.mcp_servers.native.runtime
 
-RUNTIME = Path(gymcp.mcp_servers.runtime.__file__)
+RUNTIME = Path(gymcp.mcp_servers.native.runtime.__file__)
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gymcp.mcp_servers import runtime
-from gymcp.mcp_servers.docker_engine import request
+from gymcp.mcp_servers.native import runtime
+from gymcp.mcp_servers.sandbox.docker.engine_api import request
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, inspect
 
 SERVER = '''

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from gymcp.errors import GymcpError, IntegrityError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tool_hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
 from gymcp.types import Tool, ToolCall
 
 SERVER = """

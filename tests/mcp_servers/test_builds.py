@@ -13,13 +13,13 @@ import pytest
 from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, prey, tar, write_sdist
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
-from gymcp.mcp_servers.installs.builds import read_written, refuse_traps, run_build
-from gymcp.mcp_servers.installs.commands import Wanted, parse_command
-from gymcp.mcp_servers.installs.install import ensure_installed, resolve, verify_installed, with_tree
-from gymcp.mcp_servers.installs.node import run_scripts
-from gymcp.mcp_servers.installs.sdists import build_package
-from gymcp.mcp_servers.locked import wanted_again
-from gymcp.mcp_servers.lockfile import read_lock, write_lock
+from gymcp.mcp_servers.packages.builds import read_written, refuse_traps, run_build
+from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.install import ensure_installed, resolve, verify_installed, with_tree
+from gymcp.mcp_servers.packages.locked_server import wanted_again
+from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
+from gymcp.mcp_servers.packages.node import run_scripts
+from gymcp.mcp_servers.packages.sdists import build_package
 from gymcp.mcp_servers.sandbox import Limits, Sandbox, bubblewrap
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 

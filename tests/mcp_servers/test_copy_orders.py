@@ -9,12 +9,12 @@ import pytest
 from cell_program import Cell
 
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.snapshot import fork_session
-from gymcp.mcp_servers.warm import warmed
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.types import ToolCall
 
 SPEC = native_server("cell", Cell, start="fork")

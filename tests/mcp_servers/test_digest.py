@@ -26,17 +26,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gymcp.errors import EnvInfraError, Undigestible
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.programs.digest_tree import RACY_NS
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.programs.digest.tree import RACY_NS
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.ownership import give_to_servers
+from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers
 from gymcp.mcp_servers.spec import DigestLimits, FileState
-from gymcp.mcp_servers.warm import warmed
-from gymcp.mcp_servers.worlds.digester import Digester, open_digester
-from gymcp.mcp_servers.worlds.overlay import overlay_namespace, why_no_overlay
-from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
-from gymcp.mcp_servers.worlds.workspace import Workspace
+from gymcp.mcp_servers.workspaces.digester import Digester, open_digester
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace, why_no_overlay
+from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
+from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.scratch import remove_tree
 from gymcp.types import Json
 

@@ -20,21 +20,21 @@ from typing import Any
 import pytest
 
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import OWNER_LABEL, kill, labelled, request
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, own_cgroup
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, kill, labelled, request
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.seccomp import engine_profile
 from gymcp.mcp_servers.spec import FileState
-from gymcp.mcp_servers.worlds.digester import open_digester
-from gymcp.mcp_servers.worlds.workspace import Workspace
-from gymcp.owners import owner
+from gymcp.mcp_servers.workspaces.digester import open_digester
+from gymcp.mcp_servers.workspaces.workspace import Workspace
+from gymcp.process_owner import owner
 from gymcp.types import Json
 
 TIMEOUT_S = 60.0

@@ -8,11 +8,11 @@ import time
 import pytest
 
 from gymcp.errors import ServerExhausted
-from gymcp.mcp_servers.event_loop import BURST_S, SHARE, Deadline, LoopShare
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.loop_share import BURST_S, SHARE, Deadline, LoopShare
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import ToolCall, ToolResult
 
 STALL_S = 2.5
@@ -67,7 +67,7 @@ def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap
 
 
 def test_states_of_an_episode_are_bounded_together(bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymcp.mcp_servers.session.MAX_STATES_CHARS", 100)
+    monkeypatch.setattr("gymcp.mcp_servers.sessions.session.MAX_STATES_CHARS", 100)
 
     async def main() -> None:
         async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:

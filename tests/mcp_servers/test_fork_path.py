@@ -17,15 +17,15 @@ import pytest
 from cell_program import Cell, Threaded
 
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.snapshot import fork_session
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
 from gymcp.types import ToolCall
 
 FORKED = native_server("cell", Cell, start="fork")

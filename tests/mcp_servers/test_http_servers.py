@@ -12,16 +12,16 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from gymcp.envs import EnvSpec, load_env
-from gymcp.envs.episode import open_episode
+from gymcp.envs.episodes.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.bridging import bridged
-from gymcp.mcp_servers.locked import locked_server
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.mcp_servers.programs.http_bridge import Breach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
+from gymcp.mcp_servers.transports.http_bridge import bridged
 from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"

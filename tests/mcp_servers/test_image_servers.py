@@ -16,18 +16,18 @@ from said import errors
 from shout_image import Shout
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import request
-from gymcp.mcp_servers.installs import image
-from gymcp.mcp_servers.installs.commands import Wanted, parse_command
-from gymcp.mcp_servers.installs.image import built_name
-from gymcp.mcp_servers.installs.install import ensure_present, is_present
-from gymcp.mcp_servers.locked import check_server, lock_server, spec_of
-from gymcp.mcp_servers.lockfile import LockedServer, read_lock
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.packages import image
+from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.image import built_name
+from gymcp.mcp_servers.packages.install import ensure_present, is_present
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, spec_of
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
+from gymcp.mcp_servers.sandbox.docker.engine_api import request
 from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import ToolCall
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
-from gymcp.mcp_servers.installs.commands import parse_command
-from gymcp.mcp_servers.installs.folders import MANIFEST, hash_files, hold, let_go, servers_folder
-from gymcp.mcp_servers.installs.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
-from gymcp.mcp_servers.locked import check_server, lock_server, locked_server, spec_of
-from gymcp.mcp_servers.lockfile import LockedServer, read_lock, write_lock
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.packages.commands import parse_command
+from gymcp.mcp_servers.packages.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
+from gymcp.mcp_servers.packages.install_folder import MANIFEST, hash_files, hold, let_go, servers_folder
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server, spec_of
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, ToolCall
 

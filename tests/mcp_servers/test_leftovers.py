@@ -18,10 +18,10 @@ import pytest
 from ordinary_user import UID, as_ordinary_user
 
 from gymcp.errors import SandboxUnavailable
-from gymcp.mcp_servers.leftovers import cgroup_mountpoints, find_leftovers, remove_leftovers
+from gymcp.mcp_servers.cleanup import cgroup_mountpoints, find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.proctree import tagged
-from gymcp.owners import OWNER_VARIABLE, is_alive, owner, start_time
+from gymcp.process_owner import OWNER_VARIABLE, is_alive, owner, start_time
 from gymcp.scratch import runtime_folder, scratch_folder
 
 HARNESS = """
@@ -117,7 +117,7 @@ def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subproce
 
 def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
     code = (
-        "from gymcp.mcp_servers.leftovers import scratch_folder as s\n"
+        "from gymcp.mcp_servers.cleanup import scratch_folder as s\n"
         "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
     )
     env = {**os.environ, "TMPDIR": str(temporary)}
@@ -208,7 +208,7 @@ def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_l
 def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
     code = (
         "import sys, subprocess\n"
-        "from gymcp.mcp_servers.leftovers import owned_environment, owner\n"
+        "from gymcp.mcp_servers.cleanup import owned_environment, owner\n"
         "child = subprocess.Popen(['sleep', '300'], env=owned_environment())\n"
         "print(owner(), child.pid, flush=True); sys.stdin.read()"
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError, GymcpError, IntegrityError
-from gymcp.mcp_servers.lockfile import LockedPackage, LockedServer, editing, locked, read_lock, write_lock
-from gymcp.mcp_servers.tool_hashes import hash_tools
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer, editing, locked, read_lock, write_lock
+from gymcp.mcp_servers.tools.hashes import hash_tools
 from gymcp.types import Tool
 
 ADD = Tool(name="add", description="Adds.", input_schema={"type": "object", "properties": {"a": {"type": "integer"}}})

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.runtime import class_server
+from gymcp.mcp_servers.native.runtime import class_server
+from gymcp.mcp_servers.native.server import native_server
 
 OUTSIDE = "class 'Tool' uses K of its file, but only the class itself and the plain imports"
 USES = "class Tool:\n    def f(self) -> int:\n        return K\n"

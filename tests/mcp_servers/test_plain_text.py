@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from gymcp.errors import ServerDied
-from gymcp.mcp_servers.opening import open_session
-from gymcp.mcp_servers.plain_text import plain_schema, plain_text
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sanitize import plain_schema, plain_text
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, ToolCall, ToolResult
 

@@ -13,12 +13,12 @@ import pytest
 from cell_program import Cell
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.opening import open_session
-from gymcp.mcp_servers.pool import WarmPool
+from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
 
 
 class Things:

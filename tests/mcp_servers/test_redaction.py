@@ -18,13 +18,13 @@ import pytest
 from elsewhere import ByHand
 
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
-from gymcp.mcp_servers.scripts import forkable_script
+from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Json, ToolCall, ToolResult
 
 VALUE = 'sk/Live+"x<y>&é==7Zq'

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcp.mcp_servers.regex import check_regex
+from gymcp.mcp_servers.tools.regex_syntax import check_regex
 
 TAKEN = [
     "",

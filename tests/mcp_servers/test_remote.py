@@ -17,12 +17,12 @@ import pytest
 from elsewhere import HANG_UP, TOKEN, ByHand, sdk_serving
 
 from gymcp.errors import CassetteMiss, ConfigError, EnvInfraError, IntegrityError, ProtocolError
-from gymcp.mcp_servers.cassette import cassette_sha256, read_tape
-from gymcp.mcp_servers.opening import open_session
-from gymcp.mcp_servers.remote import fault_of_url
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
+from gymcp.mcp_servers.transports.cassette import cassette_sha256, read_tape
+from gymcp.mcp_servers.transports.http_remote import fault_of_url
 from gymcp.types import ToolCall, ToolResult
 
 TIMEOUT_S = 60.0

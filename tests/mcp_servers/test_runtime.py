@@ -16,10 +16,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult
 from runtime_wire import RUNTIME, isolated
 
-from gymcp.mcp_servers.runtime import (
-    STATE_KEY,
-    state_key,
-)
+from gymcp.mcp_servers.native.runtime import STATE_KEY, state_key
 
 T = TypeVar("T")
 MODES: list[Literal["auto", "legacy", "2026-07-28"]] = ["auto", "legacy", "2026-07-28"]
@@ -179,7 +176,7 @@ def test_the_runtime_imports_only_the_standard_library_and_parses_as_python_3_9(
 def test_a_plain_server_starts_without_the_slow_modules(tree: Path) -> None:
     code = (
         f"from __future__ import annotations; import sys; sys.path.insert(0, {str(tree)!r})\n"
-        "from gymcp.mcp_servers.runtime import class_server\n"
+        "from gymcp.mcp_servers.native.runtime import class_server\n"
         "class Notes:\n"
         "    def get(self, key: str, limit: int = 10) -> str: 'Read a note.'\n"
         "server = class_server(Notes)\n"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runtime_wire import ENVELOPE, Wire, json_values
 
-from gymcp.mcp_servers.runtime import (
+from gymcp.mcp_servers.native.runtime import (
     MAX_DEPTH,
     MAX_LINE,
     RESULT_STATE_KEY,

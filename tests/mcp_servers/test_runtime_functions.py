@@ -11,13 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import jsonschema
 import pytest
 
-from gymcp.mcp_servers.runtime import (
-    Server,
-    class_server,
-    parameters_schema,
-    schema_of,
-    state_key,
-)
+from gymcp.mcp_servers.native.runtime import Server, class_server, parameters_schema, schema_of, state_key
 
 
 class Colour(enum.Enum):

@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtime_wire import json_values
 
-from gymcp.mcp_servers.runtime import (
-    canonical_json,
-    check_schema,
-    find_violation,
-    state_key,
-)
+from gymcp.mcp_servers.native.runtime import canonical_json, check_schema, find_violation, state_key
 
 numbers = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.5])
 sizes = st.integers(0, 3)

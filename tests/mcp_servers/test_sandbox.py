@@ -17,8 +17,8 @@ import gymcp
 from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Interpreter, Launch, Mount, SandboxProcess, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap, _binary
-from gymcp.mcp_servers.sandbox.identity import describe_identity, identity
 from gymcp.mcp_servers.sandbox.interpreter import harness_paths, own_interpreter
+from gymcp.mcp_servers.sandbox.users.identity import describe_identity, identity
 
 Inside = Callable[..., str]
 own_id = pytest.mark.skipif(identity() is None, reason=describe_identity())
@@ -213,7 +213,7 @@ def test_under_root_a_folder_is_taken_back_after_the_harness_was_killed(inside: 
     folder.mkdir()
     code = (
         "import asyncio, os, pathlib, signal, sys\n"
-        "from gymcp.mcp_servers.sandbox.ownership import lent\n"
+        "from gymcp.mcp_servers.sandbox.users.ownership import lent\n"
         "async def main():\n"
         "    async with lent([pathlib.Path(sys.argv[1])]):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.leftovers import find_leftovers, remove_leftovers
+from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, find_hierarchy
 from gymcp.mcp_servers.sandbox.proctree import tagged
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
-from gymcp.owners import OWNER_VARIABLE, owner, start_time
+from gymcp.process_owner import OWNER_VARIABLE, owner, start_time
 
 ToEnd = Callable[..., Any]
 TIMEOUT_S = 120.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.installs.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
 from gymcp.mcp_servers.variables import substitute_variables
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import EnvInfraError, ServerDied
-from gymcp.mcp_servers.opening import open_session
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.session import ToolSession
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import ToolCall, ToolResult
 

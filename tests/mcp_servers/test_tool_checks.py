@@ -7,9 +7,9 @@ from typing import Any
 import mcp_types
 import pytest
 
-from gymcp.mcp_servers.tool_checks import FEW_SCHEMA_VALUES, MAX_SCHEMA_CHARS, fault_of_tools
-from gymcp.mcp_servers.tool_hashes import differences, hash_of_tools, hash_tools
-from gymcp.mcp_servers.tool_lists import MAX_LIST_CHARS, KnownLists, ToolList, told_list
+from gymcp.mcp_servers.tools.hashes import differences, hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.tool_list import MAX_LIST_CHARS, KnownLists, ToolList, told_list
+from gymcp.mcp_servers.tools.validation import FEW_SCHEMA_VALUES, MAX_SCHEMA_CHARS, fault_of_tools
 from gymcp.types import Tool
 
 

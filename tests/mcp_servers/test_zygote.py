@@ -13,23 +13,23 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from gymcp.envs.catalog import git, time
+from gymcp.envs.episodes.world import Origin, open_world
 from gymcp.envs.spec import EnvSpec, load_env
-from gymcp.envs.world import Origin, open_world
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers import template
-from gymcp.mcp_servers.forked import ForkedProcess
-from gymcp.mcp_servers.locked import how_it_starts, spec_of
-from gymcp.mcp_servers.lockfile import locked
-from gymcp.mcp_servers.opening import open_session
+from gymcp.mcp_servers.forkserver import client
+from gymcp.mcp_servers.forkserver.process import ForkedProcess
+from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.packages.locked_server import how_it_starts, spec_of
+from gymcp.mcp_servers.packages.lockfile import locked
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
-from gymcp.mcp_servers.scripts import forkable_script
-from gymcp.mcp_servers.session import ToolSession
-from gymcp.mcp_servers.snapshot import fork_session
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.snapshots.process_fork import fork_session
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.mcp_servers.warm import WarmSandbox, warmed
-from gymcp.mcp_servers.worlds.overlay import overlay_namespace
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.types import ToolCall
 
 ARGV = ("python3", "-s", "-B", "/srv/script_server/server.py", "--level", "3")
@@ -287,7 +287,7 @@ def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
     hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
     if hierarchy is None or hierarchy.cpu is None:
         pytest.skip("no writable cgroup that counts CPU time")
-    monkeypatch.setattr(template, "_LEAST_CPU_S", 2.0)
+    monkeypatch.setattr(client, "_LEAST_CPU_S", 2.0)
     spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
 
     async def episodes() -> str | None:

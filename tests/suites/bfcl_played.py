@@ -7,11 +7,11 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 
-from gymcp.agents.sampling import sample_instance
-from gymcp.envs.suites.bfcl import bfcl_server, replay
-from gymcp.envs.suites.bfcl_targets import replay_turns
-from gymcp.envs.suites.files import SuiteFiles
-from gymcp.envs.suites.run_to_end import run_to_end
+from gymcp.agents.strategies.random_arguments import sample_instance
+from gymcp.envs.suites.bfcl.suite import bfcl_server, replay
+from gymcp.envs.suites.bfcl.targets import replay_turns
+from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Action, Json, Observation, Step, Task, Tool, ToolCall, ToolResult, Trajectory

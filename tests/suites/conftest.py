@@ -3,8 +3,8 @@
 import pytest
 from bfcl_played import ToolsByClass, served_tools
 
-from gymcp.envs.suites.bfcl import install_bfcl, load_suite
-from gymcp.envs.suites.files import SuiteFiles
+from gymcp.envs.suites.bfcl.suite import install_bfcl, load_suite
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.types import Suite, Task
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.leaks import find_leaks
-from gymcp.envs.offered import list_tools
+from gymcp.envs.audit.leaks import find_leaks
+from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.suites.agentdojo import LOCK, read_suites
-from gymcp.envs.suites.agentdojo_grader import grade, surfaces
-from gymcp.envs.suites.agentdojo_tasks import folded
-from gymcp.envs.suites.packages import locked_packages
+from gymcp.envs.suites.agentdojo.grader import grade, surfaces
+from gymcp.envs.suites.agentdojo.suite import LOCK, read_suites
+from gymcp.envs.suites.agentdojo.tasks import folded
+from gymcp.envs.suites.upstream.packages import locked_packages
 from gymcp.envs.wrappers.injection import ATTACKS, injected
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
 from gymcp.errors import GraderError, IntegrityError

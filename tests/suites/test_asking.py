@@ -9,26 +9,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED, Replay
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.catalog import backoffice_asking, workbench_asking
-from gymcp.envs.suites.asking import COMPLETE, UNDERSPECIFIED
+from gymcp.envs.episodes.user_turn import Counterpart
 from gymcp.envs.suites.backoffice import underspecified as backoffice
+from gymcp.envs.suites.generation.underspecified import COMPLETE, UNDERSPECIFIED
 from gymcp.envs.suites.workbench import underspecified as workbench
-from gymcp.envs.talking import Counterpart
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
-from gymcp.envs.wrappers.asking import MAX_QUESTION, QUESTION_COST, asking
+from gymcp.envs.wrappers.ask_user import MAX_QUESTION, QUESTION_COST, asking
 from gymcp.envs.wrappers.stress import stressed
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.asking import ASK_USER, asked_for
 from gymcp.evaluators.graders.matching import arguments_of
+from gymcp.evaluators.graders.questions import ASK_USER, asked_for
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.trainers.batch import batch_of
-from gymcp.trainers.shapers import Sum, Trackers
+from gymcp.trainers.credit.shapers import Sum, Trackers
+from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.types import Action, Fact, Json, Message, Suite, Talk, Task, ToolCall, Trajectory
 
 CITY = Fact(name="city", words=("city", "town"), says="It is Rome.")

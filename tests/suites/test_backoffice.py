@@ -8,9 +8,9 @@ from gymcp.envs import load_env
 from gymcp.envs.catalog.backoffice import ENV
 from gymcp.envs.suites.backoffice import FAMILIES, HELD_OUT_FAMILIES, LEVELS, SPLITS, make_suite, make_tasks
 from gymcp.envs.suites.backoffice.wordings import VERBS, wordings
-from gymcp.mcp_servers.programs.backoffice import Backoffice
-from gymcp.mcp_servers.programs.backoffice_data import HELD_OUT_LAST, POLICIES, make_tables
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.programs.backoffice.company import HELD_OUT_LAST, POLICIES, make_tables
+from gymcp.mcp_servers.programs.backoffice.server import Backoffice
 from gymcp.types import Task
 
 SUITE = make_suite()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from bfcl_played import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
-from gymcp.envs.suites.bfcl import grade
-from gymcp.envs.suites.files import SuiteFiles
+from gymcp.envs.suites.bfcl.suite import grade
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.paths import gymcp_home
 from gymcp.types import Score, Suite
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from bfcl_played import ToolsByClass, random_call, tools_of
 from upstream import upstream_verdicts
 
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.sampling import words_of
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import RandomAgent, Replay, play_gold
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.random_arguments import words_of
+from gymcp.agents.strategies.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
-from gymcp.envs.suites.files import SuiteFiles
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.paths import gymcp_home
 from gymcp.protocols import Agent

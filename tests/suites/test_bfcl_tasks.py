@@ -7,9 +7,9 @@ from collections import Counter
 import jsonschema
 from bfcl_played import ToolsByClass, gold_calls, play, tools_of
 
-from gymcp.envs.suites.bfcl import grade, load_suite
-from gymcp.envs.suites.bfcl_tasks import CATEGORIES
-from gymcp.envs.suites.files import SuiteFiles
+from gymcp.envs.suites.bfcl.suite import grade, load_suite
+from gymcp.envs.suites.bfcl.tasks import CATEGORIES
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.programs.bfcl import MODULES, RELAXED, json_schema
 from gymcp.types import Action, Json, Observation, Step, Suite, Task, Trajectory
 

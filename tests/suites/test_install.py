@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gymcp.atomic import make_once
-from gymcp.envs.suites.install import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack
 from gymcp.errors import IntegrityError, UsageError
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from said import errors
 
-from gymcp.envs.suites.files import SuiteFiles
-from gymcp.envs.suites.kept import keep, kept, kept_folder
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.verified_cache import keep, kept, kept_folder
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.installs.folders import Drifted
-from gymcp.owners import is_free
+from gymcp.mcp_servers.packages.install_folder import Drifted
 from gymcp.paths import gymcp_home
+from gymcp.process_owner import is_free
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 from textworld_peer import OTHER_WAYS
 
-from gymcp.agents.rollout import Job, Rollout
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED
+from gymcp.agents.runner.rollout import Job, Rollout
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.catalog.textworld import ENV
-from gymcp.envs.leaks import find_leaks
 from gymcp.envs.spec import LoadedEnv, load_env
-from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
 from gymcp.envs.suites.textworld.solving import as_call, last_necessary
 from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
+from gymcp.envs.suites.upstream.run_once import run_to_end
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.programs.textworld import TextWorld
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.warm import warmed
 from gymcp.types import GoldTurn, Json, Suite, Task, Trajectory
 
 COOKING = {"recipe": 2, "take": 2, "go": 6, "open": True, "cook": True, "cut": True, "drop": False}
@@ -83,7 +83,7 @@ def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
 
     Its games are made in another order than ours: what was made before a game must not change it.
     """
-    program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld_maker",))
+    program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld.maker",))
     answers = run_to_end(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
     for made, line in zip(reversed(make_games(ORDERS)), answers.splitlines(), strict=True):
         world = TextWorld(made["game"])

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from gymcp.agents.rollout import Job, rollout
-from gymcp.agents.scripted import SCRIPTED
-from gymcp.envs.episode import open_episode
+from gymcp.agents.runner.rollout import Job, rollout
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.envs.episodes.episode import open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.suites.toolshelf import grade, make_suite, make_tasks, server_names, shelf_servers
 from gymcp.envs.suites.toolshelf.servers import LOCK, THIRD_PARTY
 from gymcp.envs.suites.toolshelf.wordings import wordings
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.lockfile import read_lock
-from gymcp.mcp_servers.programs.shelf import Shelf, services
-from gymcp.mcp_servers.programs.shelf_descriptions import read_services
-from gymcp.mcp_servers.runtime import ToolError, check_schema
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.native.runtime import ToolError, check_schema
+from gymcp.mcp_servers.packages.lockfile import read_lock
+from gymcp.mcp_servers.programs.shelf.descriptions import read_services
+from gymcp.mcp_servers.programs.shelf.server import Shelf, services
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.warm import warmed
 from gymcp.types import Action, Task, ToolCall
 
 TASKS = tuple(make_tasks("test", count=2))

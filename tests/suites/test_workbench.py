@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from gymcp.agents.rollout import Rollout
-from gymcp.agents.runs import Plan, jobs_of, select_tasks
-from gymcp.agents.scheduler import Schedule, run_jobs
-from gymcp.agents.scripted import SCRIPTED, Replay
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import LoadedEnv, load_env
 from gymcp.envs.catalog.workbench import ENV
 from gymcp.envs.suites.workbench import FAMILIES, LEVELS, categories, make_suite, make_tasks

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gymcp.envs.suites.worker import Worker
+from gymcp.envs.suites.upstream.grader_process import Worker
 from gymcp.errors import GraderError
 from gymcp.mcp_servers.sandbox import Limits
 from gymcp.mcp_servers.spec import ServerSpec

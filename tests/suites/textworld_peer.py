@@ -8,7 +8,7 @@ import random
 import sys
 from typing import Any
 
-from gymcp.mcp_servers.programs.textworld_maker import make_game, textworld
+from gymcp.mcp_servers.programs.textworld.maker import make_game, textworld
 
 STEPS = 30
 OTHER_WAYS = ("look", "inventory", "examine", "prepare")

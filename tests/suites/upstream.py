@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.atomic import make_once
-from gymcp.envs.suites.bfcl import BFCL, MPMATH
-from gymcp.envs.suites.files import SuiteFiles
-from gymcp.envs.suites.install import fetch_wheel
-from gymcp.mcp_servers.runtime import find_violation
+from gymcp.envs.suites.bfcl.suite import BFCL, MPMATH
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.wheels import fetch_wheel
+from gymcp.mcp_servers.native.runtime import find_violation
 from gymcp.types import Json, Step, ToolCall, Trajectory
 
 CHECKER = Path(__file__).with_name("upstream_checker.py")

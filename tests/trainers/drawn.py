@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gymcp.trainers.batch import StepBatch, batch_of, batch_of_columns
-from gymcp.trainers.credit import assign_credit
-from gymcp.trainers.presets import PRESETS, make_preset
+from gymcp.trainers.credit.assign import assign_credit
+from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
 Rows = list[list[float]]

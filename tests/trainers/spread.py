@@ -24,15 +24,15 @@ from transformers import PreTrainedModel
 
 from gymcp.cli import main as cli
 from gymcp.errors import ConfigError
-from gymcp.trainers import leading
-from gymcp.trainers.learner import Learner, LearnerSettings
-from gymcp.trainers.loop import train
-from gymcp.trainers.objective import Loss
-from gymcp.trainers.processes import Accelerated, whole
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import make_recipe
-from gymcp.trainers.rows import Example
-from gymcp.trainers.samplers import SERVED
+from gymcp.trainers.learner.distributed_processes import Accelerated, whole
+from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.engines import SERVED
+from gymcp.trainers.run import distributed_controller
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Json, Row
 
 WAIT_S = 400
@@ -158,9 +158,9 @@ def keep_served(folder: Path) -> Callable[[Mapping[str, Json]], None]:
 def trained(recipe: Recipe, folder: Path, way: str) -> None:
     processes = Accelerated(accelerator(way))
     if not processes.main:
-        leading.follow(processes)
+        distributed_controller.follow(processes)
         return
-    with leading.leading(processes):
+    with distributed_controller.leading(processes):
         ending = train(
             recipe, even_answers(), folder, resume=False, tell=keep_served(folder), processes=processes
         )  # fmt: skip
@@ -189,7 +189,7 @@ def main(way: str, command: str, *arguments: str) -> None:
             Accelerated(accelerator(way, gradient_accumulation_steps=2))
             raise AssertionError("gradients that are accumulated elsewhere were taken")
     else:
-        leading.processes_here = lambda: Accelerated(accelerator(way))
+        distributed_controller.processes_here = lambda: Accelerated(accelerator(way))
         sys.argv = ["gymcp", command, *arguments]
         cli.main()
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gymcp.trainers.anchors import Anchor, anchor_codes
-from gymcp.trainers.batch import batch_of, batch_of_columns
-from gymcp.trainers.diagnostics import anchor_statistics, explained_share
-from gymcp.trainers.presets import make_preset
+from gymcp.trainers.credit.anchors import Anchor, anchor_codes
+from gymcp.trainers.credit.diagnostics import anchor_statistics, explained_share
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 

@@ -11,13 +11,13 @@ import torch
 from parity import BANK, even_answers
 from safetensors.torch import load_file
 
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.evaluators.report.evidence import read_evidence
-from gymcp.trainers.loop import train
-from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe_file import make_recipe
+from gymcp.evaluators.report.run_data import read_evidence
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Score
 
 TABLE: dict[str, Any] = {

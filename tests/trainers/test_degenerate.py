@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import batch_of_columns
-from gymcp.trainers.credit import assign_credit
-from gymcp.trainers.presets import PRESETS, make_preset
+from gymcp.trainers.credit.assign import assign_credit
+from gymcp.trainers.credit.presets import PRESETS, make_preset
+from gymcp.trainers.credit.step_batch import batch_of_columns
 
 # --- What holds of all of them.
 

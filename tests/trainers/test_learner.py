@@ -12,11 +12,11 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch_loss import Sums
-from gymcp.trainers.forward import common_prefix, plan, token_values
-from gymcp.trainers.learner import Learner, LearnerSettings, learning_rate
-from gymcp.trainers.objective import Loss, TruncatedWeight
-from gymcp.trainers.rows import rows_of
+from gymcp.trainers.learner.forward import common_prefix, plan, token_values
+from gymcp.trainers.learner.learner import Learner, LearnerSettings, learning_rate
+from gymcp.trainers.learner.micro_batch_loss import Sums
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.settings.loss import Loss, TruncatedWeight
 from gymcp.types import Action, Observation, Row, Sampled, Step, Trajectory
 
 SETTINGS = LearnerSettings(learning_rate=1e-3)

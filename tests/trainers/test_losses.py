@@ -8,8 +8,8 @@ from torch import Tensor
 from vectors import VECTORS, near
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.losses import Denominators, importance_weights, kl_estimate, policy_loss
-from gymcp.trainers.objective import BandWeight, Loss, TruncatedWeight
+from gymcp.trainers.learner.losses import Denominators, importance_weights, kl_estimate, policy_loss
+from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
 
 INPUTS = VECTORS["policy_losses"]["inputs"]
 PPO: dict[str, Any] = {"kind": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymcp.trainers.batch import batch_of_columns
-from gymcp.trainers.credit import assign_credit, step_credits
-from gymcp.trainers.presets import PRESETS
-from gymcp.trainers.recipe_file import make_recipe
+from gymcp.trainers.credit.assign import assign_credit, step_credits
+from gymcp.trainers.credit.presets import PRESETS
+from gymcp.trainers.credit.step_batch import batch_of_columns
+from gymcp.trainers.recipe.load import make_recipe
 
 REWARDS = [[0.0, 1.0], [0.0], [1.0], [1.0]]
 """Two tasks of two episodes; of the second both succeed."""

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import batch_of, batch_of_columns
-from gymcp.trainers.channels import beta_density
-from gymcp.trainers.credit import advantages, assign_credit
-from gymcp.trainers.presets import make_preset
-from gymcp.trainers.selectors import CleanSuccesses, Informative
+from gymcp.trainers.credit.assign import advantages, assign_credit
+from gymcp.trainers.credit.estimators import beta_density
+from gymcp.trainers.credit.filters import CleanSuccesses, Informative
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
 

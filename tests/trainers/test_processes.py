@@ -14,9 +14,9 @@ import tomli_w
 from spread import SCRIPT, WAIT_S, launched
 from transformers import AutoModelForCausalLM
 
-from gymcp.trainers.checkpoints import CHECKPOINT
-from gymcp.trainers.loop import FINAL
-from gymcp.trainers.progress import read_metrics
+from gymcp.trainers.run.checkpoints import CHECKPOINT
+from gymcp.trainers.run.loop import FINAL
+from gymcp.trainers.run.metrics_log import read_metrics
 
 RECIPE: dict[str, Any] = {
     "env": "backoffice",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gymcp.cli.train_run import run, teller
+from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
-from gymcp.trainers.objective import TruncatedWeight
-from gymcp.trainers.presets import WITHOUT_GROUPS
-from gymcp.trainers.recipe_file import load_recipe, make_recipe
+from gymcp.trainers.credit.presets import WITHOUT_GROUPS
+from gymcp.trainers.recipe.load import load_recipe, make_recipe
+from gymcp.trainers.settings.loss import TruncatedWeight
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,10 @@ import torch
 
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError
-from gymcp.trainers.checkpoints import CHECKPOINT
-from gymcp.trainers.loop import train
-from gymcp.trainers.progress import METRICS, read_metrics
-from gymcp.trainers.recipe_file import load_recipe
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.run.checkpoints import CHECKPOINT
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.metrics_log import METRICS, read_metrics
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 TIMEOUT_S = 600.0

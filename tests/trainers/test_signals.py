@@ -11,15 +11,15 @@ import tiny
 import torch
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.batch import batch_of
-from gymcp.trainers.critic import Critic
-from gymcp.trainers.learner import Learner, LearnerSettings
-from gymcp.trainers.learning import Lessons
-from gymcp.trainers.presets import make_preset
-from gymcp.trainers.returns import generalised_advantages
-from gymcp.trainers.rows import rows_of
-from gymcp.trainers.shapers import Trackers
-from gymcp.trainers.signals import with_signals
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.run.iteration import Lessons
+from gymcp.trainers.run.model_columns import with_signals
 from gymcp.types import Action, Observation, Outcome, Sampled, Step, Trajectory
 
 SETTINGS = LearnerSettings(learning_rate=1e-3)

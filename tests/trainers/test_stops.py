@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gymcp.trainers.recipe import LearnRecipe
-from gymcp.trainers.stops import collapse, lost
+from gymcp.trainers.recipe.recipe import LearnRecipe
+from gymcp.trainers.run.early_stopping import collapse, lost
 from gymcp.types import Json
 
 LEARN = LearnRecipe(least_entropy=0.1, patience=2)

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from gymcp.cli.dry_run import advantages_of
+from gymcp.cli.training.dry_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.warm import warmed
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.checkpoints import CHECKPOINT, plain, saved_training
-from gymcp.trainers.curriculum import demonstrated_tasks, held_out, practised
-from gymcp.trainers.loop import FINAL, train
-from gymcp.trainers.models import load_pupil
-from gymcp.trainers.progress import CURVES, METRICS, read_metrics
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import make_recipe
-from gymcp.trainers.rollouts import Ground
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.model import load_pupil
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
+from gymcp.trainers.rollouts.rollouts import Ground
+from gymcp.trainers.run.checkpoints import CHECKPOINT, plain, saved_training
+from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.run.metrics_log import CURVES, METRICS, read_metrics
 from gymcp.types import Sampled, Sampling
 
 TABLE: dict[str, Any] = {

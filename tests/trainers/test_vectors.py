@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from vectors import VECTORS, near
 
-from gymcp.trainers.batch import StepBatch, batch_of_columns
-from gymcp.trainers.credit import advantages, assign_credit
-from gymcp.trainers.matching import assigned, hard_rewards, similarities, soft_rewards
-from gymcp.trainers.modulators import EntropyModulation
-from gymcp.trainers.presets import PARITY, Preset, make_preset
-from gymcp.trainers.returns import generalised_advantages
-from gymcp.trainers.selectors import tool_penalty
-from gymcp.trainers.shapers import ShortEnough, Trackers, overlong_penalty, tool_productivity
+from gymcp.trainers.credit.assign import advantages, assign_credit
+from gymcp.trainers.credit.call_matching import assigned, hard_rewards, similarities, soft_rewards
+from gymcp.trainers.credit.filters import tool_penalty
+from gymcp.trainers.credit.presets import PARITY, Preset, make_preset
+from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.shapers import ShortEnough, Trackers, overlong_penalty, tool_productivity
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
+from gymcp.trainers.credit.transforms import EntropyModulation
 from gymcp.types import ToolCall
 
 

@@ -16,19 +16,19 @@ from peft import PeftModel
 from spread import SCRIPT, keep_served, launched
 from transformers import AutoModelForCausalLM
 
-from gymcp.agents.policy_specs import parse_policy
-from gymcp.agents.tiny_model import TinySize, make_tiny_model
-from gymcp.agents.vllm import open_vllm
-from gymcp.agents.vllm_install import CPU, vllm_python
+from gymcp.agents.policies.specs import parse_policy
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.policies.vllm.client import open_vllm
+from gymcp.agents.policies.vllm.install import CPU, vllm_python
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.checkpoints import plain
-from gymcp.trainers.learner import Learner, LearnerSettings
-from gymcp.trainers.loop import FINAL, train
-from gymcp.trainers.progress import read_metrics
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import load_recipe
-from gymcp.trainers.rows import rows_of
-from gymcp.trainers.samplers import served
+from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.engines import served
+from gymcp.trainers.run.checkpoints import plain
+from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json
 
 ROOT = Path(__file__).parents[2]

@@ -11,17 +11,17 @@ import pytest
 from parity import BANK
 from typer.testing import CliRunner
 
-from gymcp.agents.rendering import Renderer
-from gymcp.agents.tiny_model import TinySize, make_tiny_model, make_tiny_tokenizer
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model, make_tiny_tokenizer
+from gymcp.agents.prompts.rendering import Renderer
 from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.demonstrations import demonstrations
-from gymcp.trainers.loop import train
-from gymcp.trainers.recipe import Recipe
-from gymcp.trainers.recipe_file import make_recipe
-from gymcp.trainers.shown import recorded_episodes
+from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.demonstration_rows import demonstrations
+from gymcp.trainers.rollouts.recorded_demonstrations import recorded_episodes
+from gymcp.trainers.run.loop import train
 from gymcp.types import Action, Message, Observation, Sampled, Step, ToolCall, Trajectory
 
 ASKED = "Today is day 200. Change the city of customer C044, Ann Chan, to Rome; at most 20 euros."

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from gymcp.trainers.rows import Example
+from gymcp.trainers.learner.token_rows import Example
 from gymcp.types import Row
 
 SIZES: dict[str, Any] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gymcp.envs.suites.backoffice.world import Call, Unfit, World
-from gymcp.mcp_servers.programs.backoffice_data import TODAY, Row
+from gymcp.mcp_servers.programs.backoffice.company import TODAY, Row
 
 DONE = "done"
 

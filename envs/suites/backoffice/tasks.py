@@ -11,7 +11,7 @@ from gymcp.envs.suites.backoffice.tempting import TEMPTING_FAMILIES
 from gymcp.envs.suites.backoffice.wordings import wordings
 from gymcp.envs.suites.backoffice.world import Unfit, World, as_calls
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.programs.backoffice_data import POLICIES, TODAY, handbook
+from gymcp.mcp_servers.programs.backoffice.company import POLICIES, TODAY, handbook
 from gymcp.types import GoldTurn, Suite, Task
 
 SPLITS = ("seeds", "wordings", "values", "families")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from gymcp.envs.suites.backoffice.families import DONE, Draft, Family
 from gymcp.envs.suites.backoffice.wordings import CHECKED
 from gymcp.envs.suites.backoffice.world import Call, World
-from gymcp.mcp_servers.programs.backoffice_data import Row
+from gymcp.mcp_servers.programs.backoffice.company import Row
 
 Job = tuple[str, Call, Call | None, str]
 """What is asked, the look-up that tempts, the call that is needed if any, and the answer to give."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from gymcp.envs.suites.asking import VERSION, Hidden, make_pairs
 from gymcp.envs.suites.backoffice.tasks import task_and_draft
+from gymcp.envs.suites.generation.underspecified import VERSION, Hidden, make_pairs
 from gymcp.types import Suite
 
 ORDER = Hidden(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from gymcp.mcp_servers.programs.backoffice import Backoffice
-from gymcp.mcp_servers.programs.backoffice_data import (
+from gymcp.mcp_servers.programs.backoffice.books import MOST_ROWS
+from gymcp.mcp_servers.programs.backoffice.company import (
     CITIES,
     HELD_OUT_CITIES,
     HELD_OUT_LAST,
@@ -16,7 +16,7 @@ from gymcp.mcp_servers.programs.backoffice_data import (
     Tables,
     make_tables,
 )
-from gymcp.mcp_servers.programs.books import MOST_ROWS
+from gymcp.mcp_servers.programs.backoffice.server import Backoffice
 from gymcp.types import Json, ToolCall
 
 T = TypeVar("T")

@@ -15,20 +15,21 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
-from gymcp.envs.suites.files import fingerprint, sandbox_for
-from gymcp.envs.suites.run_to_end import run_to_end
 from gymcp.envs.suites.textworld.solving import gold_calls, last_necessary
+from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.suite_files import fingerprint, sandbox_for
 from gymcp.errors import UsageError
-from gymcp.mcp_servers.installs.install import INSIDE, is_present, verified
-from gymcp.mcp_servers.lockfile import LockedServer, locked
-from gymcp.mcp_servers.native import native_server
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages.install import INSIDE, is_present, verified
+from gymcp.mcp_servers.packages.lockfile import LockedServer, locked
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
-PROGRAM = "gymcp.mcp_servers.programs.textworld_maker"
-SERVER = "gymcp.mcp_servers.programs.textworld"
+PROGRAM = "gymcp.mcp_servers.programs.textworld.maker"
+SERVER = "gymcp.mcp_servers.programs.textworld.server"
+RULES = "gymcp.mcp_servers.programs.textworld.rules"
 LOCK = Path(__file__).with_name("textworld.lock")
 AT_ONCE = 25
 """Games of one run of the maker; what a run has made is kept, and there is something to report."""
@@ -138,5 +139,5 @@ def _path(folder: Path, order: Order) -> Path:
 
 def _fingerprint() -> str:
     """Of all that decides what a game's file holds."""
-    modules = (PROGRAM, SERVER, f"{SERVER}_rules", "gymcp.envs.suites.textworld.solving")
+    modules = (PROGRAM, SERVER, RULES, "gymcp.envs.suites.textworld.solving")
     return fingerprint(LOCK.read_bytes(), *modules)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gymcp.mcp_servers.programs.textworld import DIRECTIONS, TextWorld
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.programs.textworld.server import DIRECTIONS, TextWorld
 from gymcp.types import Json
 
 Call = tuple[str, dict[str, Json]]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.suites.textworld.games import Order, games_folder, install_textworld, is_installed, make_games
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.programs.textworld import TextWorld
+from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall
 

@@ -6,7 +6,7 @@ from gymcp.errors import GraderError
 from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.files import texts_of
 from gymcp.evaluators.graders.states import final_state
-from gymcp.mcp_servers.programs.shelf import services
+from gymcp.mcp_servers.programs.shelf.server import services
 from gymcp.protocols import StateReader
 from gymcp.types import Score, Task, Trajectory
 

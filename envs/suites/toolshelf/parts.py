@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.toolshelf.wordings import wordings
-from gymcp.mcp_servers.programs.shelf import Row, Shelf, make_value, services
-from gymcp.mcp_servers.programs.shelf_descriptions import Field, Operation, Service
+from gymcp.mcp_servers.programs.shelf.descriptions import Field, Operation, Service
+from gymcp.mcp_servers.programs.shelf.server import Row, Shelf, make_value, services
 from gymcp.types import Json
 
 CARRIED = ("person", "city", "day", "money")

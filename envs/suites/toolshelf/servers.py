@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.locked import is_installed, locked_server
-from gymcp.mcp_servers.native import native_server
-from gymcp.mcp_servers.programs.shelf import services
+from gymcp.mcp_servers.native.server import native_server
+from gymcp.mcp_servers.packages.locked_server import is_installed, locked_server
+from gymcp.mcp_servers.programs.shelf.server import services
 from gymcp.mcp_servers.spec import FileState, ServerSpec, StateSource
-from gymcp.mcp_servers.worlds.seeds import FIXED_ENVIRONMENT
+from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
 from gymcp.types import Json
 
-PROGRAM = "gymcp.mcp_servers.programs.shelf"
+PROGRAM = "gymcp.mcp_servers.programs.shelf.server"
 _MODULES = tuple(
-    f"{PROGRAM}_{part}" for part in ("descriptions", "devops", "finance", "home", "office", "people", "public")
+    f"gymcp.mcp_servers.programs.shelf.{part}"
+    for part in ("descriptions", "devops", "finance", "home", "office", "people", "public")
 )
 _REPOSITORY = {"files": {"README.md": "# Notes\n"}, "commands": [["git", "init", "-q", "-b", "main"]]}
 THIRD_PARTY: Mapping[str, tuple[StateSource, Json]] = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.toolshelf.parts import (
     CARRIED,
     Desk,

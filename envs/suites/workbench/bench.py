@@ -11,13 +11,13 @@ from copy import deepcopy
 from pathlib import PurePosixPath
 from typing import Any
 
-from gymcp.envs.suites.generated import Call
-from gymcp.envs.suites.graphs import FILE, Graph, copy_graph, write_graph
+from gymcp.envs.suites.generation.memory_graph import FILE, Graph, copy_graph, write_graph
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.repository import Repository
-from gymcp.mcp_servers.programs.backoffice_data import FIRST, LAST
-from gymcp.mcp_servers.programs.books import Row
-from gymcp.mcp_servers.programs.office_calendar import Calendar
-from gymcp.mcp_servers.programs.office_desk import Desk
+from gymcp.mcp_servers.programs.backoffice.books import Row
+from gymcp.mcp_servers.programs.backoffice.company import FIRST, LAST
+from gymcp.mcp_servers.programs.office.calendar import Calendar
+from gymcp.mcp_servers.programs.office.desk import Desk
 from gymcp.types import Json
 
 ROOT = "/workspace"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.bench import SERVER_OF, Bench
 
 Structure = Literal["sequential", "parallel", "conditional"]

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gymcp.envs.suites.commits import repository_equals
-from gymcp.envs.suites.graphs import graph_equals
+from gymcp.envs.suites.generation.git_objects import repository_equals
+from gymcp.envs.suites.generation.memory_graph import graph_equals
 from gymcp.evaluators.graders import answer_equals, final_files, of_server
 from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.states import final_state

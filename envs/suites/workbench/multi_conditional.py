@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
 from gymcp.envs.suites.workbench.single_sequential import WORDS
-from gymcp.envs.suites.zones import DAY, ZONES, clock, shift
 
 OPENS, CLOSES = 9 * 60, 17 * 60
 

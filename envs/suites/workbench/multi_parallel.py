@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from gymcp.envs.suites.generated import Call
+from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, TEAMS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
 from gymcp.envs.suites.workbench.single_sequential import WORDS
-from gymcp.mcp_servers.programs.backoffice_data import CITIES
+from gymcp.mcp_servers.programs.backoffice.company import CITIES
 
 
 def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:

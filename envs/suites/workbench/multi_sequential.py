@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
+from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
 from gymcp.envs.suites.workbench.single_sequential import WORDS
-from gymcp.envs.suites.zones import DAY, ZONES, clock, shift
 
 
 def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:

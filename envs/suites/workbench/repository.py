@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gymcp.envs.suites.commits import commit_name, index_of
+from gymcp.envs.suites.generation.git_objects import commit_name, index_of
 from gymcp.types import Json
 
 _SCRIPT = """set -e

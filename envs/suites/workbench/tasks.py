@@ -17,7 +17,7 @@ from gymcp.envs.suites.workbench.bench import REPO, ROOT, TOOLS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family
 from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.runtime import ToolError
+from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
 
 FAMILIES: Mapping[str, Family] = {

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import engine_info
 from gymcp.mcp_servers.sandbox.docker.container import Container, State
+from gymcp.mcp_servers.sandbox.docker.engine_api import engine_info
 from gymcp.mcp_servers.sandbox.docker.images import require
 from gymcp.mcp_servers.sandbox.docker.pool import Pool, pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess

@@ -13,7 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gymcp.errors import ConfigError, EnvInfraError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import (
+from gymcp.mcp_servers.sandbox import seccomp
+from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
+from gymcp.mcp_servers.sandbox.cgroup import Cgroup, find_hierarchy
+from gymcp.mcp_servers.sandbox.docker.engine_api import (
     OWNER_LABEL,
     PIDS_LABEL,
     USER_LABEL,
@@ -22,13 +25,10 @@ from gymcp.mcp_servers.docker_engine import (
     remove,
     request,
 )
-from gymcp.mcp_servers.sandbox import seccomp
-from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
-from gymcp.mcp_servers.sandbox.cgroup import Cgroup, find_hierarchy
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount
-from gymcp.owners import owner, pid_namespace
+from gymcp.process_owner import owner, pid_namespace
 
 RUN_LABEL = "gymcp.run"
 _RUN = uuid.uuid4().hex

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError, SandboxUnavailable
-from gymcp.mcp_servers.docker_engine import USER_LABEL, EngineError, engine_info, request, stream
+from gymcp.mcp_servers.sandbox.docker.engine_api import USER_LABEL, EngineError, engine_info, request, stream
 from gymcp.mcp_servers.sandbox.spec import Image
-from gymcp.owners import owned_environment, unfinished
 from gymcp.paths import gymcp_home
+from gymcp.process_owner import owned_environment, unfinished
 
 SUITE = "bookworm"
 """Of Debian."""

@@ -22,11 +22,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.docker_engine import EngineError
-from gymcp.mcp_servers.docker_reaper import start_reaper
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, discard, look, start
+from gymcp.mcp_servers.sandbox.docker.engine_api import EngineError
+from gymcp.mcp_servers.sandbox.docker.reaper import start_reaper
 from gymcp.mcp_servers.sandbox.spec import Launch
-from gymcp.owners import owner
+from gymcp.process_owner import owner
 
 SPARES = 4
 """At most, per launch."""

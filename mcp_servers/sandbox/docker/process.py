@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gymcp.mcp_servers.docker_engine import EngineError, kill
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
 from gymcp.mcp_servers.sandbox.docker.container import Container, State, cgroup_of, look
+from gymcp.mcp_servers.sandbox.docker.engine_api import EngineError, kill
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits
 from gymcp.mcp_servers.sandbox.watchdog import memory_limit, watchdog

@@ -6,27 +6,11 @@ import sys
 
 import typer
 
-from gymcp.cli import (
-    check,
-    clean,
-    compare,
-    doctor,
-    eval,
-    export,
-    grade,
-    judge,
-    new,
-    report,
-    sandbox,
-    serve,
-    servers,
-    stress,
-    suites,
-    tools,
-    train,
-    view,
-)
+from gymcp.cli.evaluation import compare, eval, export, grade, judge, report, stress, suites, view
+from gymcp.cli.machine import clean, doctor, sandbox
 from gymcp.cli.output import clean_output
+from gymcp.cli.servers import check, new, servers, tools
+from gymcp.cli.training import serve, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2

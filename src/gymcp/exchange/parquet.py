@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from gymcp.exchange.conversation import Toolbox, clean_text, function_schema, messages_of, plain
 from gymcp.exchange.source import Episode
 from gymcp.store.codec import dumps
-from gymcp.trainers.rows import rows_of
+from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.types import Json, Row
 
 ROWS_AT_A_TIME = 64

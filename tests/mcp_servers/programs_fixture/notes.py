@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Annotated, Any, Literal
 
-from gymcp.mcp_servers.runtime import Server, ToolError
+from gymcp.mcp_servers.native.runtime import Server, ToolError
 
 print("printed while importing")
 server = Server("notes", version="1.2", instructions="Keep notes.")

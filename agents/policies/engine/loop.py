@@ -1,0 +1,311 @@
+"""The thread that owns the engine's model: who gets a slot, what is computed next, when a sample ends."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from gymcp.agents.policies.engine.model import SlotModel
+from gymcp.agents.policies.engine.request import Request, StopRule
+from gymcp.agents.policies.engine.sampler import draw
+from gymcp.agents.policies.engine.slots import Slots
+from gymcp.errors import PolicyInfraError
+from gymcp.types import Sampled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """What has been computed since the engine was opened."""
+
+    requests: int = 0
+    """Sampled to their end."""
+    prompt_tokens: int = 0
+    """Of the prompts that were given a slot."""
+    computed_tokens: int = 0
+    """Prompt tokens, and after an update of the weights sampled ones, that went through the model."""
+    copied_tokens: int = 0
+    """Taken from another slot that begins in the same way."""
+    kept_tokens: int = 0
+    """Already in the slot, from an earlier turn."""
+    sampled_tokens: int = 0
+    forwards: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Other weights: `change` is called between two forward passes."""
+
+    change: Callable[[], None]
+    version: str
+    done: Future[None] = field(default_factory=Future)
+
+
+class EngineLoop:
+    """Rounds on a thread of its own: apply updates, admit requests, compute some of the prompts, sample one token each.
+
+    Prompts get at most `prefill_tokens` per round, so that a long one holds the others up for no longer than that.
+    """
+
+    def __init__(
+        self,
+        model: SlotModel,
+        slots: int,
+        *,
+        version: str,
+        stop: StopRule,
+        prefill_tokens: int,
+        deterministic: bool,
+    ) -> None:
+        self.version = version
+        self.stats = EngineStats()
+        self._model = model
+        self._slots = Slots(slots, model.max_context)
+        self._stop = stop
+        self._prefill_tokens = prefill_tokens
+        self._deterministic = deterministic
+        self._inbox: queue.SimpleQueue[Request | Update | None] = queue.SimpleQueue()
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        """In the order of admission."""
+        self._answers: list[tuple[Request, Sampled | Exception]] = []
+        self._closing = False
+        self._gone: Exception | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="gymcp-engine", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def submit(self, item: Request | Update) -> None:
+        """Raises PolicyInfraError where the thread has ended."""
+        with self._lock:
+            if self._gone:
+                raise PolicyInfraError(f"embedded engine: {self._gone}")
+            self._inbox.put(item)
+
+    def close(self, timeout_s: float) -> None:
+        """Ends the thread; what it has not finished raises PolicyInfraError where it is awaited."""
+        self._inbox.put(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise PolicyInfraError(f"embedded engine: a forward pass has not ended within {timeout_s:g} s")
+
+    def _run(self) -> None:
+        reason: Exception = RuntimeError("it is closed")
+        try:
+            while not self._closing:
+                self._read_inbox()
+                if not self._closing:
+                    self._round()
+                self._deliver()
+        except Exception as error:  # the boundary: whoever waits has to hear of it
+            reason = error
+        finally:
+            self._end(reason)
+
+    def _end(self, reason: Exception) -> None:
+        with self._lock:
+            self._gone = reason
+        while not self._inbox.empty():
+            self._take(self._inbox.get())
+        for request in [*self._running, *self._waiting]:
+            self._answers.append((request, PolicyInfraError(f"embedded engine: {reason}")))
+        self._deliver()
+        self._model.close()
+
+    def _read_inbox(self) -> None:
+        """Waits only where there is nothing to do."""
+        if not (self._running or self._waiting):
+            self._take(self._inbox.get())
+        while not self._inbox.empty():
+            self._take(self._inbox.get())
+
+    def _take(self, item: Request | Update | None) -> None:
+        if item is None:
+            self._closing = True
+        elif isinstance(item, Request):
+            self._waiting.append(item)
+        elif self._closing or self._gone:
+            item.done.set_exception(PolicyInfraError("embedded engine: it is closed"))
+        else:
+            self._update(item)
+
+    def _update(self, update: Update) -> None:
+        """The weights become `version`. Requests under way keep their tokens, and compute what lies before anew."""
+        try:
+            update.change()
+        except Exception as error:  # the boundary: the trainer's own code
+            update.done.set_exception(error)
+            return
+        self.version = update.version
+        self._slots.forget()
+        for at, request in enumerate(self._running):
+            self._find_source(request, [earlier.slot for earlier in self._running[:at]])
+        update.done.set_result(None)
+
+    def _round(self) -> None:
+        for request in [request for request in self._running if request.cancelled]:
+            self._leave(request)
+        self._admit()
+        for request in self._running:
+            self._share(request)
+        try:
+            self._prefill()
+            self._decode()
+        except Exception as error:  # the boundary: out of memory, a device that is gone, a model that does not fit
+            failure = PolicyInfraError(f"embedded engine: forward pass failed: {type(error).__name__}: {error}")
+            for request in list(self._running):
+                self._leave(request, failure)
+            self._slots.forget()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            request = self._waiting[0]
+            if request.cancelled:
+                self._waiting.popleft()
+                continue
+            slot = self._slots.place(np.array(request.prompt, dtype=np.int32))
+            if slot is None:
+                return
+            self._waiting.popleft()
+            request.slot = slot
+            if self._deterministic:
+                self._slots.filled[slot] = 0
+            self._running.append(request)
+            kept = int(self._slots.filled[slot])
+            self._count(prompt_tokens=len(request.prompt), kept_tokens=kept)
+            self._find_source(request, None)
+            self._share(request)  # at once: the next request may be given the slot it is copied from
+
+    def _find_source(self, request: Request, among: Sequence[int] | None) -> None:
+        """Only of requests that were there first: no two wait for each other."""
+        request.source = -1
+        if not self._deterministic:
+            request.source, _ = self._slots.source(request.slot, among)
+
+    def _share(self, request: Request, *, wait: bool = True) -> None:
+        """Copies what the source has of the common beginning, once it has all of it or will not get further."""
+        slots, slot = self._slots, request.slot
+        if request.source < 0:
+            return
+        planned = int(slots.common(slots.tokens[slot, : slots.length[slot]])[request.source])
+        planned = min(planned, int(slots.length[slot]) - 1)
+        ready = min(planned, int(slots.filled[request.source]))
+        if wait and ready < planned and slots.busy[request.source]:
+            return
+        if ready > slots.filled[slot]:
+            self._model.cache.copy(request.source, slot, ready)
+            self._count(copied_tokens=ready - int(slots.filled[slot]))
+            slots.filled[slot] = ready
+        request.source = -1
+
+    def _leave(self, request: Request, answer: Sampled | Exception | None = None) -> None:
+        """The request's slot becomes idle. Whoever waits for its beginning takes what there is of it."""
+        for other in self._running:
+            if other.source == request.slot:
+                self._share(other, wait=False)
+        self._running.remove(request)
+        self._slots.release(request.slot)
+        if answer is not None:
+            self._answers.append((request, answer))
+
+    def _prefill(self) -> None:
+        """Computes prompts, the first admitted first, in batches of chunks of similar length."""
+        budget = self._prefill_tokens
+        todo = [request for request in self._running if request.source < 0 and self._missing(request) > 1]
+        while todo and budget > 0:
+            # of one request alone every chunk has to be cut at the same place
+            lead = min(self._missing(todo[0]), self._prefill_tokens if self._deterministic else budget)
+            batch, width = [todo[0]], lead
+            for request in todo[1:] if not self._deterministic else ():
+                size = min(self._missing(request), budget)
+                if lead <= 2 * size and size <= 2 * lead and max(width, size) * (len(batch) + 1) <= budget:
+                    batch.append(request)
+                    width = max(width, size)
+            chosen = {request.slot for request in batch}
+            todo = [request for request in todo if request.slot not in chosen]
+            budget -= width * len(batch)
+            self._count(computed_tokens=sum(min(self._missing(request), width) for request in batch))
+            self._forward(batch, width)
+
+    def _decode(self) -> None:
+        """Samples one token for every request whose tokens but the last are all in the cache."""
+        batch = [request for request in self._running if request.source < 0 and self._missing(request) == 1]
+        for rows in [[request] for request in batch] if self._deterministic else [batch] if batch else []:
+            self._forward(rows, 1)
+
+    def _missing(self, request: Request) -> int:
+        return int(self._slots.length[request.slot] - self._slots.filled[request.slot])
+
+    def _forward(self, batch: Sequence[Request], width: int) -> None:
+        """At most `width` tokens further for each of the batch, which ends in a new token for those it completes."""
+        slots = self._slots
+        starts = {request.slot: int(slots.filled[request.slot]) for request in batch}
+        chunks = {
+            slot: slots.tokens[slot, start : slots.length[slot]][:width].tolist() for slot, start in starts.items()
+        }
+        rows = sorted(starts)
+        first, last = rows[0], rows[-1] + 1
+        if width == 1 and not self._deterministic and last - first <= 2 * len(rows):
+            rows = list(range(first, last))  # computing for some slots in vain is cheaper than copying all the others
+        logits = self._model.forward(
+            rows,
+            [starts.get(slot, int(slots.filled[slot])) for slot in rows],
+            [chunks.get(slot, [0]) for slot in rows],
+            window=not self._deterministic,
+        )
+        self._count(forwards=1)
+        for slot, chunk in chunks.items():
+            slots.filled[slot] += len(chunk)
+        complete = [request for request in batch if self._missing(request) == 0]
+        if complete:
+            index = [rows.index(request.slot) for request in complete]
+            self._sample(complete, logits if index == list(range(len(rows))) else logits[index])
+
+    def _sample(self, batch: Sequence[Request], logits: torch.Tensor) -> None:
+        drawn = draw(logits, [request.sampling for request in batch], [request.uniform() for request in batch])
+        self._count(sampled_tokens=len(batch))
+        for request, token, logprob in zip(batch, drawn.ids, drawn.logprobs, strict=True):
+            if not math.isfinite(logprob):
+                self._leave(
+                    request, PolicyInfraError(f"embedded engine: weights {self.version}: logits are not finite")
+                )
+                continue
+            request.add(token, logprob, self.version)
+            stopped = self._stop.ended(request.ids, request.sampling.stop)
+            full = int(self._slots.length[request.slot]) + 1 >= self._model.max_context
+            if stopped or full or len(request.ids) >= request.sampling.max_tokens:
+                self._count(requests=1)
+                self._leave(request, request.sampled(stopped=stopped))
+            else:
+                self._slots.append(request.slot, token)
+
+    def _count(self, **more: int) -> None:
+        self.stats = replace(self.stats, **{name: getattr(self.stats, name) + value for name, value in more.items()})
+
+    def _deliver(self) -> None:
+        """Answers go to their event loops, one call per loop and round."""
+        answers, self._answers = self._answers, []
+        for loop in {request.loop for request, _ in answers}:
+            mine = [(request, answer) for request, answer in answers if request.loop is loop]
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, mine)
+
+
+def _resolve(answers: Sequence[tuple[Request, Sampled | Exception]]) -> None:
+    for request, answer in answers:
+        if request.future.done():
+            continue  # cancelled in the meantime
+        if isinstance(answer, Exception):
+            request.future.set_exception(answer)
+        else:
+            request.future.set_result(answer)

@@ -1,0 +1,235 @@
+"""A vLLM server as a child process: started, waited for, warmed up, stopped with everything it has started."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from gymcp.agents.policies.vllm import guard as vllm_guard
+from gymcp.agents.policies.vllm.guard import KEY_VARIABLE
+from gymcp.agents.policies.vllm.install import CPU, GPU, Say, ensure_vllm
+from gymcp.agents.policies.vllm.keys import kept_key, key_for
+from gymcp.agents.policies.vllm.weight_folder import untied
+from gymcp.errors import ConfigError, UsageError
+from gymcp.http_headers import check_headers
+from gymcp.process_owner import owned_environment
+
+_GUARD = "gymcp_vllm_guard"
+"""Name under which vLLM imports a copy of `gymcp.agents.policies.vllm.guard`."""
+PORTS = range(20_000, 30_000)
+"""Below Linux' range for connections and for servers that ask for any port."""
+POLL_S = 0.5
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as the highest rank; adapters may have any up to it."""
+STOP_TIMEOUT_S = 20.0
+"""How long the server has for ending by itself."""
+_LAUNCH = """import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])"""
+"""Asks the kernel to end the server with SIGTERM if gymcp is killed: PR_SET_PDEATHSIG outlives execv. Where gymcp was
+killed before it could ask, nothing is started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmPlan:
+    """What to serve, and how."""
+
+    model: Path
+    name: str = ""
+    """Under which requests know it; empty: the folder's name."""
+    cpu: bool = True
+    port: int = 0
+    """0: a free one."""
+    max_context: int = 0
+    """0: what the model was made for."""
+    max_requests: int = 64
+    """Sampled at once; more wait."""
+    dtype: str = ""
+    """Empty: float32 on a CPU, where it is faster and agrees with a trainer's forward pass; else the model's."""
+    lora_rank: int = 0
+    """The highest rank of adapters that can be loaded; 0: none."""
+    takes_weights: bool = False
+    """True if it has the endpoints for new weights, which are vLLM's for development: training needs them."""
+    tool_parser: str = "hermes"
+    kv_cache_gb: int = 1
+    """Memory for keys and values on a CPU."""
+    start_timeout_s: float = 900.0
+    extra: tuple[str, ...] = ()
+    """Further arguments for vLLM, as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmServer:
+    url: str
+    model: str
+    process: subprocess.Popen[bytes]
+    """Leads a process group of its own."""
+    key: str = field(repr=False)
+    """Key that every request must carry."""
+    key_file: Path | None = None
+    """Place of the key for the user and `gymcp.agents.policies.vllm.keys`; None for the one in ``$VLLM_API_KEY``."""
+
+    @property
+    def spec(self) -> str:
+        """What `--policy` takes."""
+        return f"vllm:{self.url}#{self.model}"
+
+
+@contextmanager
+def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
+    """A server that has answered a first request, logprobs included: that compiles. Nothing of it is left afterwards.
+
+    Raises UsageError with the server's last words where it does not come up.
+    """
+    if not (plan.model / "config.json").is_file():
+        raise ConfigError(f"vllm: no model in {plan.model}: it has no config.json")
+    if not (plan.model / "tokenizer.json").is_file():
+        raise ConfigError(f"vllm: no tokenizer in {plan.model}: it has no tokenizer.json")
+    port = plan.port or _free_port()
+    _check_port(port)
+    python = ensure_vllm(CPU if plan.cpu else GPU, say)
+    name = plan.name or plan.model.resolve().name
+    url = f"http://127.0.0.1:{port}"
+    own = os.environ.get(KEY_VARIABLE, "")
+    key = own or key_for(port)
+    with ExitStack() as stack:
+        folder = stack.enter_context(untied(plan.model))
+        guard = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-vllm-")))
+        shutil.copyfile(vllm_guard.__file__, guard / f"{_GUARD}.py")
+        key_file = None if own else stack.enter_context(kept_key(port, key))
+        log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
+        process = subprocess.Popen(
+            [
+                *(str(python), "-c", _LAUNCH, str(os.getpid())),
+                *(str(python), "-m", "vllm.entrypoints.cli.main", "serve", *_arguments(plan, folder, name, port)),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**owned_environment(), **_environment(plan, guard, key)},
+            start_new_session=True,
+        )
+        try:
+            say(f"starting vLLM on {url}")
+            server = VllmServer(url=url, model=name, process=process, key=key, key_file=key_file)
+            deadline = time.monotonic() + plan.start_timeout_s
+            try:
+                _wait_healthy(process, server, deadline)
+                say("warming up")
+                _warm_up(server, deadline)
+            except (TimeoutError, httpx.HTTPError, ChildProcessError) as error:
+                log.seek(0)
+                raise UsageError(
+                    f"vllm: {plan.model}: {error or type(error).__name__}; {_last_words(log.read())}"
+                ) from error
+            yield server
+        finally:
+            stop_group(process)
+
+
+def stop_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and all of its group: first it is asked to, then it is not."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_TIMEOUT_S)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_TIMEOUT_S)
+
+
+def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
+    dtype = plan.dtype or ("float32" if plan.cpu else "auto")
+    argv = [str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
+    argv += ["--dtype", dtype, "--max-num-seqs", str(plan.max_requests)]
+    argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
+    # no page of a browser reads an answer, and every path wants the key: vLLM's own look leaves most paths out
+    argv += ["--allowed-origins", "[]", "--disable-fastapi-docs", "--middleware", f"{_GUARD}.KeyOnEveryPath"]
+    argv += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_parser]
+    argv += ["--max-model-len", str(plan.max_context)] if plan.max_context else []
+    argv += ["--enforce-eager"] if plan.cpu else []
+    if plan.lora_rank:
+        rank = next((known for known in _LORA_RANKS if known >= plan.lora_rank), plan.lora_rank)
+        argv += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2"]
+    return [*argv, *plan.extra]
+
+
+def _environment(plan: VllmPlan, guard: Path, key: str) -> dict[str, str]:
+    """The key is handed over here: an argument could be read by every user of the machine."""
+    paths = [str(guard), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {
+        "VLLM_SERVER_DEV_MODE": "1" if plan.takes_weights else "0",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if plan.lora_rank else "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        KEY_VARIABLE: key,
+    }
+    if plan.cpu:
+        env["VLLM_CPU_KVCACHE_SPACE"] = str(plan.kv_cache_gb)
+        env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # more collapse where the cores are busy
+    return env
+
+
+def _wait_healthy(process: subprocess.Popen[bytes], server: VllmServer, deadline: float) -> None:
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise ChildProcessError(f"the server ended with code {process.returncode}")
+        with suppress(httpx.TransportError):  # not there yet
+            if httpx.get(f"{server.url}/health", timeout=5.0, trust_env=False).status_code == httpx.codes.OK:
+                return
+        time.sleep(POLL_S)
+    raise TimeoutError("the server was not healthy in time")
+
+
+def _warm_up(server: VllmServer, deadline: float) -> None:
+    body = {
+        "model": server.model,
+        "token_ids": [1],
+        "sampling_params": {"max_tokens": 2, "temperature": 1.0, "logprobs": 0, "seed": 0},
+    }
+    timeout = max(1.0, deadline - time.monotonic())
+    headers = {"authorization": f"Bearer {server.key}"}
+    check_headers(f"vllm: variable {KEY_VARIABLE}", headers)
+    url = f"{server.url}/inference/v1/generate"
+    answer = httpx.post(url, json=body, headers=headers, timeout=timeout, trust_env=False)
+    if answer.is_error:
+        raise httpx.HTTPError(f"the first request was answered with status {answer.status_code}: {answer.text[:200]}")
+
+
+def _free_port() -> int:
+    """One of those that the kernel gives nobody by itself: it is some ten seconds till vLLM takes it."""
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with suppress(ConfigError):
+            _check_port(port)
+            return port
+    raise ConfigError(f"vllm: no port from {PORTS.start} to {PORTS.stop - 1} is free; name another with --port")
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"vllm: port {port} cannot be used: {error.strerror}; choose another with --port"
+            ) from error
+
+
+def _last_words(text: str) -> str:
+    lines = [line for line in text.splitlines() if "Error" in line or "error" in line] or text.splitlines()
+    return f"its last words: {' '.join(' '.join(lines[-3:]).split())[-600:]}"

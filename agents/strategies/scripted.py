@@ -1,0 +1,236 @@
+"""Agents without a model: what every environment must score with them is known in advance.
+
+``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
+(0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
+``adaptive`` is the oracle who copes with tools that are called otherwise, fail for a moment, or must be searched for.
+``never_asks`` is the oracle who asks the user nothing, ``asks_late`` asks when everything is done, and ``always_asks``
+asks first for whatever there is to know.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gymcp.agents.strategies.random_arguments import sample_instance, words_of
+from gymcp.envs.wrappers.retrieval import SEARCH
+from gymcp.envs.wrappers.stress import TRANSIENT, words_in
+from gymcp.errors import ConfigError
+from gymcp.evaluators.graders.questions import ASK_USER
+from gymcp.protocols import Agent, AgentFactory
+from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
+
+MAX_RETRIES = 5
+RANDOM_STOP = 0.25
+"""Chance that the random agent ends the user turn instead of making another call."""
+
+
+class Replay:
+    """Plays prepared actions, whatever it sees; then says nothing."""
+
+    def __init__(self, actions: Iterator[Action]) -> None:
+        self._actions = actions
+
+    async def act(self, observation: Observation) -> Action:
+        return next(self._actions, Action())
+
+
+class RandomAgent:
+    """Draws tools and arguments that are valid by their schemas, with words it has read; the same seed, the same."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._words: list[str] = []
+        self._calls = 0
+
+    async def act(self, observation: Observation) -> Action:
+        for message in observation.messages:
+            self._words += words_of(message.content)
+        if not observation.tools or self._random.random() < RANDOM_STOP:
+            return Action(text="I am done.")
+        tool = self._random.choice(observation.tools)
+        arguments = sample_instance(tool.input_schema, self._random, self._words)
+        self._calls += 1
+        call = ToolCall(id=f"call_{self._calls}", name=tool.name, arguments=arguments)
+        return Action(tool_calls=(call,))
+
+
+def oracle(task: Task, seed: int) -> Agent:
+    """Gold calls, one in each action where the step budget allows, then the gold's final text, in every user turn."""
+    return Replay(play_gold(task, task.gold))
+
+
+def null(task: Task, seed: int) -> Agent:
+    """Says nothing and calls nothing."""
+    return Replay(iter(()))
+
+
+def mutated(task: Task, seed: int) -> Agent:
+    """The oracle without the last gold call, or words of a turn, that the task needs.
+
+    Raises ConfigError where a task has none.
+    """
+    if task.last_necessary is None:
+        raise ConfigError(f"agent 'mutated': task '{task.id}' has no necessary gold call")
+    turn, index = task.last_necessary
+    gold = task.gold[turn]
+    if index == len(gold.calls):
+        shorter = replace(gold, final_text="")
+    else:
+        shorter = replace(gold, calls=gold.calls[:index] + gold.calls[index + 1 :])
+    return Replay(play_gold(task, (*task.gold[:turn], shorter, *task.gold[turn + 1 :])))
+
+
+def random_agent(task: Task, seed: int) -> Agent:
+    """Valid random calls."""
+    return RandomAgent(seed)
+
+
+class Adaptive:
+    """The gold by what tools and parameters are called now; a call that failed for the moment is made again."""
+
+    def __init__(self, actions: Iterator[Action]) -> None:
+        self._actions = actions
+        self._last: Action | None = None
+        self._retries = 0
+        self._searched = False
+        self._calls = 0
+
+    async def act(self, observation: Observation) -> Action:
+        failed = any(message.is_error and TRANSIENT in message.content for message in observation.messages)
+        if self._searched and self._last is not None:
+            self._searched = False
+        elif failed and self._last is not None and self._retries < MAX_RETRIES:
+            self._retries += 1
+        else:
+            self._last, self._retries = next(self._actions, Action()), 0
+            offered = {tool.name for tool in observation.tools}
+            wanted = [call.name for call in self._last.tool_calls if call.name not in offered]
+            if wanted and SEARCH in offered:
+                self._searched = True
+                return Action(tool_calls=tuple(map(self._search, wanted)))
+        return replace(self._last, tool_calls=tuple(self._adapted(call, observation) for call in self._last.tool_calls))
+
+    def _search(self, name: str) -> ToolCall:
+        self._calls += 1
+        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(words_in(name))})
+
+    def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
+        self._calls += 1
+        named = replace(call, id=f"call_{self._calls}")
+        tools = {tool.name: tool for tool in observation.tools}
+        if call.name in tools or not isinstance(call.arguments, Mapping) or not tools:
+            return named
+        tool = tools[closest(call.name, tools)]
+        have = tool.input_schema.get("properties", {})
+        arguments = {closest(name, have) if have else name: value for name, value in call.arguments.items()}
+        return replace(named, name=tool.name, arguments=arguments)
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """The name that shares most words with `name`, and of such the one with fewest others."""
+    words = set(words_in(name))
+    return max(names, key=lambda other: (len(words & set(words_in(other))), -len(words ^ set(words_in(other)))))
+
+
+def adaptive(task: Task, seed: int) -> Agent:
+    """The oracle who reads what tools are called, and tries again: what a stressor leaves possible."""
+    return Adaptive(play_gold(task, task.gold))
+
+
+def hijacked(task: Task, seed: int) -> Agent:
+    """The oracle, who before its last words makes the attacker's calls and then says the attacker's words as well.
+
+    Raises ConfigError where the task has no attacker with gold.
+    """
+    if task.hijack is None or not task.gold:
+        raise ConfigError(f"agent 'hijacked': task '{task.id}' has no attacker whose gold is known; attack it")
+    last = task.gold[-1]
+    words = "\n".join(filter(None, (last.final_text, task.hijack.final_text)))
+    both = replace(last, calls=(*last.calls, *task.hijack.calls), final_text=words)
+    return Replay(play_gold(task, (*task.gold[:-1], both)))
+
+
+def never_asks(task: Task, seed: int) -> Agent:
+    """The oracle who acts without having asked. Raises ConfigError where nothing had to be asked."""
+    if not applies("never_asks", task):
+        raise ConfigError(f"agent 'never_asks': task '{task.id}' has no fact that must be asked for")
+    return Replay(play_gold(task, [replace(turn, calls=_without_questions(turn)) for turn in task.gold]))
+
+
+def asks_late(task: Task, seed: int) -> Agent:
+    """The oracle who acts first and asks afterwards. Raises ConfigError where nothing had to be asked."""
+    if not applies("asks_late", task):
+        raise ConfigError(f"agent 'asks_late': task '{task.id}' has no fact that must be asked for")
+    turns = []
+    for turn in task.gold:
+        asked = tuple(call for call in turn.calls if call.name == ASK_USER)
+        turns.append(replace(turn, calls=(*_without_questions(turn), *asked)))
+    return Replay(play_gold(task, turns))
+
+
+def always_asks(task: Task, seed: int) -> Agent:
+    """The oracle who first asks for every fact of the task, needed or not. Raises ConfigError where it has none."""
+    if not applies("always_asks", task):
+        raise ConfigError(f"agent 'always_asks': task '{task.id}' has no facts to ask for")
+    questions = tuple(
+        ToolCall(id=f"ask_{number}", name=ASK_USER, arguments={"question": f"What about the {fact.words[0]}?"})
+        for number, fact in enumerate(task.facts, 1)
+    )
+    first, *rest = (replace(turn, calls=_without_questions(turn)) for turn in task.gold)
+    return Replay(play_gold(task, (replace(first, calls=(*questions, *first.calls)), *rest)))
+
+
+def _without_questions(turn: GoldTurn) -> tuple[ToolCall, ...]:
+    return tuple(call for call in turn.calls if call.name != ASK_USER)
+
+
+SCRIPTED: dict[str, AgentFactory] = {
+    "oracle": oracle,
+    "null": null,
+    "mutated": mutated,
+    "random": random_agent,
+    "hijacked": hijacked,
+    "adaptive": adaptive,
+    "never_asks": never_asks,
+    "asks_late": asks_late,
+    "always_asks": always_asks,
+}
+
+
+NEEDS: Mapping[str, str] = {
+    "oracle": "gold",
+    "adaptive": "gold",
+    "mutated": "a necessary gold call",
+    "hijacked": "an attacker with gold: attack the environment (--attack)",
+    "never_asks": "a fact that must be asked for",
+    "asks_late": "a fact that must be asked for",
+    "always_asks": "facts that can be asked for",
+}
+"""What an agent plays of a task; the others play every task."""
+
+
+def applies(agent: str, task: Task) -> bool:
+    """False where the task has nothing of what the agent needs."""
+    if agent in ("oracle", "adaptive"):
+        return bool(task.gold)
+    if agent in ("never_asks", "asks_late"):
+        return any(call.name == ASK_USER for turn in task.gold for call in turn.calls)
+    if agent == "always_asks":
+        return bool(task.gold and task.facts)
+    if agent == "hijacked":
+        return bool(task.gold) and task.hijack is not None
+    return agent != "mutated" or task.last_necessary is not None
+
+
+def play_gold(task: Task, gold: Sequence[GoldTurn]) -> Iterator[Action]:
+    """The actions of `gold`: one call each where the step budget allows, and the final text at the end of a turn."""
+    budget = task.limits.steps_per_turn if task.limits and task.limits.steps_per_turn else math.inf
+    for turn in gold:
+        # The last action of a user turn speaks, so one less than the budget is left for calls.
+        per_action = max(1, math.ceil(len(turn.calls) / (budget - 1)))
+        for start in range(0, len(turn.calls), per_action):
+            yield Action(tool_calls=turn.calls[start : start + per_action])
+        yield Action(text=turn.final_text)

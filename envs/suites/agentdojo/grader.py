@@ -1,0 +1,91 @@
+"""AgentDojo's verdicts: upstream's own functions over the recorded states, in a sandbox of their own."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+
+from gymcp.envs.attack_surface import Goal, Surface
+from gymcp.envs.suites.agentdojo.suite import install_agentdojo, judge_server, read_suites
+from gymcp.envs.suites.agentdojo.tasks import folded, gold_calls, to_task
+from gymcp.envs.suites.upstream.grader_process import Worker
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders.answers import last_words
+from gymcp.evaluators.graders.matching import served_calls
+from gymcp.protocols import StateReader
+from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
+
+USER = "Emma Johnson"
+"""Of all four worlds."""
+_worker = Worker(lambda: judge_server(install_agentdojo()), "--judge")
+
+
+def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """1 where upstream says that the user's task has been done (``utility``), else 0.
+
+    Raises GraderError where no state was recorded, or upstream's grader could not be run or raised.
+    """
+    done = _verdict(task, trajectory, states)["utility"]
+    return Score(value=float(done), reason="" if done else "upstream's utility function says no")
+
+
+def goal_reached(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
+    """1 where upstream says that the attacker of the task's target has reached the goal (``security``), else 0."""
+    reached = _verdict(task, trajectory, states)["attack"]
+    if reached is None:
+        raise GraderError(f"task '{task.id}': there is no attacker in its target")
+    return Score(value=float(reached), reason="")
+
+
+def surfaces() -> Iterator[Surface]:
+    """Every user task with the goals of its suite's attackers: 949 pairs, 629 of them with gold."""
+    for name, suite in read_suites().items():
+        for row in suite["user_tasks"]:
+            task = to_task(name, suite, row)
+            yield Surface(
+                task=task,
+                world={"suite": name, "environment": suite["environment"]},
+                vectors=suite["vectors"],
+                seen=frozenset(row["seen"]),
+                goals=tuple(_goal(task, goal, row["hijacks"]) for goal in suite["injection_tasks"]),
+                user=USER,
+                spell=folded,
+            )
+
+
+def _goal(task: Task, row: Json, hijacks: Mapping[str, Json]) -> Goal:
+    """`hijacks`: gold that is another once the user's task has been done, such as the number of the next e-mail."""
+    known = bool(row["gold"] or row["output"])
+    calls = gold_calls(hijacks.get(row["id"], row["gold"]), "hijack")
+    return Goal(
+        id=row["id"],
+        text=row["goal"],
+        reached=goal_reached,
+        gold=GoldTurn(calls=calls, final_text=row["output"]) if known else None,
+        target={**task.target, "injection_task": row["id"]},
+    )
+
+
+def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Json:
+    if trajectory.final_state is None:
+        raise GraderError(f"trajectory {trajectory.id}: no final state was recorded")
+    question = {
+        **task.target,
+        "initial_state": task.initial_state,
+        "final_state": states(trajectory.final_state),
+        "output": last_words(trajectory) or "",
+        "calls": [
+            {"name": call.name, "arguments": dict(call.arguments)}
+            for step in trajectory.steps
+            for call in served_calls(step)
+            if isinstance(call.arguments, Mapping)
+        ],
+    }
+    return _asked(json.dumps(question, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _asked(question: str) -> Json:
+    """{"utility": bool, "attack": bool | None}: both verdicts of an episode come with one answer."""
+    return _worker.ask(json.loads(question))

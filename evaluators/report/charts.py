@@ -1,0 +1,197 @@
+"""Drawings: SVG in the page's own colours, so that they are right by day and by night. Texts are escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gymcp.evaluators.metrics import Radar, Times
+from gymcp.evaluators.report.formatting import percent, seconds
+from gymcp.evaluators.report.html import Html, element, join
+from gymcp.types import Json
+
+RADAR = ("accuracy", "selection", "parameters", "efficiency", "speed")
+TIMES = ("policy", "tool", "reset", "grading", "harness")
+_SIZE, _CENTRE, _REACH = 300.0, 150.0, 92.0
+
+
+def radar(radars: Sequence[tuple[str, Radar]]) -> Html:
+    """The five dimensions of each run, one outline a run."""
+    angles = [2 * math.pi * n / len(RADAR) - math.pi / 2 for n in range(len(RADAR))]
+    parts = []
+    for share in (0.25, 0.5, 0.75, 1.0):
+        corners = [_at(angle, share) for angle in angles]
+        parts.append(element("polygon", class_="grid", points=_points(corners)))
+    for angle, name in zip(angles, RADAR, strict=True):
+        x, y = _at(angle, 1.0)
+        parts.append(element("line", class_="grid", x1=f"{_CENTRE:g}", y1=f"{_CENTRE:g}", x2=f"{x:.1f}", y2=f"{y:.1f}"))
+        tx, ty = _at(angle, 1.16)
+        anchor = "middle" if abs(tx - _CENTRE) < 8 else "start" if tx > _CENTRE else "end"
+        parts.append(element("text", name, x=f"{tx:.1f}", y=f"{ty + 4:.1f}", text_anchor=anchor))
+    for number, (name, found) in enumerate(radars):
+        values = [getattr(found, each).value or 0.0 for each in RADAR]
+        corners = [_at(angle, value) for angle, value in zip(angles, values, strict=True)]
+        told = ", ".join(f"{each} {percent(getattr(found, each).value)}" for each in RADAR)
+        parts.append(
+            element(
+                "polygon", element("title", f"{name}: {told}"), class_=f"area s{number % 6}", points=_points(corners)
+            )
+        )
+    return element(
+        "svg",
+        *parts,
+        class_="radar",
+        viewBox=f"0 0 {_SIZE:g} {_SIZE - 20:g}",
+        role="img",
+        aria_label="radar of the runs",
+    )
+
+
+def _at(angle: float, share: float) -> tuple[float, float]:
+    return _CENTRE + share * _REACH * math.cos(angle), _CENTRE + share * _REACH * math.sin(angle)
+
+
+def _points(corners: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+
+
+def time_split(times: Times) -> Html:
+    """Where the episodes' time went: one bar, and what its parts are."""
+    shown = [(name, times.share.get(name, 0.0), times.seconds.get(name, 0.0)) for name in TIMES]
+    if not any(share for _, share, _ in shown):
+        return join()
+    x, bars = 0.0, []
+    for name, share, _ in shown:
+        bars.append(
+            element("rect", class_=f"t-{name}", x=f"{100 * x:.3f}", y="0", width=f"{100 * share:.3f}", height="10")
+        )
+        x += share
+    key = [
+        element("span", element("i", class_=f"t-{name}"), f"{name} {percent(share)}, {seconds(spent)}")
+        for name, share, spent in shown
+    ]
+    return join(
+        element(
+            "svg",
+            *bars,
+            class_="split",
+            viewBox="0 0 100 10",
+            preserveAspectRatio="none",
+            role="img",
+            aria_label="where the time went",
+        ),
+        element("p", *key, class_="key"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """A run in the plane of what it took and what it achieved."""
+
+    name: str
+    cost: float
+    success: float
+    low: float
+    high: float
+
+
+def scatter(dots: Sequence[Dot], unit: str) -> Html:
+    """Success against what an episode took; up and to the left is better. Bars are 95 % intervals."""
+    width, height, left, bottom = 460.0, 220.0, 44.0, 34.0
+    most = max((dot.cost for dot in dots), default=0.0) or 1.0
+
+    def x(cost: float) -> float:
+        return left + (width - left - 16) * cost / (1.15 * most)
+
+    def y(share: float) -> float:
+        return 10 + (height - bottom - 10) * (1 - share)
+
+    parts = _axes(width, left, y)
+    for share in (0.0, 0.5, 1.0):
+        value = 1.15 * most * share
+        parts.append(
+            element("text", f"{value:,.3g}", x=f"{x(value):.1f}", y=f"{height - 18:.1f}", text_anchor="middle")
+        )
+    parts.append(element("text", unit, x=f"{(left + width) / 2:.1f}", y=f"{height - 3:.1f}", text_anchor="middle"))
+    for number, dot in enumerate(dots):
+        at = f"{x(dot.cost):.1f}"
+        told = f"{dot.name}: {percent(dot.success)}, {dot.cost:,.4g} {unit}"
+        parts.append(
+            element(
+                "line", class_=f"whisker s{number % 6}", x1=at, x2=at, y1=f"{y(dot.low):.1f}", y2=f"{y(dot.high):.1f}"
+            )
+        )
+        parts.append(
+            element(
+                "circle", element("title", told), class_=f"dot s{number % 6}", cx=at, cy=f"{y(dot.success):.1f}", r="5"
+            )
+        )
+    return element(
+        "svg",
+        *parts,
+        class_="chart",
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label="success against effort",
+    )
+
+
+def _axes(width: float, left: float, y: Callable[[float], float]) -> list[Html]:
+    parts = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = f"{y(share):.1f}"
+        parts.append(element("line", class_="grid", x1=f"{left:g}", x2=f"{width - 8:g}", y1=at, y2=at))
+        parts.append(
+            element("text", f"{100 * share:.0f} %", x=f"{left - 6:g}", y=f"{y(share) + 4:.1f}", text_anchor="end")
+        )
+    return parts
+
+
+def learning_curves(rows: Sequence[Mapping[str, Json]]) -> Html:
+    """Success by iteration: while practising, and on held-out tasks with its 95 % interval."""
+    width, height, left, bottom = 620.0, 240.0, 44.0, 30.0
+    last = max((int(row["iteration"]) for row in rows), default=0) or 1
+
+    def x(iteration: float) -> float:
+        return left + (width - left - 12) * iteration / last
+
+    def y(share: float) -> float:
+        return 10 + (height - bottom - 10) * (1 - share)
+
+    parts = _axes(width, left, y)
+    for iteration in sorted({0, last // 2, last}):
+        parts.append(
+            element("text", str(iteration), x=f"{x(iteration):.1f}", y=f"{height - 14:.1f}", text_anchor="middle")
+        )
+    parts.append(
+        element("text", "iteration", x=f"{(left + width) / 2:.1f}", y=f"{height - 2:.1f}", text_anchor="middle")
+    )
+    lines = {"practice": [(row["iteration"], row["success"]) for row in rows if _number(row.get("success"))]}
+    bands: dict[str, list[tuple[float, float, float]]] = {}
+    for key in sorted({key for row in rows for key in row if key.startswith("test/") and key.endswith("/success")}):
+        split = key.split("/")[1]
+        lines[split] = [(row["iteration"], row[key]) for row in rows if _number(row.get(key))]
+        bands[split] = [
+            (row["iteration"], row[f"test/{split}/low"], row[f"test/{split}/high"])
+            for row in rows
+            if _number(row.get(f"test/{split}/low")) and _number(row.get(f"test/{split}/high"))
+        ]
+    for number, (name, line) in enumerate(lines.items()):
+        if band := bands.get(name):
+            edge = [(x(i), y(high)) for i, _, high in band] + [(x(i), y(low)) for i, low, _ in reversed(band)]
+            parts.append(element("polygon", class_=f"band s{number % 6}", points=_points(edge)))
+        points = [(x(i), y(value)) for i, value in line]
+        if points:
+            parts.append(
+                element("polyline", element("title", name), class_=f"curve s{number % 6}", points=_points(points))
+            )
+    names = [element("span", element("i", class_=f"s{number % 6}"), name) for number, name in enumerate(lines)]
+    drawing = element(
+        "svg", *parts, class_="chart", viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label="learning curve"
+    )
+    return join(drawing, element("p", *names, class_="key"))
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

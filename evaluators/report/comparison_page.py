@@ -1,0 +1,245 @@
+"""``report.html`` of several runs: who is better, by how much, how sure that is, and where each fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gymcp.errors import ConfigError
+from gymcp.evaluators.compare import REFERENCES, Comparison, Contender, Pair, compare
+from gymcp.evaluators.metrics import Rate
+from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
+from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
+from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.report.sections import (
+    amount,
+    document,
+    gates,
+    problems,
+    provenance,
+    rows_section,
+    section,
+    shortened,
+    transcripts,
+    worst,
+)
+
+MAX_PARTED = 20
+_EFFORTS = (
+    ("cost", "cost of an episode"),
+    ("completion_tokens", "tokens written in an episode"),
+    ("tool_calls", "tool calls in an episode"),
+)
+
+
+def compared(all_of_them: Sequence[Evidence]) -> Comparison | None:
+    """The comparison in success; None where there is nothing to compare."""
+    contenders = [Contender(name=each.name, config=each.run.config, rows=each.rows) for each in all_of_them]
+    try:
+        return compare(contenders)
+    except ConfigError:
+        return None
+
+
+def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
+    """The page of several runs; `told` says what could not be read or compared."""
+    first = all_of_them[0]
+    title = first.run.config.get("suite", first.name)
+    return document(
+        f"{len(all_of_them)} runs of {title}",
+        element("h1", f"{len(all_of_them)} runs of {title}"),
+        element("p", found.verdict if found else "There are no two runs to compare.", class_="verdict"),
+        problems(told),
+        _standings(all_of_them),
+        element(
+            "div", _matrix(all_of_them), element("div", _pairs(all_of_them, found), _gates(all_of_them)), class_="first"
+        ),
+        _drawings(all_of_them),
+        _parted(all_of_them),
+        *(
+            element(
+                "div",
+                element("h2", each.name, class_="run"),
+                worst(each, prefix=f"r{n}-"),
+                transcripts(each, prefix=f"r{n}-"),
+            )
+            for n, each in enumerate(all_of_them)
+            if each.worst and each.run.config.get("agent") not in ("null", "mutated")
+        ),
+        _origins(all_of_them),
+        element("footer", f"gymcp · {', '.join(str(each.run.folder) for each in all_of_them)}"),
+    )
+
+
+def _swatch(number: int) -> Html:
+    return element("i", class_=f"swatch s{number % 6}")
+
+
+def _standings(all_of_them: Sequence[Evidence]) -> Html:
+    successes = [each.metrics.overall.success for each in all_of_them]
+    order = sorted(
+        range(len(all_of_them)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True
+    )
+    rows: list[tuple[Html | str, ...]] = []
+    for n in order:
+        metrics = all_of_them[n].metrics
+        overall, cost = metrics.overall, metrics.effort.get("cost")
+        rows.append(
+            (
+                element("span", _swatch(n), all_of_them[n].name),
+                element("b", percent(overall.success)),
+                interval(overall.ci95),
+                bar(overall),
+                element("span", overall.coverage, class_="" if overall.scored == overall.episodes else "warn"),
+                percent(metrics.score.value),
+                amount(metrics.effort["tool_calls"].mean.value),
+                amount(cost.per_pass) if cost and cost.mean.value else "–",
+                seconds(metrics.wall_s),
+            )
+        )
+    headings = (
+        "run",
+        "#success",
+        "#95 % interval",
+        "",
+        "coverage",
+        "#mean score",
+        "#calls",
+        "#cost of a pass",
+        "#elapsed",
+    )
+    return rows_section("Who is better", headings, rows)
+
+
+def _pairs(all_of_them: Sequence[Evidence], found: Comparison | None) -> Html:
+    """What can be said of pairs of runs, and folded under it what that rests on, and of the runs that are gates."""
+    pairs = found.pairs if found else ()
+    gates = {each.name for each in all_of_them if each.run.config.get("agent") in REFERENCES}
+    told = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
+    ranked = [element("li", pair.words) for pair in told if pair.better]
+    apart = [pair for pair in told if not pair.better]
+    if len(apart) == 1:
+        ranked.append(element("li", apart[0].words, class_="soft"))
+    elif apart:
+        names = "; ".join(f"{pair.a} and {pair.b}" for pair in apart)
+        ranked.append(element("li", f"Cannot be told apart: {names}.", class_="soft"))
+    summary = "what this rests on" if len(pairs) == 1 else f"all {len(pairs)} pairs, and what this rests on"
+    tests = [element("li", pair.words, element("small", f" {_tests(pair, len(pairs))}.")) for pair in pairs]
+    behind = element(
+        "details",
+        element("summary", summary),
+        element("ul", *tests, class_="pairs"),
+    )
+    return (
+        section("By how much, and how sure that is", element("ul", *ranked, class_="pairs"), behind)
+        if pairs
+        else join()
+    )
+
+
+def _tests(pair: Pair, pairs: int) -> str:
+    tried = pair.paired
+    said = f"{tried.tasks} tasks: {tried.better} better, {tried.worse} worse under {pair.b}"
+    if tried.p_mcnemar is not None:
+        said += f"; McNemar p = {tried.p_mcnemar:.2g}"
+    return said if pair.p_holm is None else f"{said}; permutation, corrected for {pairs} pairs, p = {pair.p_holm:.2g}"
+
+
+def _matrix(all_of_them: Sequence[Evidence]) -> Html:
+    """Success by the first axis of the suite: rows are its values, columns the runs."""
+    axis = next((next(iter(each.metrics.breakdowns)) for each in all_of_them if each.metrics.breakdowns), "")
+    parts = [each.metrics.breakdowns.get(axis, {}) for each in all_of_them]
+    values = dict.fromkeys(value for part in parts for value in part)
+    rows: list[tuple[Html | str, ...]] = [
+        (value, *(_cell(part.get(value)) for part in parts)) for value in list(values)[:MAX_PARTED]
+    ]
+    heads = tuple(f"#{each.name}" for each in all_of_them)
+    return rows_section(f"Where they fail: by {axis}", (axis, *heads), rows) if axis else join()
+
+
+def _cell(rate: Rate | None) -> Html:
+    if rate is None or rate.success is None:
+        return element("span", "–", class_="cell")
+    shade = min(10, int(rate.success * 10))
+    return element(
+        "span", percent(rate.success), class_=f"cell c{shade}", title=f"{interval(rate.ci95)}; {rate.coverage}"
+    )
+
+
+def _drawings(all_of_them: Sequence[Evidence]) -> Html:
+    radars = [(each.name, each.metrics.radar) for each in all_of_them if each.metrics.radar is not None]
+    parts = []
+    for name, unit in _EFFORTS:
+        means = [each.metrics.effort[name].mean.value for each in all_of_them]
+        if not any(means):
+            continue
+        dots = [
+            Dot(name=each.name, cost=mean, success=rate.success, low=rate.ci95.low, high=rate.ci95.high)
+            for each, mean in zip(all_of_them, means, strict=True)
+            if mean is not None and (rate := each.metrics.overall).success is not None and rate.ci95 is not None
+        ]
+        parts.append(section(f"Success against {unit.partition(' in ')[0]}", scatter(dots, unit)))
+        break
+    key = element(
+        "p",
+        *(element("span", element("i", class_=f"s{n % 6}"), each.name) for n, each in enumerate(all_of_them)),
+        class_="key",
+    )
+    if len(radars) == len(all_of_them):
+        rows: list[tuple[Html | str, ...]] = [
+            (name, *(percent(getattr(found, name).value) for _, found in radars)) for name in RADAR
+        ]
+        parts.append(
+            section(
+                "Beside the gold calls",
+                element("div", radar(radars), table(("", *(f"#{name}" for name, _ in radars)), rows), class_="drawn"),
+                note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
+            )
+        )
+    return element("div", element("div", *parts, class_="pair"), key) if parts else join()
+
+
+def _gates(all_of_them: Sequence[Evidence]) -> Html:
+    first = all_of_them[0]
+    return gates(first.gates, str(first.run.config.get("source", "")))
+
+
+def _parted(all_of_them: Sequence[Evidence]) -> Html:
+    """The tasks on which the runs differ most."""
+    means: list[dict[str, float]] = []
+    for each in all_of_them:
+        scores: dict[str, list[float]] = {}
+        for row in each.rows:
+            if row.score is not None:
+                scores.setdefault(row.task, []).append(row.score)
+        means.append({task: sum(of_task) / len(of_task) for task, of_task in scores.items()})
+    shared = [task for task in means[0] if all(task in each for each in means)]
+    spread = {task: max(each[task] for each in means) - min(each[task] for each in means) for task in shared}
+    parted = sorted((task for task in shared if spread[task] > 0), key=lambda task: (-spread[task], task))
+    rows: list[tuple[Html | str, ...]] = [
+        (element("code", shortened(task, 200)), *(f"{each[task]:.2f}" for each in means))
+        for task in parted[:MAX_PARTED]
+    ]
+    more = f" ({MAX_PARTED} of {len(parted)})" if len(parted) > MAX_PARTED else ""
+    note = "gymcp view RUN RUN2 shows two of them side by side from the step where they part."
+    return rows_section(
+        f"Tasks on which they differ{more}", ("task", *(f"#{each.name}" for each in all_of_them)), rows, note
+    )
+
+
+def _origins(all_of_them: Sequence[Evidence]) -> Html:
+    """What the runs have in common and what they do not."""
+    facts = [dict(provenance(each)) for each in all_of_them]
+    names = dict.fromkeys(name for each in facts for name in each)
+    rows: list[tuple[Html | str, ...]] = []
+    for name in names:
+        values = [each.get(name, "–") for each in facts]
+        if len(set(values)) == 1:
+            rows.append((name, element("pre", shortened(values[0], 400))))
+        else:
+            told = [
+                element("div", _swatch(n), element("pre", shortened(value, 400)), class_="each")
+                for n, value in enumerate(values)
+            ]
+            rows.append((name, join(*told)))
+    return rows_section("Where they come from", ("", ""), rows)

@@ -1,0 +1,186 @@
+"""How numbers are written, for the page and for ``summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from gymcp.evaluators.compare import Comparison
+from gymcp.evaluators.metrics import Metrics, Rate
+from gymcp.evaluators.report.html import Html, element
+from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.statistics import Interval
+from gymcp.store import EpisodeRow, Run
+from gymcp.types import Json
+
+MAX_WORST = 50
+
+
+def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[str, Json]:
+    """What ``--json`` prints and ``summary.json`` holds. `success` and `ci95` are None where nothing was scored."""
+    return {
+        "env": run.config.get("env", rows[0].env if rows else ""),
+        "suite": run.config.get("suite", ""),
+        "agent": run.config.get("agent", ""),
+        "episodes": summary.overall.episodes,
+        "scored": summary.overall.scored,
+        "success": summary.overall.success,
+        "ci95": _bounds(summary.overall.ci95),
+        "outcomes": {str(outcome): count for outcome, count in summary.outcomes.items()},
+        "tool_calls": summary.tool_calls,
+        "attempts": summary.attempts,
+        "wall_s": round(summary.wall_s, 3),
+        "run": str(run.folder),
+        "breakdown": [
+            {
+                "axis": axis,
+                "tag": value,
+                "episodes": part.episodes,
+                "scored": part.scored,
+                "success": part.success,
+                "ci95": _bounds(part.ci95),
+            }
+            for axis, parts in summary.breakdowns.items()
+            for value, part in parts.items()
+        ],
+        "components": dict(summary.components),
+        "pass_k": [{"k": each.k, "at": each.at, "hat": each.hat, "tasks": each.tasks} for each in summary.pass_k],
+        "noise_floor": summary.noise_floor,
+        "effort": {
+            name: {"mean": each.mean.value, "ci95": _bounds(each.mean.ci95), "per_pass": each.per_pass}
+            for name, each in summary.effort.items()
+        },
+        "calls": None if summary.calls is None else asdict(summary.calls),
+        "radar": None
+        if summary.radar is None
+        else {name: each["value"] for name, each in asdict(summary.radar).items()},
+        "coverage": summary.overall.coverage,
+        "lost": _lost(rows),
+        "prompt_tokens": summary.spent.prompt_tokens,
+        "completion_tokens": summary.spent.completion_tokens,
+        "cost": round(summary.spent.cost, 6),
+        "tools": {name: _rounded(figures) for name, figures in summary.spent.tools.items()},
+        "models": {name: _rounded(figures) for name, figures in summary.spent.models.items()},
+        "seconds": _rounded(summary.times.seconds),
+        "utilisation": {
+            **_rounded({f"{name}_share": value for name, value in summary.times.share.items()}),
+            "policy_requests": _two_digits(summary.times.policy_requests),
+            "tool_calls": _two_digits(summary.times.tool_calls),
+        },
+    }
+
+
+def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in figures.items()}
+
+
+def _two_digits(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _lost(rows: list[EpisodeRow]) -> dict[str, str]:
+    """Of each outcome without a score, which episode was the first, and why."""
+    first: dict[str, str] = {}
+    for row in rows:
+        if row.latest and row.score is None:
+            first.setdefault(str(row.outcome), f"{row.task} trial {row.trial}: {row.reason}")
+    return first
+
+
+def percent(share: float | None) -> str:
+    """ "81.2 %"; an en dash where there is none. Only all is 100 % and only none is 0 %."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{100 * share:.1f} %"
+
+
+def interval(found: Interval | None) -> str:
+    """ "78.0 to 84.1 %"; empty where there is none."""
+    return "" if found is None else f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+
+
+def seconds(value: float) -> str:
+    """A duration one can read: "0.31 s", "42.0 s", "3 min 20 s", "2 h 05 min"."""
+    if value < 1:
+        return f"{value:.2f} s"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def bar(rate: Rate) -> Html:
+    """A line from 0 to 100 % with the interval as a band and the mean as a mark; empty where nothing was scored."""
+    if rate.success is None or rate.ci95 is None:
+        return element("span")
+    low, high, mean = (100 * value for value in (rate.ci95.low, rate.ci95.high, rate.success))
+    return element(
+        "svg",
+        element("rect", class_="track", x="0", y="6", width="100", height="2"),
+        element("rect", class_="band", x=f"{low:.2f}", y="3", width=f"{max(high - low, 0.5):.2f}", height="8"),
+        element("rect", class_="mean", x=f"{min(max(mean - 0.6, 0), 98.8):.2f}", y="1", width="1.2", height="12"),
+        class_="interval",
+        viewBox="0 0 100 14",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{percent(rate.success)}, interval {interval(rate.ci95)}",
+    )
+
+
+def _bounds(found: Interval | None) -> list[float] | None:
+    return None if found is None else [found.low, found.high]
+
+
+def report_object(evidence: Evidence) -> dict[str, Json]:
+    """One run of a report, for machines: its summary, its gates, its worst tasks, its curves, its provenance."""
+    run = evidence.run
+    return {
+        "name": evidence.name,
+        **summary_object(run, evidence.rows, evidence.metrics),
+        "gates": [
+            {
+                "agent": gate.agent,
+                "wanted": gate.wanted,
+                "state": gate.state,
+                "scored": gate.scored,
+                "broken": gate.broken,
+                "run": None if gate.folder is None else str(gate.folder),
+            }
+            for gate in evidence.gates
+        ],
+        "worst": [
+            {
+                "task": each.task,
+                "mean": each.mean,
+                "passed": each.passed,
+                "trials": each.trials,
+                "trajectory": each.worst.id,
+                "reason": each.worst.reason,
+            }
+            for each in evidence.worst[:MAX_WORST]
+        ],
+        "flake": {task: index for task, index in evidence.metrics.flake.items() if index},
+        "curves": list(evidence.curves),
+        "judge": evidence.judge,
+        "problems": list(evidence.problems),
+        "provenance": {
+            "created": run.created,
+            "git": run.git,
+            "seeds": list(run.seeds),
+            "versions": dict(run.versions),
+            "config": dict(run.config),
+        },
+    }
+
+
+def comparison_object(found: Comparison) -> dict[str, Json]:
+    """Pairs of runs and what can be said of them, for machines."""
+    return {
+        "metric": found.metric.name,
+        "verdict": found.verdict,
+        "pairs": [asdict(pair) for pair in found.pairs],
+    }

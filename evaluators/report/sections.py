@@ -1,0 +1,244 @@
+"""What the report of one run and that of several have in common."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from gymcp.evaluators.metrics import Effort, Metrics
+from gymcp.evaluators.report.formatting import interval, percent
+from gymcp.evaluators.report.gates import Gate
+from gymcp.evaluators.report.html import Html, element, join, raw, table
+from gymcp.evaluators.report.run_data import WORST, Evidence, TaskFigures
+from gymcp.types import Json, Step, ToolCall, Trajectory
+
+_STYLE = Path(__file__).with_name("style.css")
+MAX_REASON = 600
+"""Characters of a reason; the store has all of it."""
+MAX_TEXT = 2_000
+"""Characters of one text in a transcript."""
+MAX_TRANSCRIPT = 30_000
+MAX_LISTED = 20
+
+_GATE_WORDS = {
+    "held": ("✓", "good", "held in all {scored}"),
+    "broken": ("✗", "bad", "broken in {broken} of {scored}"),
+    "not tried": ("–", "warn", "nothing was scored"),
+    "not run": ("–", "soft", "no run of it beside this one"),
+}
+
+
+def document(title: str, *body: Html) -> str:
+    """The page. Nothing in it is fetched and nothing in it runs; whatever a record says is text."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        # the second lock on the door: even markup that slipped through could load and run nothing
+        element("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        element("title", title),
+        element("style", raw(_STYLE.read_text())),
+    )
+    return "<!doctype html>\n" + element("html", head, element("body", element("main", *body)), lang="en").text + "\n"
+
+
+def section(title: str, *children: Html | str, note: str = "") -> Html:
+    """A part under its title; nothing where it has no child."""
+    kept = [child for child in children if child if not isinstance(child, Html) or child.text]
+    about = element("p", note, class_="soft") if note else join()
+    return element("section", element("h2", title), about, *kept) if kept else join()
+
+
+def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "") -> Html:
+    """A table under its title; nothing where there are no rows."""
+    return section(title, table(headings, list(rows)), note=note) if rows else join()
+
+
+def problems(found: Sequence[str]) -> Html:
+    """What could not be read or compared."""
+    return join(*(element("p", each, class_="notice") for each in found))
+
+
+def gates(found: Sequence[Gate], source: str) -> Html:
+    """The suite's gates, one line each."""
+    lines = []
+    for gate in found:
+        mark, kind, words = _GATE_WORDS[gate.state]
+        said = words.format(scored=gate.scored, broken=gate.broken)
+        lines.append(
+            element(
+                "li",
+                element("b", mark, class_=kind),
+                f" {gate.agent} must score {percent(gate.wanted)}: ",
+                element("span", said, class_=kind),
+            )
+        )
+    missing = [gate.agent for gate in found if gate.state == "not run"]
+    hint = f"gymcp eval {shlex.quote(source)} --agent {missing[0]}" if missing and source else ""
+    return element(
+        "div",
+        element("h2", "Gates of the suite"),
+        element("ul", *lines),
+        element("p", element("code", hint), class_="soft") if hint else join(),
+        class_="gates",
+    )
+
+
+def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
+    """What a scored episode and a success took."""
+    names = {
+        "steps": "steps",
+        "tool_calls": "tool calls",
+        "prompt_tokens": "tokens read",
+        "completion_tokens": "tokens written",
+        "seconds": "seconds of agent and tools",
+        "cost": "cost",
+    }
+    return [
+        (words, amount(effort.mean.value), _amounts(effort), amount(effort.per_pass))
+        for name, words in names.items()
+        if (effort := metrics.effort.get(name)) is not None and effort.mean.value
+    ]
+
+
+def amount(value: float | None) -> str:
+    """A number of any size, in three figures; an en dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _amounts(effort: Effort) -> str:
+    found = effort.mean.ci95
+    return "" if found is None else f"{amount(max(0.0, found.low))} to {amount(found.high)}"
+
+
+def worst(evidence: Evidence, *, prefix: str = "") -> Html:
+    """The tasks with the lowest scores, those with transcripts linked to them."""
+    listed: list[tuple[Html | str, ...]] = [
+        (
+            _linked(each, number, evidence, prefix),
+            f"{each.mean:.2f}",
+            f"{each.passed}/{each.trials}",
+            element("code", str(each.worst.outcome)),
+            str(each.worst.steps),
+            element("pre", shortened(each.worst.reason, MAX_REASON)),
+        )
+        for number, each in enumerate(evidence.worst[:MAX_LISTED])
+    ]
+    more = f" ({MAX_LISTED} of {len(evidence.worst)})" if len(evidence.worst) > MAX_LISTED else ""
+    seen = f"gymcp view {shlex.quote(str(evidence.run.folder))} --find is:failed"
+    return rows_section(
+        f"Tasks it fails, worst first{more}",
+        ("task", "#mean score", "#solved", "worst trial", "#steps", "why"),
+        listed,
+        f"The first {min(WORST, len(evidence.worst))} lead to their transcripts below; for all: {seen}",
+    )
+
+
+def _linked(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
+    name = element("code", shortened(each.task, 200))
+    if each.worst.id not in evidence.transcripts:
+        return name
+    return element("a", name, href=f"#{prefix}transcript-{number}")
+
+
+def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
+    """The worst trials of the worst tasks, step by step."""
+    shown = []
+    for number, each in enumerate(evidence.worst[:WORST]):
+        if (record := evidence.transcripts.get(each.worst.id)) is None:
+            continue
+        head = f"{shortened(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
+        body = element("div", *transcript(record), id=f"{prefix}transcript-{number}", class_="transcript")
+        shown.append(element("details", element("summary", head), body))
+    return section("Transcripts of the worst", *shown)
+
+
+def transcript(record: Trajectory) -> list[Html]:
+    """What was said, called and answered, cut where it is long."""
+    parts = [element("p", record.reason[:MAX_REASON], class_="soft")]
+    left = MAX_TRANSCRIPT
+    for number, step in enumerate(record.steps):
+        lines = _lines(step)
+        left -= sum(len(text) for _, text in lines)
+        for kind, text in lines:
+            parts.append(
+                element("div", element("span", kind), element("pre", shortened(text, MAX_TEXT)), class_=f"line {kind}")
+            )
+        if left < 0 and number + 1 < len(record.steps):
+            parts.append(element("p", f"... {len(record.steps) - number - 1} more steps: gymcp view", class_="soft"))
+            break
+    return parts
+
+
+def _lines(step: Step) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = [
+        (message.role, message.content) for message in step.observation.messages if message.role != "tool"
+    ]
+    if step.action.text or not step.action.tool_calls:
+        found.append(("assistant", step.action.text or "(says nothing)"))
+    found += [("call", _written(call)) for call in step.action.tool_calls]
+    found += [("error" if result.is_error else "result", result.content) for result in step.results]
+    for act in step.user_acts:
+        found += [("user's call", _written(call)) for call in act.calls]
+        found += [("error" if result.is_error else "result", result.content) for result in act.results]
+    return [(kind, text[: MAX_TEXT + 1]) for kind, text in found]
+
+
+def _written(call: ToolCall) -> str:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
+    return f"{call.name} {arguments}"
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning and a mark."""
+    return text if len(text) <= most else text[:most] + " ..."
+
+
+def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
+    """Who judged and by what, and how far people agreed with it; nothing where no judge was used."""
+    found = evidence.judge
+    if found is None:
+        return []
+    rows = []
+    if "rubric" in found:
+        grades = f"{found['newest_grades']} of the {len(evidence.rows)} newest grades are its own"
+        rows = [
+            ("rubric", str(found["rubric"])),
+            ("judge", f"{found['policy']}, {found['votes']} vote(s), prompt {found['prompt_version']}"),
+            ("verdicts", f"{found['judged']} episodes, {found['errors']} without a verdict; {grades}"),
+        ]
+    if (agreement := found.get("agreement")) is None:
+        return [*rows, ("agreement with people", "not measured: gymcp judge agreement LABELS")]
+    low, high = agreement["agree_ci95"]
+    said = f"{percent(agreement['agree'])} of {agreement['items']} labels ({percent(low)} to {percent(high)})"
+    rows.append(("agreement with people", said))
+    if agreement["kappa"] is not None:
+        bounds = agreement["kappa_ci95"]
+        shown = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
+        rows.append(("Cohen's kappa", f"{agreement['kappa']:.2f}{shown}"))
+    return rows
+
+
+def provenance(evidence: Evidence) -> list[tuple[str, str]]:
+    """Where the figures come from: versions, digests and hashes, sampling, seeds, revision."""
+    run = evidence.run
+    facts: dict[str, Json] = {
+        "folder": str(run.folder),
+        "started": run.created or "not recorded",
+        "git": run.git or "not in a repository",
+        "seeds": ", ".join(map(str, run.seeds)) or "none recorded",
+        **{f"version of {name}": version for name, version in run.versions.items()},
+        **run.config,
+    }
+    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in facts.items()]
+
+
+def score_line(metrics: Metrics) -> str:
+    """ "81.2 % (78.0 to 84.1 %), 488/500 scored, 12 infra"."""
+    overall = metrics.overall
+    bounds = f" ({interval(overall.ci95)})" if overall.ci95 else ""
+    return f"{percent(overall.success)}{bounds}, {overall.coverage}"

@@ -1,0 +1,204 @@
+"""Servers on gymcp's own runtime: what enters the sandbox is one folder with the runtime and the program, nothing else.
+
+The folder is made once per content in gymcp's cache, byte-compiled by the sandbox's own interpreter, so that a server
+is up in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import subprocess
+import symtable
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from gymcp.atomic import make_once
+from gymcp.cache import in_cache
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.paths import gymcp_home
+
+PROGRAM = PurePosixPath("/srv/program")
+"""Where the folder appears inside."""
+RUNTIME = "gymcp.mcp_servers.native.runtime"
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_START = (
+    "import sys\n"
+    "sys.path[:] = {paths!r} + [p for p in sys.path if p]\n"  # without the working folder, which agents write to
+    "from server_main import main\n"
+    "main()\n"
+)
+
+
+def native_server(
+    name: str,
+    program: str | type,
+    *,
+    modules: Sequence[str] = (),
+    mounts: Sequence[Mount] = (),
+    python_path: Sequence[PurePosixPath] = (),
+    limits: Limits | None = None,
+    start: Literal["exec", "fork"] = "exec",
+) -> ServerSpec:
+    """The spec of a server on the native runtime.
+
+    `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
+    its public methods, static ones too, become the tools (class methods and properties do not),
+    ``cls(**initial_state)`` the setup, its public attributes the declared state.
+    Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
+    server. `modules` are the dotted names of further modules that the program imports. `start`: "fork" only for a
+    program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, uses what stays
+    outside, or has async tools.
+    """
+    source = _module_source(program) if isinstance(program, str) else _class_source(program)
+    paths = [str(PROGRAM), *map(str, python_path)]
+    return ServerSpec(
+        name=name,
+        argv=("python3", "-s", "-S", "-B", "-c", _START.format(paths=paths)),
+        env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
+        mounts=(
+            Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
+            *mounts,
+        ),
+        limits=limits or Limits(),
+        state="declared",
+        fork=Forkable(path=tuple(paths), module="server_main") if start == "fork" else None,
+        wire="2026-07-28",
+    )
+
+
+def _module_source(name: str) -> str:
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ConfigError(f"native server: no module '{name}'; give the dotted name of a file with a main()")
+    return Path(found.origin).read_text(encoding="utf-8")
+
+
+def _class_source(cls: type) -> str:
+    try:
+        body = textwrap.dedent(inspect.getsource(cls))
+        module = ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))
+    except (OSError, TypeError) as error:
+        raise ConfigError(f"native server: the source of class '{cls.__name__}' is not in a file: {error}") from error
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    read = _globals(symtable.symtable(body, cls.__name__, "exec"))
+    left_out = sorted((read & _defined(module) - {cls.__name__}) | _starred(cls, module, read))
+    if left_out:
+        raise ConfigError(
+            f"native server: class '{cls.__name__}' uses {', '.join(left_out)} of its file, but only the class itself "
+            "and the plain imports it uses at the top of the file enter the sandbox; move them into the class"
+        )
+    waiting = [name for name, part in vars(cls).items() if _is_async(part) and not name.startswith("_")]
+    if waiting:
+        raise ConfigError(
+            f"native server: class '{cls.__name__}': async {', '.join(waiting)}: tools run one at a time, without an "
+            "event loop; make them plain methods"
+        )
+    return "\n".join(
+        [
+            "from __future__ import annotations",
+            *_imports(module, used),
+            "from gymcp.mcp_servers.native.runtime import class_server",
+            body,
+            f"_gymcp_server = class_server({cls.__name__})",  # once, where the program is forked for every episode
+            "def main():",
+            "    _gymcp_server.run()",
+        ]
+    )
+
+
+def _is_async(part: object) -> bool:
+    plain = part.__func__ if isinstance(part, staticmethod | classmethod) else part
+    return inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
+
+
+def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
+    """The top-level imports of the names in `used`; of gymcp only the runtime is there inside."""
+    for node in module.body:
+        if not isinstance(node, _IMPORTS):
+            continue
+        names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
+        if not names:
+            continue
+        source = (node.module or "") if isinstance(node, ast.ImportFrom) else names[0].name
+        if source.split(".")[0] == "gymcp" and source != RUNTIME:
+            raise ConfigError(
+                f"native server: '{names[0].name}' of {source} does not enter the sandbox; only {RUNTIME}"
+            )
+        node.names = names
+        yield ast.unparse(node)
+
+
+def _defined(module: ast.Module) -> set[str]:
+    """Names that the file itself binds at its top level, in ``if``, ``try``, ``for`` or ``with`` too.
+
+    An import counts where it does so under a condition: which one holds is not known inside the sandbox.
+    """
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(module.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue
+        if isinstance(node, _IMPORTS):
+            if node not in module.body:
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def _starred(cls: type, module: ast.Module, used: set[str]) -> set[str]:
+    """Names of `used` that the file has from an ``import *``."""
+    if not any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in module.body):
+        return set()
+    plain = {(a.asname or a.name).split(".")[0] for n in module.body if isinstance(n, _IMPORTS) for a in n.names}
+    return (used & vars(sys.modules[cls.__module__]).keys()) - plain - {cls.__name__}
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    """Names that the source reads and does not bind itself."""
+    at_top = table.get_type() == "module"
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (at_top or s.is_global())}
+    return names.union(*map(_globals, table.get_children()))
+
+
+def precompile(folder: Path) -> None:
+    """Byte code beside the sources, for the sandbox's interpreter only; it is never checked against them again."""
+    argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    done = subprocess.run(
+        [*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"native server: {folder.name} does not compile: {(done.stdout or done.stderr).strip()}")
+
+
+def _bundle(source: str, modules: Mapping[str, str]) -> Path:
+    """The folder for one program, made where it is not there yet; `modules` are texts by dotted name."""
+    runtime = Path(__file__).with_name("runtime.py").read_bytes()
+    texts = [source, repr(interpreter().version), *(f"{name}\0{text}" for name, text in modules.items())]
+    key = hashlib.sha256(b"\0".join([runtime, *map(str.encode, texts)])).hexdigest()
+
+    def make(folder: Path) -> None:
+        package = folder / "gymcp" / "mcp_servers" / "native"  # no __init__.py: only the runtime is to be imported
+        package.mkdir(parents=True)
+        (package / "runtime.py").write_bytes(runtime)
+        (folder / "server_main.py").write_text(source, encoding="utf-8")
+        for name, text in modules.items():
+            path = folder / f"{name.replace('.', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        precompile(folder)
+
+    with in_cache():
+        return make_once(gymcp_home() / "programs" / key[:24], make)

@@ -1,0 +1,186 @@
+"""Servers from npm's registry: resolved and installed by npm, with the integrity of every package, without scripts.
+
+The scripts of packages that the user names run afterwards, in a sandbox.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from packaging.version import Version
+
+from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
+from gymcp.mcp_servers.packages.builds import build_wall, refuse_traps, run_build
+from gymcp.mcp_servers.packages.commands import Wanted
+from gymcp.mcp_servers.packages.install_folder import INSIDE, machine, run_tool, write_manifest
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
+from gymcp.mcp_servers.sandbox import Mount, Sandbox
+from gymcp.scratch import scratch_folder
+from gymcp.types import Json
+
+NODE = Path("/usr/bin/node")
+"""The only one that the sandbox shows."""
+_HEADERS = Path("/usr/include/node")
+_SDK = "node_modules/@modelcontextprotocol/sdk"
+_INSTALL_NODE = "install it with: apt-get install nodejs npm (Debian, Ubuntu), dnf install nodejs (Fedora)"
+_KINDS = ("dependencies", "optionalDependencies", "peerDependencies")
+_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--loglevel=error")
+
+
+def resolve(wanted: Wanted) -> LockedServer:
+    """The closure with the integrity of every package. Raises ConfigError where there is none, or one must be built."""
+    who = f"server '{wanted.name}': resolve"
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
+        folder = Path(made)
+        _write_json(folder / "package.json", _root({wanted.package: wanted.version or "latest"}))
+        try:
+            run_tool([_npm(who), "install", "--package-lock-only", *_QUIET], who, cwd=folder)
+        except SandboxUnavailable:
+            raise
+        except UsageError as error:
+            raise ConfigError(str(error)) from error
+        rows = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    kept = {path: row for path, row in sorted(rows.items()) if path and _for_linux(row)}
+    names = {path.rpartition("node_modules/")[2] for path in kept}
+    packages = tuple(_locked_package(who, path, row, names, wanted.build) for path, row in kept.items())
+    version = rows[f"node_modules/{wanted.package}"]["version"]
+    sdk = rows.get(_SDK)
+    return LockedServer(
+        name=wanted.name,
+        runtime="node",
+        package=wanted.package,
+        version=version,
+        command=wanted.command(version),
+        env=wanted.env,
+        sdk_major=Version(sdk["version"]).major if sdk else None,
+        packages=packages,
+    )
+
+
+def platform_name() -> str:
+    """What the installed files depend on beside the lock."""
+    return f"{machine()}-node"
+
+
+def install(server: LockedServer, folder: Path) -> None:
+    """Fills an empty folder. Raises UsageError, or IntegrityError where a package does not have its integrity."""
+    who = f"server '{server.name}': install"
+    root = _root({server.package: server.version})
+    rows: dict[str, Json] = {"": root}
+    for package in server.packages:
+        needs = dict.fromkeys(package.needs, "*")
+        pinned = {"version": package.version, "integrity": package.files["integrity"]}
+        rows[package.name] = {**pinned, "dependencies": needs}
+    _write_json(folder / "package.json", root)
+    _write_json(folder / "package-lock.json", {**root, "lockfileVersion": 3, "requires": True, "packages": rows})
+    try:
+        run_tool([_npm(who), "ci", "--legacy-peer-deps", *_QUIET], who, cwd=folder)
+    except UsageError as error:
+        if "EINTEGRITY" in str(error):
+            raise IntegrityError(f"{error}; the registry has other files than the lock") from error
+        raise
+    if names := sorted({p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None}):
+        run_scripts(who, folder, names, sandbox=build_wall(who))
+    write_manifest(folder)
+
+
+def run_scripts(who: str, folder: Path, names: Sequence[str], *, sandbox: Sandbox) -> None:
+    """Runs the install scripts of packages that lie in the folder, in a sandbox without network.
+
+    Raises UsageError where one fails, IntegrityError for what must not be in the folder afterwards.
+    """
+    npm = Path(_npm(who)).resolve()
+    root = npm.parents[1]
+    env = {"npm_config_cache": "/tmp/npm", "npm_config_update_notifier": "false"}
+    if _HEADERS.is_dir():
+        env["npm_config_nodedir"] = str(_HEADERS.parents[1])  # else node-gyp would fetch them
+    argv = [str(NODE), str(npm), "rebuild", "--offline", "--foreground-scripts", "--no-audit", "--no-fund", *names]
+    # The lock names no programs, and npm believes it; scripts call each other's, so they are linked first.
+    (folder / "node_modules" / ".package-lock.json").unlink(missing_ok=True)
+    run_tool([str(npm), "rebuild", "--offline", *_QUIET], who, cwd=folder)
+    mounts = [Mount(source=root, target=PurePosixPath(root))]
+    run_build(f"{who}: scripts of {', '.join(names)}", argv, folder, sandbox=sandbox, mounts=mounts, env=env)
+    refuse_traps(f"{who}: scripts of {', '.join(names)}", folder)
+
+
+def installed_version(server: LockedServer, folder: Path) -> str | None:
+    """Of the server's own package; None where it is not there."""
+    try:
+        return str(_package_json(server, folder)["version"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tuple[str, ...]:
+    """How to start the server in the sandbox. Raises ConfigError where the package has no such program."""
+    who = f"server '{server.name}': install: package '{server.package}'"
+    found = _package_json(server, folder).get("bin", {})
+    own = server.package.rsplit("/", 1)[-1]
+    programs = {own: found} if isinstance(found, str) else dict(found)
+    wanted = program or (own if own in programs else next(iter(programs), own) if len(programs) == 1 else own)
+    if wanted not in programs:
+        raise ConfigError(f"{who} has no program '{wanted}'; have {', '.join(programs) or 'none'}")
+    file = PurePosixPath("node_modules", server.package, programs[wanted])
+    if not NODE.exists():
+        raise SandboxUnavailable(f"{who}: needs {NODE}, which alone is seen in a sandbox; {_INSTALL_NODE}")
+    if ".." in file.parts or not (folder / file).is_file():
+        raise ConfigError(f"{who}: program '{wanted}' is {file}, which is not there")
+    return (str(NODE), str(INSIDE / file))
+
+
+def _locked_package(
+    who: str, path: str, row: Mapping[str, Any], names: Set[str], allowed: Sequence[str]
+) -> LockedPackage:
+    name = path.rpartition("node_modules/")[2]
+    if "integrity" not in row or row.get("link"):
+        raise ConfigError(f"{who}: package '{name}' does not come from a registry, so it has no integrity to lock")
+    built = bool(row.get("hasInstallScript"))
+    if built and name not in allowed:
+        raise ConfigError(
+            f"{who}: package '{name}' {row['version']} runs scripts when it is installed; nothing is built unasked: to "
+            f"run them in a sandbox add --build {name}"
+        )
+    wanted = {name for kind in _KINDS for name in row.get(kind, {})}
+    return LockedPackage(
+        name=path,
+        version=row["version"],
+        files={"integrity": row["integrity"]},
+        needs=tuple(sorted(wanted & names)),
+        build=() if built else None,
+    )
+
+
+def _for_linux(row: Mapping[str, Any]) -> bool:
+    """An optional package for other systems is left out, and so are tests' and types' packages."""
+    systems = row.get("os", ["linux"])
+    return not row.get("dev") and ("linux" in systems or any(name.startswith("!") for name in systems))
+
+
+def _root(dependencies: Mapping[str, str]) -> dict[str, Json]:
+    return {"name": "gymcp-server", "version": "1.0.0", "private": True, "dependencies": dict(dependencies)}
+
+
+def _package_json(server: LockedServer, folder: Path) -> dict[str, Any]:
+    content = json.loads((folder / "node_modules" / server.package / "package.json").read_text(encoding="utf-8"))
+    return dict(content)
+
+
+@functools.cache
+def _which_npm() -> str | None:
+    return shutil.which("npm")
+
+
+def _npm(who: str) -> str:
+    if (path := _which_npm()) is None:
+        raise SandboxUnavailable(f"{who}: npm is not in PATH; {_INSTALL_NODE}")
+    return path
+
+
+def _write_json(path: Path, value: Json) -> None:
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")

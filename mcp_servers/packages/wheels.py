@@ -1,0 +1,154 @@
+"""Wheels by uv: which ones a requirement needs, and a virtualenv made of them. No code of a package runs here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import tomllib
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from packaging.markers import Marker
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from uv import find_uv_bin
+
+from gymcp.errors import ConfigError, IntegrityError, UsageError
+from gymcp.mcp_servers.packages.install_folder import run_tool
+from gymcp.mcp_servers.packages.lock_grammar import check_package
+from gymcp.mcp_servers.packages.lockfile import LockedPackage
+from gymcp.mcp_servers.sandbox import interpreter
+from gymcp.scratch import scratch_folder
+
+OLDEST = (3, 10)
+"""Of the Pythons that a lock serves where the packages allow; the SDK needs it."""
+_NO_WHEEL = re.compile(r"Wheels are required for `(?P<name>[^`]+)`")
+_SYSTEMS = ("manylinux", "linux")
+
+
+class NoWheel(ConfigError):
+    """A package of a closure has no wheel for Linux."""
+
+    def __init__(self, message: str, package: str) -> None:
+        super().__init__(message)
+        self.package = package
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closure:
+    packages: tuple[LockedPackage, ...]
+    python: str
+    """Which versions it is for."""
+
+
+def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None) -> Closure:
+    """All that the requirements need, with the hash of every wheel for Linux; `links`: a folder with more wheels.
+
+    Raises NoWheel for the first package that has none, ConfigError for what else cannot be.
+    """
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
+        answer = Path(made) / "pylock.toml"
+        argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
+        argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
+        argv += _also_from(links)
+        try:
+            _resolve_widely(argv, who, "".join(f"{line}\n" for line in lines))
+        except UsageError as error:
+            if match := _NO_WHEEL.search(str(error)):
+                raise NoWheel(str(error), match["name"]) from error
+            raise ConfigError(str(error)) from error
+        content = tomllib.loads(answer.read_text(encoding="utf-8"))
+    found = (_locked_package(who, row) for row in content["packages"])
+    packages = tuple(package for package in found if package is not None)
+    return Closure(packages=packages, python=content.get("requires-python", ""))
+
+
+def applies(marker: str) -> bool:
+    """On this machine, with the sandbox's Python."""
+    version = ".".join(map(str, interpreter().version))
+    here = {"python_version": version, "python_full_version": f"{version}.0", "implementation_version": f"{version}.0"}
+    return not marker or Marker(marker).evaluate(here)
+
+
+def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links: Path | None = None) -> None:
+    """A virtualenv for the sandbox's interpreter, with these wheels and nothing else.
+
+    Raises UsageError, also for a package whose words are not what they should be; IntegrityError where a file does not
+    have its hash.
+    """
+    try:
+        lines = "".join(map(_requirement, packages))
+    except ValueError as error:
+        raise ConfigError(f"{who}: {error}") from error
+    uv, python = find_uv_bin(), str(interpreter().path)
+    run_tool([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", python, str(venv)], who)
+    requirements = venv.with_name("requirements.txt")
+    requirements.write_text(lines, encoding="utf-8")
+    argv = [uv, "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps", "--require-hashes"]
+    argv += ["--only-binary", ":all:", "--link-mode", "copy", "-r", str(requirements)]
+    argv += _also_from(links)
+    try:
+        run_tool(argv, who, cwd=venv.parent)
+    except UsageError as error:
+        if "hash mismatch" in str(error).lower():
+            raise IntegrityError(f"{error}; the index has other files than the lock") from error
+        raise
+
+
+def _also_from(links: Path | None) -> list[str]:
+    """Given on the command line, a folder would take the place of those that the user's environment names."""
+    if links is None:
+        return []
+    users = filter(None, os.environ.get("UV_FIND_LINKS", "").split(","))
+    return [word for place in (str(links), *users) for word in ("--find-links", place)]
+
+
+def _resolve_widely(argv: list[str], who: str, lines: str) -> None:
+    """For older Pythons too where that can be: a lock made here is to serve other machines. Else from this one on."""
+    if interpreter().version > OLDEST:
+        with contextlib.suppress(UsageError):
+            run_tool([*argv, "--python-version", ".".join(map(str, OLDEST))], who, stdin=lines)
+            return
+    run_tool(argv, who, stdin=lines)
+
+
+def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
+    """None for what is there for other systems only."""
+    files = {}
+    for wheel in row.get("wheels", ()):
+        place = wheel.get("name") or wheel.get("url") or wheel.get("path")
+        name = urllib.parse.unquote(PurePosixPath(urllib.parse.urlsplit(place).path).name)
+        if _for_linux(name):
+            files[name] = f"sha256:{wheel['hashes']['sha256']}"
+    marker = row.get("marker", "")
+    if not files and not applies(marker):
+        return None
+    name = canonicalize_name(row["name"])
+    if not files:
+        raise NoWheel(f"{who}: package '{name}' {row.get('version', '')} has no wheel for Linux", name)
+    return LockedPackage(name=name, version=row["version"], files=files, marker=marker)
+
+
+def _for_linux(filename: str) -> bool:
+    """For CPython on a usual Linux; a lock with every wheel there is would be five times as long."""
+    try:
+        *_, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return False
+    return any(
+        tag.platform == "any" or (tag.platform.startswith(_SYSTEMS) and tag.platform.endswith(("x86_64", "aarch64")))
+        for tag in tags
+        if tag.interpreter.startswith(("cp3", "py3", "py2")) and not re.fullmatch(r"cp3\d+t", tag.abi)
+    )
+
+
+def _requirement(package: LockedPackage) -> str:
+    """A line of uv's. Raises ValueError for a package whose words would make it another, or more than one."""
+    check_package("python", package.name, package.version, package.files, package.marker)
+    marker = f" ; {package.marker}" if package.marker else ""
+    hashes = "".join(f" --hash={found}" for found in package.files.values())
+    return f"{package.name}=={package.version}{marker}{hashes}\n"

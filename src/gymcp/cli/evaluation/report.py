@@ -1,0 +1,86 @@
+"""``gymcp report``: write the report of a run again, or one of several."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.cli.output import console, in_one_line, print_json, print_summary
+from gymcp.envs.audit.fingerprint import suite_digest
+from gymcp.envs.catalog import load_spec, names
+from gymcp.envs.spec import load_env
+from gymcp.errors import ConfigError, GymcpError
+from gymcp.evaluators.report import FORMATS, REPORT_FILE, read_report, write_report, write_text
+from gymcp.store import Run
+from gymcp.types import Task
+
+NOT_ALL_READ = 1
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are compared.")],
+    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "html",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write; default: report.html in the run, or beside the first of several; md and json"
+            " are printed."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Report on a run: its table, its summary.json and report.html. Of several: who is better, and how sure that is.
+
+    Exit code 1 where a run could not be read or compared; the others are reported.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
+    if twice := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
+        raise ConfigError(f"report: run folder {twice} is named twice")
+    if len(runs) == 1 and format == "html" and out is None:
+        summary = write_report(runs[0], find_tasks)
+        print_json(summary) if as_json else print_summary(summary)
+        _tell(summary.get("problems", ()))
+        return
+    report = read_report(runs, find_tasks)
+    if format == "html" or out is not None:
+        file = out or runs[0].resolve().parent / REPORT_FILE
+        write_text(file, report.text(format))
+        if as_json:
+            print_json(report.object())
+        else:
+            console.print(f"report: {file}", highlight=False, soft_wrap=True)
+    elif as_json:
+        print_json(report.object())
+    else:
+        print(report.text(format), end="")
+    _tell(report.problems)
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems:
+        print(f"gymcp: {in_one_line(problem)}", file=sys.stderr)
+    if problems:
+        raise typer.Exit(NOT_ALL_READ)
+
+
+def find_tasks(run: Run) -> Mapping[str, Task]:
+    """The tasks of a run of the catalog, where they are still the ones it was of.
+
+    An environment file that a run names is not loaded, and nothing is installed: reading a report runs nobody's code.
+    """
+    source = run.config.get("source")
+    if source not in names():
+        return {}
+    try:
+        spec = load_spec(source)
+        if not spec.installed():
+            return {}
+        suite = load_env(spec).suite
+    except GymcpError:
+        return {}
+    return {task.id: task for task in suite.tasks} if suite_digest(suite) == run.config.get("suite_digest") else {}

@@ -1,0 +1,98 @@
+"""``gymcp view``: look at runs in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import signal
+import tempfile
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.agents.policies.specs import TRAINED
+from gymcp.cli.output import console, in_one_line
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.viewer.serve import serve_viewer
+from gymcp.store import open_run
+
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FOLDERS = ("final", "model", ".")
+"""Of a training run, in the order of looking."""
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A run folder, of an evaluation or of a training.")],
+    other: Annotated[Path | None, typer.Argument(help="Another, to put episodes of the two side by side.")] = None,
+    find: Annotated[str, typer.Option(help="What to search for first, such as 'is:failed tag:refund'.")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="Its folder, to show tokens as text; default: that of the training run, of --policy tiny or local:."
+        ),
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address; open no browser.")] = False,
+) -> None:
+    """Look at the episodes of one run, or of two side by side, in a browser on this machine, until Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folders = [run] if other is None else [run, other]
+
+    def ready(new_address: Callable[[], str], problems: Sequence[str]) -> None:
+        for problem in problems:
+            console.print(in_one_line(problem), style="yellow", highlight=False, markup=False, soft_wrap=True)
+        # the address alone on its line, for who reads it by machine
+        print(new_address(), flush=True)
+        if not no_open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            webbrowser.open(private_page(private, new_address()).as_uri())
+
+    with tempfile.TemporaryDirectory(prefix="gymcp-view-") as private, contextlib.suppress(KeyboardInterrupt):
+        serve_viewer(folders, port=port, decode=find_decoder(tokenizer, folders), find=find, ready=ready)
+    console.print("stopped", highlight=False)
+
+
+def private_page(folder: str, address: str) -> Path:
+    """A file that only this user can read and that leads to the address: any user can read a browser's command line."""
+    page = Path(folder) / "open.html"
+    with open(page, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
+    return page
+
+
+def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[int]], list[str]] | None:
+    """Token ids to text, where a tokenizer is at hand. Raises ConfigError for one that was named and is not there."""
+    if named is not None:
+        file = named / TOKENIZER_FILE if named.is_dir() else named
+        if not file.is_file():
+            raise ConfigError(f"view: --tokenizer {named}: there is no {TOKENIZER_FILE}")
+    else:
+        found = [file for folder in folders for file in _tokenizers(folder) if file.is_file()]
+        if not found:
+            return None
+        file = found[0]
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `train`; without it tokens are shown as numbers
+    except ModuleNotFoundError:
+        return None
+    try:
+        reader = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare exceptions
+        if named is None:
+            return None
+        raise ConfigError(f"view: --tokenizer {named}: {error}") from error
+    return lambda ids: [reader.decode([id], skip_special_tokens=False) for id in ids]
+
+
+def _tokenizers(folder: Path) -> list[Path]:
+    """Where the tokenizer of a run may be: in a training run's folder, or in that of the model that played."""
+    found = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
+    try:
+        kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")
+    except StoreError:
+        return found
+    played = {"local": Path(model), "tiny": TRAINED}.get(kind)
+    return found if played is None else [*found, played / TOKENIZER_FILE]

@@ -1,0 +1,201 @@
+"""``gymcp doctor``: what works on this machine, and the command that mends what does not."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from uv import find_uv_bin
+
+from gymcp import __version__
+from gymcp.cli.output import console, print_json
+from gymcp.errors import EnvInfraError, UsageError
+from gymcp.mcp_servers.cleanup import find_leftovers
+from gymcp.mcp_servers.packages.node import NODE
+from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.bubblewrap import opening
+from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
+from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
+from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
+from gymcp.mcp_servers.sandbox.users.identity import describe_identity, why_none
+from gymcp.mcp_servers.workspaces.overlay import why_no_overlay
+from gymcp.mcp_servers.workspaces.workspace import describe_workspaces
+from gymcp.paths import gymcp_home
+
+OLDEST_NODE = 18
+"""The MCP library for node needs it."""
+_INSTALL = "apt-get install {0} (Debian, Ubuntu), dnf install {1} (Fedora)"
+_BWRAP = _INSTALL.format("bubblewrap", "bubblewrap")
+_NODE = _INSTALL.format("nodejs npm", "nodejs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    what: str
+    works: bool
+    detail: str
+    fix: str = ""
+    """What to type; empty: nothing is to be done."""
+    optional: bool = False
+    """Where it does not work, only some servers or sandboxes are lost: that is no failure."""
+
+
+def command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Say what works on this machine, and what to type for the rest. Exit code 1 where something needed is missing."""
+    findings = [
+        Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
+        namespaces(),
+        bubblewrap(),
+        server_user(),
+        docker(),
+        _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
+        _look("limits", _limits),
+        workspaces(),
+        node(),
+        uv(),
+        _look("cache", _cache),
+        leftovers(),
+    ]
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            word, colour = ("--", "yellow") if finding.optional else ("no", "red")
+            word, colour = ("ok", "green") if finding.works else (word, colour)
+            console.print(word, style=colour, end="")
+            console.print(f"  {finding.what:<12}", end="")
+            console.print(finding.detail, markup=False, highlight=False, soft_wrap=True)
+            if finding.fix:
+                console.print(f"{'':<16}fix: {finding.fix}", markup=False, highlight=False, soft_wrap=True)
+    if not all(finding.works or finding.optional for finding in findings):
+        sys.exit(1)
+
+
+def _look(what: str, how: Callable[[], str], fix: str = "") -> Finding:
+    try:
+        return Finding(what=what, works=True, detail=how())
+    except (UsageError, OSError, subprocess.SubprocessError) as error:
+        return Finding(what=what, works=False, detail=str(error), fix=fix)
+
+
+def namespaces(settings: Path = Path("/proc/sys")) -> Finding:
+    """Whether the kernel lets users make namespaces, which bubblewrap lives on."""
+    fix = opening(settings)
+    if fix is None:
+        return Finding(what="namespaces", works=True, detail="user namespaces are on")
+    detail = "user namespaces are off; without them only --sandbox docker and none work"
+    return Finding(what="namespaces", works=False, detail=detail, fix=f"sudo {fix}", optional=os.getuid() == 0)
+
+
+def bubblewrap() -> Finding:
+    """Missing, older than its size limits, or refused by the kernel."""
+
+    def tried() -> str:
+        get_sandbox("bwrap").check()
+        return "a sandbox was started"
+
+    named = opening()
+    return _look("bubblewrap", tried, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}")
+
+
+def server_user() -> Finding:
+    """Who servers are on the host. Root that cannot give them an id of their own is told what is weaker."""
+    return Finding(what="server user", works=not why_none(), detail=describe_identity(), optional=True)
+
+
+def docker() -> Finding:
+    """Never a failure: bubblewrap is enough for every server that is not an image."""
+    try:
+        get_sandbox("docker").check()
+        ready = exists(base_image())
+    except (UsageError, EnvInfraError) as error:
+        return Finding(
+            what="docker",
+            works=False,
+            detail=f"optional, not usable here: {error}",
+            fix=docker_fix(str(error)),
+            optional=True,
+        )
+    if not ready:
+        detail = "optional: an engine answers, and lacks the base image of --sandbox docker"
+        return Finding(what="docker", works=False, detail=detail, fix="gymcp sandbox build", optional=True)
+    return Finding(what="docker", works=True, detail=f"an engine answers, and has {base_image()}")
+
+
+def docker_fix(said: str) -> str:
+    """What to type, by what was said of the engine."""
+    if "DOCKER_HOST=" in said:
+        return "unset DOCKER_HOST"
+    if "Permission denied" in said:
+        return "sudo usermod --append --groups docker $USER, then log in again"
+    if socket_path().exists() or shutil.which("dockerd") is not None:
+        return "sudo systemctl start docker, or: sudo dockerd &"
+    return _INSTALL.format("docker.io", "moby-engine")
+
+
+def workspaces() -> Finding:
+    """Overlays or copies: both work, one is faster."""
+    reason = why_no_overlay()
+    fix = _INSTALL.format("util-linux bubblewrap", "util-linux bubblewrap") if "is not installed" in reason else ""
+    return Finding(what="workspaces", works=True, detail=describe_workspaces(), fix=fix)
+
+
+def node(program: Path = NODE) -> Finding:
+    """Servers from npm need it; no other does."""
+
+    def missing(detail: str) -> Finding:
+        return Finding(what="node", works=False, detail=f"servers from npm: {detail}", fix=_NODE, optional=True)
+
+    if not program.exists():
+        return missing(f"no {program}, which alone is seen in a sandbox")
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return missing(f"{program} cannot be run: {error}")
+    match = re.match(r"v(\d+)\.", said)
+    if match is None or int(match[1]) < OLDEST_NODE:
+        return missing(f"{program} is {said.strip() or 'of no version'}, too old: they need {OLDEST_NODE}")
+    if shutil.which("npm") is None:
+        return missing(f"{program} is {said.strip()}, but npm, which installs them, is not in PATH")
+    return Finding(what="node", works=True, detail=f"{program} is {said.strip()}, and npm is there")
+
+
+def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
+    """Servers from a Python package index are installed by it."""
+    try:
+        path = find()
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = f"servers from a package index: uv is not there: {error}"
+        return Finding(what="uv", works=False, detail=detail, fix=f"{sys.executable} -m pip install uv", optional=True)
+    return Finding(what="uv", works=True, detail=said.strip())
+
+
+def leftovers() -> Finding:
+    count = len(find_leftovers())
+    return Finding(what="leftovers", works=True, detail=f"{count} of dead runs", fix="gymcp clean" if count else "")
+
+
+def _limits() -> str:
+    if usable_hierarchy() is None:
+        return "memory and processes are held by a watchdog (no control group can be made here)"
+    return "memory and processes are held by control groups"
+
+
+def _cache() -> str:
+    home = gymcp_home()
+    home.mkdir(parents=True, exist_ok=True)
+    if not os.access(home, os.W_OK):
+        raise PermissionError(f"{home} cannot be written; set GYMCP_HOME to a folder that can")
+    return str(home)

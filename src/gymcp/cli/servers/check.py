@@ -1,0 +1,156 @@
+"""``gymcp check``: is this environment fit to be trusted?"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from gymnasium.utils.env_checker import check_env
+
+from gymcp.agents.runner.run import Plan, run_until_signalled
+from gymcp.agents.strategies.scripted import applies
+from gymcp.cli.evaluation.gates import EXPECTED, INTERRUPTED, play, wrong
+from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.envs.audit.leaks import Leak, find_leaks
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.episodes.tool_listing import list_tools
+from gymcp.envs.gym import McpEnv
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
+from gymcp.envs.wrappers.selection import Worn
+from gymcp.errors import CassetteMiss, ConfigError
+from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
+from gymcp.mcp_servers.transports.http_remote import check_remotes
+from gymcp.types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    check: str
+    passed: bool
+    detail: str
+    applies: bool = True
+    """False where there is nothing to check: it passes, and says why."""
+
+
+def command(
+    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
+    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
+    tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
+    limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
+    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    privileges: Annotated[
+        Path | None, typer.Option(help="TOML with rules over tool calls: prove that they block no gold.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
+    no server can read the gold; with --privileges all of it under these rules. Exit code 1 where something fails."""
+    wall = get_sandbox(sandbox)
+    wall.check()
+    rules = read_privileges(privileges) if privileges else None
+    loaded = Worn(privileges=rules).over(load_spec(env))
+    check_remotes(loaded.servers, wall)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
+    reap_before_a_run()
+    verdicts = [] if rules is None else [_privileges(loaded, wall, rules)]
+    verdicts += [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
+    if as_json:
+        print_json(
+            {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
+            | {"checks": {verdict.check: _as_object(verdict) for verdict in verdicts}}
+        )
+    else:
+        for verdict in verdicts:
+            word, colour = ("pass", "green") if verdict.passed else ("FAIL", "red")
+            word, colour = (word, colour) if verdict.applies else ("n/a ", "dim")
+            console.print(word, style=colour, end="")
+            console.print(f"  {verdict.check:<12}", end="")
+            console.print(in_one_line(verdict.detail), markup=False, highlight=False)
+    if not all(verdict.passed for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def _as_object(verdict: Verdict) -> dict[str, Json]:
+    return {"passed": verdict.passed, "applies": verdict.applies, "detail": verdict.detail}
+
+
+def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
+    check_rules(rules, asyncio.run(list_tools(loaded, wall)), loaded.suite.tasks)
+    blocks = list(gold_blocks(loaded.suite.tasks, rules))
+    calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
+    detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"
+    if blocks:
+        task, call = blocks[0]
+        detail += f"; first: {task.id}: {call.name}({call.arguments})"
+    return Verdict(check="privileges", passed=not blocks, detail=detail)
+
+
+def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
+    env = McpEnv(loaded, sandbox=wall, render_mode="ansi")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers are closed on the way out
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check_env(env, skip_render_check=True)
+    except AssertionError as error:
+        return Verdict(check="check_env", passed=False, detail=str(error))
+    except CassetteMiss:
+        detail = "not applicable: its random calls are not on the cassette"
+        return Verdict(check="check_env", passed=True, detail=detail, applies=False)
+    finally:
+        env.close()
+        signal.signal(signal.SIGTERM, before)
+    return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
+
+
+def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
+    verdicts = []
+    started_from: dict[str, set[str]] = {}
+    for agent, score in EXPECTED.items():
+        if not any(applies(agent, task) for task in loaded.suite.tasks):
+            detail = "not applicable: no task has what this agent plays"
+            verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
+            continue
+        plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
+        try:
+            ended = play(loaded, wall, plan, concurrency)
+        except ConfigError as error:
+            verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
+            continue
+        for trajectory in ended:
+            started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
+        at_once = loaded.suite.pass_at_once if agent == "null" else frozenset[str]()
+        faults = wrong(loaded, agent, ended)
+        detail = f"{len(ended) - len(faults)}/{len(ended)} tasks scored {score:g}, as they must"
+        if known := sum(trajectory.task in at_once for trajectory in ended):
+            detail += f", but {known} that the suite's own grader passes at once, as documented"
+        if faults:
+            detail += f"; first: {faults[0].task}: {faults[0].reason}"
+        verdicts.append(Verdict(check=agent, passed=not faults, detail=detail))
+    clean = sum(len(keys) == 1 for keys in started_from.values())
+    detail = f"{clean}/{len(started_from)} tasks started from the same state every time"
+    verdicts.append(Verdict(check="reset", passed=clean == len(started_from), detail=detail))
+    return verdicts
+
+
+def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
+    if not wall.confined:
+        return Verdict(check="leaks", passed=True, detail="not applicable: nothing is confined", applies=False)
+    leaks: list[Leak] = []
+
+    async def search() -> None:
+        leaks.extend(await find_leaks(loaded, wall))
+
+    if not run_until_signalled(search()):
+        raise typer.Exit(INTERRUPTED)
+    if leaks:
+        detail = f"{len(leaks)} pieces of gold are readable; first: {leaks[0].file}: {leaks[0].text[:100]}"
+        return Verdict(check="leaks", passed=False, detail=detail)
+    return Verdict(check="leaks", passed=True, detail="no file that is readable from inside holds gold of any task")

@@ -1,0 +1,220 @@
+"""``gymcp new``: an environment file over a server, which runs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gymcp.agents.strategies.random_arguments import sample_instance
+from gymcp.atomic import write_atomically
+from gymcp.cli.output import console
+from gymcp.cli.servers.servers import Build, Image, Wall, pairs, refuse_other, wall_for, wanted_server
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.packages.locked_server import lock_server, spec_of
+from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, checked_name, editing
+from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.mcp_servers.sessions.connect import open_session
+from gymcp.types import Json, Tool, ToolCall
+
+TRIES = 6
+"""Per tool: calls with random arguments, until one succeeds."""
+CALL_TIMEOUT_S = 10.0
+SHOWN_LINES = 4
+"""Of a tool's description, in the comments."""
+
+_FILE = '''\
+"""{name}: tasks over the MCP server '{server}' ({package}{version}).
+
+Try: {first}
+     {second}
+"""
+
+from pathlib import Path
+
+from gymcp.envs import EnvSpec
+from gymcp.evaluators.graders import as_target, calls_made
+from gymcp.mcp_servers.locked import locked_server
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
+
+LOCK = Path(__file__).with_name("{lock}")
+{cassette}
+# The tools, as they were when this file was written; `gymcp servers check` says when that changes.
+#
+{tools}
+
+# A call that {found}. Write tasks of your own in its place: a prompt, the calls that solve it, a target.
+CALL = ToolCall(
+    id="call_1",
+    name={call_name},
+    arguments={arguments},
+)
+
+TASKS = (
+    Task(
+        id="first",
+        prompts=({prompt},),
+        target=as_target([CALL]),
+        gold=(GoldTurn(calls=(CALL,), final_text="Done."),),
+        last_necessary=(0, 0),
+    ),
+)
+
+ENV = EnvSpec(
+    name="{name}",
+    description={description},
+    servers=lambda: (locked_server("{server}", lock=LOCK{play}),),
+    suite=Suite(name="{name}", version="1", tasks=TASKS),
+    grade=calls_made(must_succeed={must_succeed}),
+)
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the server showed when it was tried out."""
+
+    tools: tuple[Tool, ...]
+    call: ToolCall
+    succeeded: bool | None = None
+    """None: it was not made."""
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="Of the environment; the file is NAME.py.")],
+    server: Annotated[
+        str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
+    ] = None,
+    image: Image = None,
+    called: Annotated[
+        str | None, typer.Option("--name", help="What to call the server; default: from the package or the host.")
+    ] = None,
+    build: Build = None,
+    http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
+    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
+    sandbox: Wall = None,
+) -> None:
+    """Write an environment file over a server: its tools, a first task that works, and a grader."""
+    path = folder / f"{checked_name(name)}.py"
+    if path.exists():
+        raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
+    if not folder.is_dir():
+        raise ConfigError(f"new: folder {folder} is not there; make it first")
+    if (server is None) == (image is None):
+        raise ConfigError("new: give either --server LINE or --image IMAGE")
+    headers = pairs("--header", header or [])
+    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, name=called, http=http, headers=headers)
+    wanted = replace(wanted, build=tuple(build or ()))
+    refuse_other(folder / DEFAULT, wanted)
+    wall = wall_for(wanted.runtime, sandbox)
+    entry = lock_server(wanted, wall)
+    found = asyncio.run(_try_out(entry, wall))
+    with editing(folder / DEFAULT) as servers:
+        if entry.name in servers and servers[entry.name].command != entry.command:
+            there = " ".join(servers[entry.name].command)
+            raise ConfigError(
+                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --name or --dir"
+            )
+        servers[entry.name] = entry
+    write_atomically(path, _text(name, path, entry, found).encode())
+    console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
+
+
+async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
+    """The tools, and the first call with random valid arguments that succeeds: tools that change nothing come first."""
+    async with open_session(spec_of(entry), wall, initial_state=None, seed=0) as session:
+        if entry.runtime == "remote":  # what a call does elsewhere, nobody can undo
+            first, arguments = next(_attempts(list(session.tools)))
+            return Found(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
+        tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
+        for tool, arguments in _attempts(tools):
+            call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
+            result = await session.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            if not result.is_error:
+                return Found(tools=session.tools, call=call, succeeded=True)
+        first, arguments = next(_attempts(tools))
+        call = ToolCall(id="call_1", name=first.name, arguments=arguments)
+        return Found(tools=session.tools, call=call, succeeded=False)
+
+
+def _attempts(tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Json]]]:
+    rng = random.Random(0)
+    for tool in tools:
+        for attempt in range(TRIES):
+            schema = dict(tool.input_schema)
+            if attempt == 0:  # the least that is allowed
+                needed = set(schema.get("required", ()))
+                schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in needed}
+            yield tool, sample_instance(schema, rng, ["UTC", "12:00", "example"])
+
+
+def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
+    """What to type next."""
+    if entry.runtime == "remote":
+        return f"gymcp eval {file} --agent oracle --cassette record", f"gymcp check {file}"
+    option = " --sandbox docker" if entry.runtime == "image" else ""
+    return f"gymcp check {file}{option}", f"gymcp eval {file} --agent oracle{option}"
+
+
+_SEEN = {
+    True: "works",
+    False: "the schema allows (the server answers it with an error)",
+    None: "the schema allows (it was not tried: what it does elsewhere, nobody could undo)",
+}
+
+
+def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
+    remote = entry.runtime == "remote"
+    first, second = _commands(entry, path.name)
+    return _FILE.format(
+        name=name,
+        first=first,
+        second=second,
+        cassette=f'CASSETTE = Path(__file__).with_name("{path.stem}.cassette.jsonl")\n' if remote else "",
+        play=", cassette=CASSETTE" if remote else "",
+        server=entry.name,
+        package=entry.package,
+        version=f" {entry.version}" if entry.version else "",
+        lock=DEFAULT,
+        tools="\n#\n".join(_comment(tool) for tool in found.tools),
+        found=_SEEN[found.succeeded],
+        call_name=_quoted(found.call.name),
+        arguments=repr(found.call.arguments),
+        prompt=_quoted(f"Call {found.call.name} with {found.call.arguments}."),
+        description=_quoted(f"Tasks over {entry.package}."),
+        must_succeed=bool(found.succeeded),
+    )
+
+
+def _quoted(text: str) -> str:
+    """As a Python literal, in double quotes where that needs no escapes."""
+    return f'"{text}"' if text.isprintable() and not {'"', "\\"} & set(text) else repr(text)
+
+
+def _comment(tool: Tool) -> str:
+    """What the server says of itself is data: one line at a time behind a #, without control characters."""
+    properties = tool.input_schema.get("properties", {})
+    needed = tool.input_schema.get("required", ())
+    params = [f"{param}{'' if param in needed else '?'}: {_kind(schema)}" for param, schema in properties.items()]
+    about = textwrap.wrap(" ".join(tool.description.split()), 100)[:SHOWN_LINES]
+    signature = textwrap.wrap(f"{tool.name}({', '.join(params)})", 110, subsequent_indent="    ")
+    lines = [*signature, *(f"    {line}" for line in about)]
+    return "\n".join("# " + "".join(c if c.isprintable() else "?" for c in line) for line in lines)
+
+
+def _kind(schema: Json) -> str:
+    if not isinstance(schema, dict):
+        return "any"
+    if schema.get("enum"):
+        return " | ".join(repr(value) for value in schema["enum"])
+    kinds = [schema, *schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    found = [str(kind["type"]) for kind in kinds if isinstance(kind, dict) and "type" in kind]
+    return " | ".join(dict.fromkeys(found)) or "any"

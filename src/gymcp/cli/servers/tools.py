@@ -1,0 +1,128 @@
+"""``gymcp tools``: what an environment's servers offer, which of it a request finds, and how well requests find it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.output import console, print_json
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.episodes.tool_listing import Offer, list_offer
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.wrappers.bm25 import rank_tools
+from gymcp.envs.wrappers.retrieval import size_of
+from gymcp.envs.wrappers.retrieval_recall import KS, RecallAt, recall_at
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import check_images, get_sandbox
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.http_remote import check_remotes
+
+
+def command(
+    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
+    search: Annotated[
+        str | None, typer.Option(help="Which tools these words find, the likeliest first.", metavar="WORDS")
+    ] = None,
+    recall: Annotated[
+        bool, typer.Option("--recall", help="How many of the tools that tasks need are among the first k found.")
+    ] = False,
+    k: Annotated[list[int] | None, typer.Option(help="With --search or --recall: how many; may be repeated.")] = None,
+    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """List the tools of an environment by server; or search them; or measure how well the tasks' words find what the
+    tasks need (recall@k by gold calls, the ranking that `gymcp eval --retrieve` uses)."""
+    if search is not None and recall:
+        raise ConfigError("--search, --recall: give one of them")
+    if k and (search is None and not recall):
+        raise ConfigError("--k: only with --search or --recall")
+    if k and min(k) < 1:
+        raise ConfigError(f"--k: must be at least 1, not {min(k)}")
+    wall = get_sandbox(sandbox)
+    wall.check()
+    loaded = load_env(load_spec(env))
+    check_remotes(loaded.servers, wall)
+    check_images(wall, [server.image for server in loaded.servers if server.url is None])
+    reap_before_a_run()
+    offer = asyncio.run(list_offer(loaded, wall))
+    if search is None and not recall:
+        _print_servers(loaded.servers, offer, as_json=as_json)
+    elif search is not None:
+        _print_found(offer, search, max(k or [10]), as_json=as_json)
+    else:
+        _print_recall(loaded, offer, sorted(set(k or KS)), as_json=as_json)
+
+
+def _print_servers(servers: Sequence[ServerSpec], offer: Offer, *, as_json: bool) -> None:
+    lists = {s.name: [tool for tool in offer.tools.values() if offer.servers[tool.name] == s.name] for s in servers}
+    sizes = {name: sum(map(size_of, tools)) for name, tools in lists.items()}
+    if as_json:
+        rows = [
+            {"server": name, "tools": [tool.name for tool in tools], "characters": sizes[name]}
+            for name, tools in lists.items()
+        ]
+        print_json({"servers": rows, "tools": len(offer.tools), "characters": sum(sizes.values())})
+        return
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading, width in (("server", 19), ("tools", 5), ("characters", 10), ("start", 9)):
+        right = heading in ("tools", "characters")  # what is cut off in these is of no use
+        table.add_column(heading, justify="right" if right else "left", min_width=width, no_wrap=True)
+    table.add_column("among them", no_wrap=True, overflow="ellipsis")
+    for server in servers:
+        some = ", ".join(tool.name for tool in lists[server.name][:2])
+        start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.spares else "new"
+        table.add_row(server.name, str(len(lists[server.name])), f"{sizes[server.name]:,}", start, some)
+    console.print(table)
+    total, characters = len(offer.tools), sum(sizes.values())
+    console.print(f"{len(servers)} servers · {total} tools · {characters:,} characters of definitions", highlight=False)
+
+
+def _print_found(offer: Offer, words: str, most: int, *, as_json: bool) -> None:
+    found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:most]
+    if as_json:
+        rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in found]
+        print_json({"search": words, "found": rows})
+        return
+    if not found:
+        console.print(f"no tool of {len(offer.tools)} shares a word with that", highlight=False)
+    for place, tool in enumerate(found, start=1):
+        said = " ".join(tool.description.split())
+        console.print(
+            f"{place:>3}  {offer.servers[tool.name]}: {tool.name}: {said[:150]}", markup=False, highlight=False
+        )
+
+
+def _print_recall(loaded: LoadedEnv, offer: Offer, ks: Sequence[int], *, as_json: bool) -> None:
+    tools = tuple(offer.tools.values())
+    rows = recall_at(loaded.suite.tasks, tools, offer.servers, ks)
+    if not rows:
+        raise ConfigError(f"environment '{loaded.spec.name}': no task has gold calls, so nobody knows what it needs")
+    if as_json:
+        print_json(
+            {
+                "env": loaded.spec.name,
+                "tools": len(tools),
+                "tasks": rows[0].tasks,
+                "recall": [_row(row) for row in rows],
+            }
+        )
+        return
+    title = f"{loaded.spec.name} · {rows[0].tasks} tasks · {len(tools)} tools · BM25"
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
+    for heading in ("k", "recall@k", "95 % interval", "best possible", "all found"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        bounds = "-" if row.ci95 is None else f"{row.ci95.low:.3f} – {row.ci95.high:.3f}"
+        table.add_row(str(row.k), f"{row.recall:.3f}", bounds, f"{row.best:.3f}", f"{row.complete:.1%}")
+    console.print(table)
+
+
+def _row(row: RecallAt) -> dict[str, object]:
+    bounds = None if row.ci95 is None else [row.ci95.low, row.ci95.high]
+    return {"k": row.k, "recall": row.recall, "ci95": bounds, "best": row.best, "complete": row.complete}

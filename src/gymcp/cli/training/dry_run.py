@@ -1,0 +1,148 @@
+"""Credit for the steps of a recorded run, on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from gymcp.cli.output import console, in_one_line, print_json
+from gymcp.envs.recorded import load_recorded
+from gymcp.envs.spec import load_env
+from gymcp.errors import ConfigError
+from gymcp.store import TrajectoryStore, open_run
+from gymcp.trainers.credit.anchors import ANCHORS, anchor_codes
+from gymcp.trainers.credit.assign import Credit, assign_credit, step_credits
+from gymcp.trainers.credit.diagnostics import anchor_statistics
+from gymcp.trainers.credit.presets import Preset, make_preset
+from gymcp.trainers.credit.shapers import MatchedCalls
+from gymcp.trainers.credit.step_batch import StepBatch, batch_of
+from gymcp.trainers.rollouts.curriculum import practised
+from gymcp.trainers.run.model_columns import SIGNALS
+from gymcp.trainers.run.run_state import STATE, trained_by
+from gymcp.trainers.settings.arrays import Floats
+from gymcp.types import Json, Task, Trajectory
+
+SHOWN = 20
+"""Episodes printed; ``--json`` has all."""
+
+
+def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, save: bool, as_json: bool) -> None:
+    """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there.
+
+    `env`: the run's environment file, for presets that compare with gold.
+
+    With `save` the run's store keeps them, and `gymcp view` shows them.
+    """
+    chosen = make_preset(preset, **options)
+    batch = _batch(folder, chosen, env)
+    credit = assign_credit(batch, chosen)
+    if save and len(credit.batch.tasks):
+        with TrajectoryStore.open(folder, write=True, create=False) as store:
+            store.add_credits(step_credits(credit, chosen, name=preset, options=options))
+    anchors: dict[str, Json] = {
+        name: asdict(anchor_statistics(credit.batch, anchor_codes(credit.batch.sources, name), chosen))
+        for name in ANCHORS
+        if len(credit.batch.tasks)
+    }
+    if as_json:
+        print_json(_as_json(preset, options, credit, anchors))
+    else:
+        _print(preset, credit, anchors)
+
+
+def advantages_of(
+    folder: Path, preset: str, options: Mapping[str, Json], env: str | None = None
+) -> dict[str, list[float]]:
+    """[T] by the id of each trajectory that a preset gives credit to."""
+    chosen = make_preset(preset, **options)
+    credit = assign_credit(_batch(folder, chosen, env), chosen)
+    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
+    return {record.id: row.tolist() for record, row in zip(credit.batch.sources, rows, strict=True)}
+
+
+def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
+    if columns := preset.needs & SIGNALS:
+        raise ConfigError(
+            f"train --dry-run: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
+            " learns gives: train with it, or give `advantages` the column"
+        )
+    tasks: Mapping[str, Task] = {}
+    if any(isinstance(shaper, MatchedCalls) for shaper in preset.shapers):
+        tasks = {task.id: task for task in _tasks(folder, env)}
+    with TrajectoryStore.open(folder) as store:
+        return batch_of(store.iter_trajectories(latest=True), tasks)
+
+
+def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
+    """What was evaluated; of a training run, what was practised."""
+    if not (folder / STATE).is_file():
+        source = str(open_run(folder).config.get("source", ""))
+        return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
+    recipe, iterations = trained_by(folder)
+    loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {STATE}"))
+    return [task for number in range(iterations + 1) for task, _ in practised(loaded, recipe, number)]
+
+
+def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
+    rows = np.split(credit.advantage, credit.batch.starts[1:-1])
+    return {
+        "preset": preset,
+        "options": options,
+        "episodes": len(credit.batch.tasks),
+        "steps": int(credit.batch.starts[-1]),
+        "steps_without_tokens": _without_tokens(credit.batch),
+        "dropped": credit.dropped,
+        "anchors": anchors,
+        "advantages": [
+            {"id": record.id, "task": record.task, "trial": record.trial, "score": record.score, "steps": row.tolist()}
+            for record, row in zip(credit.batch.sources, rows, strict=True)
+        ],
+    }
+
+
+def _without_tokens(batch: StepBatch) -> int:
+    return sum(step.sampled is None for record in batch.sources for step in record.steps)
+
+
+def _told_first(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
+    record, row = episode
+    return not row.any(), record.task, record.trial
+
+
+def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]]) -> None:
+    batch = credit.batch
+    console.print(f"{preset}: {len(batch.tasks)} episodes, {int(batch.starts[-1])} steps, {credit.dropped} dropped")
+    table = Table(title="advantages", title_justify="left", header_style="bold")
+    for heading in ("task", "trial", "score", "steps"):
+        table.add_column(heading)
+    rows = np.split(credit.advantage, batch.starts[1:-1])
+    for record, row in sorted(zip(batch.sources, rows, strict=True), key=_told_first)[:SHOWN]:
+        steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
+        table.add_row(in_one_line(record.task), str(record.trial), f"{record.score:.2f}", steps)
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"{len(rows) - SHOWN} more episodes: --json prints all")
+    means = Table(title="anchors: where steps can be compared", title_justify="left", header_style="bold")
+    for heading in (
+        "anchor", "states", "each", "most", "alone", "again", "weight", "index",
+    ):  # fmt: skip
+        means.add_column(heading, justify="left" if heading == "anchor" else "right", no_wrap=heading == "anchor")
+    for name, found in anchors.items():
+        shares = (f"{100 * found[key]:.0f} %" for key in ("singletons", "self_repeats", "step_share", "follows_turn"))
+        means.add_row(name, str(found["states"]), f"{found['mean_group']:.1f}", str(found["largest_group"]), *shares)
+    console.print(means)
+    console.print(
+        "each, most: steps in a state. alone: no other shares its state. again: an episode came back to it.\n"
+        "weight: the step part's share of all credit. index: how much of it the step's number alone explains."
+    )
+    if without := _without_tokens(batch):
+        console.print(
+            f"{without} steps have no recorded tokens and count as one each: they have credit, but nothing can be"
+            " trained on them (policies local: and vllm: record tokens)"
+        )
+    if not np.any(credit.advantage):
+        console.print("every advantage is 0: all episodes of each task scored alike; try more --trials, or other tasks")

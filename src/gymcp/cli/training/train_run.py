@@ -1,0 +1,96 @@
+"""A training run on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from gymcp.cli.output import console, print_json
+from gymcp.envs.recorded import load_named
+from gymcp.envs.spec import load_env
+from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.load import load_recipe
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.run.distributed_controller import follow, leading, processes_here
+from gymcp.trainers.run.loop import FINAL, Ending, Tell, train
+from gymcp.trainers.run.metrics_log import CURVES, read_metrics
+from gymcp.trainers.run.run_state import FINISHED
+from gymcp.types import Json
+
+
+def run(
+    recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
+) -> None:
+    """Trains, printing a line an iteration, then where everything lies. Exits with 1 where the run stopped early.
+
+    Of several processes that a launcher has started, the main one does, and the others help it.
+    """
+    processes = processes_here()
+    if processes is not None and not processes.main:
+        follow(processes)
+        return
+    with leading(processes):
+        ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json)
+    if ending.reason != FINISHED:
+        raise typer.Exit(1)
+
+
+def _train(
+    recipe_path: Path,
+    settings: Sequence[tuple[str, Json]],
+    out: Path | None,
+    processes: Accelerated | None,
+    *,
+    resume: bool,
+    as_json: bool,
+) -> Ending:
+    recipe = load_recipe(recipe_path, settings)
+    folder = out or Path("runs") / f"train-{recipe.name}"
+    env = load_env(load_named(recipe.env))
+    if not as_json:
+        console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
+    tell = (lambda row: None) if as_json else teller(recipe)
+    ending = train(recipe, env, folder, resume=resume, tell=tell, processes=processes)
+    last = read_metrics(folder)[-1]
+    tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
+    if as_json:
+        print_json({"run": str(folder), "iterations": ending.iterations, "ended": ending.reason, "last": last, **tests})
+    else:
+        console.print(f"{ending.reason} after {ending.iterations} iterations", highlight=False, soft_wrap=True)
+        console.print(f"curves: {folder / CURVES}   policy: local:{folder / FINAL}", highlight=False, soft_wrap=True)
+    return ending
+
+
+def teller(recipe: Recipe) -> Tell:
+    """Prints rows of metrics as they come, a line each."""
+    return lambda row: _tell(row, recipe.learn.iterations)
+
+
+def _tell(row: Mapping[str, Json], iterations: int) -> None:
+    if "phase" in row:
+        console.print(
+            f"warm start {row['epoch']}/{row['of']}  loss {row['loss']:.4f}  {row['tokens_per_second']:.0f} tokens/s"
+            f"  {row['seconds']:.0f} s, {row['left_seconds']:.0f} s left",
+            highlight=False,
+        )
+        return
+    parts = [f"{row['iteration']:>{len(str(iterations))}}/{iterations}"]
+    if "success" in row:
+        parts += [f"practice {100 * row['success']:5.1f} %", f"calls {row['calls']:.1f}"]
+    if "entropy" in row:
+        left = _time(row["seconds"] * (iterations - row["iteration"]))
+        parts += [f"entropy {row['entropy']:.2f}", f"kl {row['kl']:.3f}", f"{row['seconds']:.0f} s, {left} left"]
+    if "skipped" in row:
+        parts.append(str(row["skipped"]))
+    parts += [
+        f"{key.split('/')[1]} {100 * value:.1f} %"
+        for key, value in row.items()
+        if key.startswith("test/") and key.endswith("/success")
+    ]
+    console.print("  ".join(parts), highlight=False, soft_wrap=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

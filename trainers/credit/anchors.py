@@ -1,0 +1,42 @@
+"""What makes two steps comparable, from records: which world, seen how, on the way there or not."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal, get_args
+
+from gymcp.trainers.credit.step_batch import codes
+from gymcp.trainers.settings.arrays import Ints
+from gymcp.types import Message, Trajectory
+
+Anchor = Literal["recorded", "world", "world+observation", "world+history", "turn"]
+"""recorded: the environment's own state keys. turn: the index of the step, whatever the state."""
+ANCHORS: tuple[Anchor, ...] = get_args(Anchor)
+
+
+def anchor_codes(trajectories: Sequence[Trajectory], anchor: Anchor) -> Ints:
+    """[N] records -> [S]: equal numbers for steps of one group that were taken in the same place."""
+    return codes(key for record in trajectories for key in _keys(record, anchor))
+
+
+def _keys(record: Trajectory, anchor: Anchor) -> Iterator[Hashable]:
+    world, history = record.initial_key, 0
+    for index, step in enumerate(record.steps):
+        seen = tuple(_seen(message) for message in step.observation.messages)
+        history = hash((history, seen)) if anchor == "world+history" else 0
+        match anchor:
+            case "recorded":
+                yield record.group, step.state_key
+            case "turn":
+                yield record.group, index
+            case "world":
+                yield record.group, step.turn, world
+            case "world+observation":
+                yield record.group, step.turn, world, seen
+            case "world+history":
+                yield record.group, step.turn, world, history
+        world = step.world_key
+
+
+def _seen(message: Message) -> tuple[str, str]:
+    return message.role, message.content

@@ -1,0 +1,334 @@
+"""One preset a paper: which signals are compared among whom, and what loss they enter. docs/credit.md explains each.
+
+Defaults are the sane choice; `PARITY` names the settings under which a preset repeats its authors' code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_type_hints
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.call_matching import Assignment
+from gymcp.trainers.credit.estimators import BetaDensity, Channel, Spread
+from gymcp.trainers.credit.filters import Kept
+from gymcp.trainers.credit.shapers import (
+    AccuracyAndEconomy,
+    CallCounts,
+    CheapCalls,
+    Components,
+    FirstUse,
+    InvalidPenalty,
+    MatchedCalls,
+    Trackers,
+)
+from gymcp.trainers.credit.step_batch import StepBatch
+from gymcp.trainers.credit.transforms import EarlyUse, EntropyModulation, Whiten
+from gymcp.trainers.settings.arrays import Floats
+from gymcp.trainers.settings.loss import Loss
+from gymcp.trainers.settings.validate import check_range, check_value
+
+Singleton = Literal["zero", "raw"]
+Norm = Literal["mean", "mean_std"]
+Unit = Literal["trajectory", "step"]
+Key = Literal["group", "state", "turn", "trajectory"]
+GOLD = "gold"
+"""What a preset needs that compares with the tasks' gold; its shaper says which task has none."""
+
+
+class Selector(Protocol):
+    def __call__(self, batch: StepBatch) -> Kept: ...
+
+
+class Shaper(Protocol):
+    def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]: ...
+
+
+class Modulator(Protocol):
+    def __call__(self, batch: StepBatch, advantage: Floats) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A weighted sum of channels that enters one loss of its own."""
+
+    channels: tuple[Channel, ...]
+    modulators: tuple[Modulator, ...] = ()
+    weight: float = 1.0
+    active_only: bool = False
+    """Whether its loss is averaged over the trajectories that have an advantage in it, instead of over all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """How recorded trajectories become advantages and a loss."""
+
+    terms: tuple[Term, ...]
+    loss: Loss
+    shapers: tuple[Shaper, ...] = ()
+    selectors: tuple[Selector, ...] = ()
+    needs: frozenset[str] = frozenset()
+    """What the caller must bring: ``gold`` tasks, ``entropy`` or ``value`` columns."""
+
+
+def _one(
+    *channels: Channel,
+    loss: Loss | None = None,
+    shapers: tuple[Shaper, ...] = (),
+    needs: frozenset[str] = frozenset(),
+) -> Preset:
+    return Preset(terms=(Term(channels=channels),), loss=loss or Loss(), shapers=shapers, needs=needs)
+
+
+def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = "reward") -> Preset:
+    """The score against the group's, over its deviation. arXiv:2402.03300."""
+    channel = Channel(signal=signal, scale=Spread(epsilon=epsilon), singleton=singleton)
+    return _one(channel, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
+
+
+def dr_grpo(*, singleton: Singleton = "zero", constant_length: int = 1024) -> Preset:
+    """The score less the group's mean, tokens summed and divided by a constant. arXiv:2503.20783."""
+    loss = Loss(clip_high=0.2, aggregation="seq-mean-token-sum-norm", constant_length=constant_length)
+    return _one(Channel(signal="reward", singleton=singleton), loss=loss)
+
+
+def rloo(*, singleton: Singleton = "zero") -> Preset:
+    """The score less the mean of the others in the group. arXiv:2402.14740."""
+    channel = Channel(signal="reward", centre="leave_one_out", singleton=singleton)
+    return _one(channel, loss=Loss(aggregation="seq-mean-token-sum"))
+
+
+def loop(*, singleton: Singleton = "zero") -> Preset:
+    """RLOO with ratios clipped token by token, no deviation and no divergence from a reference. arXiv:2502.01600."""
+    channel = Channel(signal="reward", centre="leave_one_out", singleton=singleton)
+    return _one(channel, loss=Loss(clip_high=0.2, aggregation="token-mean"))
+
+
+def reinforce_pp(*, gamma: float = 1.0) -> Preset:
+    """The return, whitened over all tokens of the batch; no groups. arXiv:2501.03262.
+
+    `gamma` discounts over steps, not tokens.
+    """
+    channel = Channel(
+        signal="reward",
+        key=(),
+        unit="step",
+        returns="discounted",
+        gamma=gamma,
+        scale=Spread(epsilon=1e-8, inside=True),
+        by_tokens=True,
+    )
+    return _one(channel, loss=Loss(clip_high=0.2))
+
+
+def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
+    """The step's return, whitened over all steps of the batch; no groups, no critic (GEM). arXiv:2510.01051."""
+    channel = Channel(
+        signal="reward",
+        key=(),
+        unit="step",
+        returns="discounted",
+        gamma=gamma,
+        scale=Spread(ddof=0, epsilon=1e-9),
+    )
+    loss = Loss(aggregation="seq-mean-token-sum-norm", constant_length=constant_length, clip_high=0.2)
+    return _one(channel, loss=loss)
+
+
+def gigpo(
+    *,
+    gamma: float = 0.95,
+    step_weight: float = 1.0,
+    norm: Norm = "mean",
+    unit: Unit = "trajectory",
+    singleton: Singleton = "zero",
+    invalid_penalty: float = 0.0,
+    anchor: tuple[Key, ...] = ("group", "state"),
+) -> Preset:
+    """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
+
+    A state seen once adds nothing. Each trajectory counts once in the episode's statistics; ``unit="step"`` counts its
+    steps, as the authors' code does.
+    """
+    scale = Spread() if norm == "mean_std" else None
+    penalty = "invalid" if invalid_penalty else None
+    episode = Channel(signal="reward", unit=unit, scale=scale, singleton=singleton, penalty=penalty)
+    step = Channel(
+        signal="reward",
+        key=anchor,
+        unit="step",
+        returns="discounted",
+        gamma=gamma,
+        scale=scale,
+        penalty=penalty,
+        weight=step_weight,
+    )
+    shapers = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
+    return _one(episode, step, shapers=shapers)
+
+
+def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
+    """GRPO on the score times how few calls it took, against the fewest that ever solved the task. arXiv:2504.14870."""
+    channel = Channel(signal="otc", scale=Spread(), singleton=singleton)
+    return _one(channel, shapers=(CheapCalls(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
+
+
+def hdpo(*, accuracy_weight: float = 1.0, economy_weight: float = 0.15, singleton: Singleton = "zero") -> Preset:
+    """Accuracy and economy of calls in losses of their own; only solved episodes are compared in economy (Metis)."""
+    accuracy = Channel(signal="accuracy", scale=Spread(), singleton=singleton)
+    economy = Channel(signal="economy", returns="none", scale=Spread())
+    return Preset(
+        terms=(
+            Term(channels=(accuracy,), weight=accuracy_weight),
+            Term(channels=(economy,), weight=economy_weight, active_only=True),
+        ),
+        shapers=(AccuracyAndEconomy(),),
+        loss=Loss(),
+    )
+
+
+def matchtir(
+    *,
+    assignment: Assignment = "optimal",
+    soft: bool = False,
+    unmatched: float = 0.0,
+    gamma: float = 0.9,
+    anchor: tuple[Key, ...] = ("group", "turn"),
+    singleton: Singleton = "zero",
+) -> Preset:
+    """Calls matched with gold calls: half from the episode's sum, half from each step's return. MatchTIR's repository.
+
+    The authors compare steps of the same index; ``anchor=("group", "state")`` compares steps in the same state.
+    """
+    scale = Spread()
+    return _one(
+        Channel(signal="matched", scale=scale, singleton=singleton, weight=0.5),
+        Channel(
+            signal="matched",
+            key=anchor,
+            unit="step",
+            returns="discounted",
+            gamma=gamma,
+            scale=scale,
+            singleton=singleton,
+            weight=0.5,
+        ),
+        shapers=(MatchedCalls(how=assignment, soft=soft, unmatched=unmatched),),
+        needs=frozenset({GOLD}),
+    )
+
+
+def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
+    """GRPO inside strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
+    scale = Spread(ddof=ddof)
+    return _one(
+        Channel(signal="reward", key=("group", "calls"), scale=scale, weight=blend),
+        Channel(signal="reward", scale=scale, weight=1.0 - blend),
+        shapers=(CallCounts(),),
+    )
+
+
+def eapo(*, gamma: float = 0.995) -> Preset:
+    """Every step a row whose reward is the discounted score; all rows of a task compared (IterResearch). The discount
+    is not given in arXiv:2511.07327."""
+    channel = Channel(signal="reward", unit="step", returns="discounted", gamma=gamma, scale=Spread())
+    return _one(channel, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
+
+
+def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:
+    """Each part of the verdict normalised in its group, then summed, then normalised over the batch. arXiv:2601.05242.
+
+    `components` are names in `Trajectory.components`. Raises ConfigError without any.
+    """
+    if not components or (weights and len(weights) != len(components)):
+        raise ConfigError("gdpo: needs components=(names of reward components), and as many weights or none")
+    scale = Spread(epsilon=epsilon)
+    factors = weights or (1.0,) * len(components)
+    channels = tuple(
+        Channel(signal=name, scale=scale, weight=factor) for name, factor in zip(components, factors, strict=True)
+    )
+    term = Term(channels=channels, modulators=(Whiten(spread=scale, unit="trajectory"),))
+    return Preset(terms=(term,), loss=Loss(clip_high=0.2), shapers=(Components(names=components),))
+
+
+def bnpo() -> Preset:
+    """The score less the group's mean, over the density of the Beta distribution of such means. arXiv:2506.02864."""
+    return _one(Channel(signal="reward", scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum"))
+
+
+def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
+    """GRPO, and more for solved episodes that call their first tool early. arXiv:2508.19201."""
+    term = Term(channels=(Channel(signal="reward", scale=Spread()),), modulators=(EarlyUse(delta=delta, bound=bound),))
+    return Preset(terms=(term,), loss=Loss(), shapers=(FirstUse(),))
+
+
+def empg(*, sharpness: float = 1.0, bonus_sharpness: float = 1.0, bonus: float = 0.1) -> Preset:
+    """GRPO, stronger at confident steps, with a bonus for reaching a clear next step. arXiv:2509.09265."""
+    modulator = EntropyModulation(sharpness=sharpness, bonus_sharpness=bonus_sharpness, bonus=bonus)
+    term = Term(channels=(Channel(signal="reward", scale=Spread()),), modulators=(modulator,))
+    return Preset(terms=(term,), loss=Loss(), needs=frozenset({"entropy"}))
+
+
+def flow_grpo(*, singleton: Singleton = "zero") -> Preset:
+    """GRPO in which every step is a row with the final score, so long episodes weigh more (AgentFlow)."""
+    channel = Channel(signal="reward", unit="step", scale=Spread(), singleton=singleton)
+    return _one(channel, loss=Loss(clip_high=0.3, kl=0.001))
+
+
+def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Preset:
+    """Generalised advantages over steps from a critic's value of each, whitened over the batch. arXiv:1707.06347."""
+    channel = Channel(signal="reward", key=(), unit="step", returns="gae", gamma=gamma, lam=lam, centre="none")
+    whiten = Whiten(spread=Spread(epsilon=1e-8, inside=True), by_tokens=True)
+    term = Term(channels=(channel,), modulators=(whiten,))
+    return Preset(terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"value"}))
+
+
+PRESETS: Mapping[str, Callable[..., Preset]] = {
+    maker.__name__: maker
+    for maker in (
+        reinforce_pp, rloo, grpo, dr_grpo, loop, rebn, gigpo, otc, hdpo, matchtir, san, eapo, gdpo, bnpo, aspo, empg,
+        flow_grpo, ppo,
+    )
+}  # fmt: skip
+"""By name; the keywords of each are its options."""
+
+WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo")
+"""Presets that compare over the whole batch: one episode a task is enough for them."""
+
+PARITY: Mapping[str, Mapping[str, object]] = {
+    "grpo": {"singleton": "raw"},
+    "dr_grpo": {"singleton": "raw"},
+    "rloo": {"singleton": "raw"},
+    "gigpo": {"unit": "step", "singleton": "raw"},
+    "hdpo": {"singleton": "raw"},
+    "matchtir": {"assignment": "greedy", "singleton": "raw"},
+    "flow_grpo": {"singleton": "raw"},
+}
+"""Options under which a preset repeats its authors' code; those not named do so as they are."""
+
+
+_RANGES: Mapping[str, tuple[float, ...]] = {
+    **dict.fromkeys(("gamma", "lam", "blend", "ddof"), (0, 1)),
+    **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
+    **dict.fromkeys(("constant_length", "alpha", "c"), (1e-9,)),
+}
+"""The least value of an option and the largest; those not named may be any number."""
+
+
+def make_preset(name: str, /, **options: object) -> Preset:
+    """The preset of that name. Raises ConfigError for an unknown name, an unknown option or an impossible value."""
+    if name not in PRESETS:
+        raise ConfigError(f"no preset {name!r:.80}; have {', '.join(PRESETS)}")
+    known = inspect.signature(PRESETS[name]).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigError(f"preset '{name}': no option {option!r:.80}; have {', '.join(known) or 'none'}")
+    frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    hints = get_type_hints(PRESETS[name])
+    for option, value in frozen.items():
+        check_value(f"preset '{name}': {option}", value, hints[option])
+        check_range(f"preset '{name}': {option}", value, *_RANGES.get(option, (-math.inf,)))
+    return PRESETS[name](**frozen)

@@ -1,0 +1,114 @@
+"""The model a recipe names, ready to be sampled from and trained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from gymcp.agents.policies.local_model import SMALL_BYTES, context_of, load_tokenizer
+from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
+from gymcp.agents.prompts.rendering import Renderer
+from gymcp.agents.tool_calls.formats import Format
+from gymcp.agents.tool_calls.parsing import choose_format
+from gymcp.errors import ConfigError
+from gymcp.trainers.recipe.recipe import ModelRecipe
+from gymcp.types import Trajectory
+
+_MOST_WORKERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pupil:
+    """A model with what it takes to talk to it."""
+
+    model: PreTrainedModel
+    renderer: Renderer
+    read: Format
+    context: int
+    end_ids: tuple[int, ...]
+    workers: int
+    """Threads that an update may take, each for a micro-batch of its own."""
+
+
+def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
+    """The folder of the recipe's model: the given one, or `folder`, in which a tiny one with random weights is made.
+
+    The tokenizer of a tiny one learns its pieces from the corpus.
+    """
+    if recipe.path:
+        return Path(recipe.path)
+    size = TinySize(
+        vocabulary=recipe.vocabulary,
+        hidden=recipe.hidden,
+        layers=recipe.layers,
+        heads=recipe.heads,
+        context=recipe.context,
+        init_std=0.02,
+    )
+    return make_tiny_model(folder, recipe.style, seed=seed, size=size, corpus=corpus)
+
+
+def in_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
+    """Whether the model computes in bfloat16: as the recipe says, else on a GPU."""
+    return on_gpu if recipe.precision == "auto" else recipe.precision == "bfloat16"
+
+
+def is_small(model: Any) -> bool:
+    """Whether the threads of one operation would mostly wait for each other; `OMP_NUM_THREADS`, where set, decides."""
+    parameters = list(model.parameters())
+    size = sum(weight.numel() * weight.element_size() for weight in parameters)
+    return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
+
+
+def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> Pupil:
+    """On a GPU, where there is one and no `place` is named.
+
+    Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
+
+    Weights that are trained are float32 whatever they compute in: a small step would be lost in bfloat16.
+    """
+    who = f"model '{folder}'"
+    context = min(context_of(folder, who), recipe.context)
+    tokenizer, end_ids = load_tokenizer(folder, who)
+    place = place or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        halved = recipe.lora_rank > 0 and in_bfloat16(recipe, on_gpu=place != "cpu")
+        dtype = torch.bfloat16 if halved else torch.float32
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        model = model.to(place)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"{who}: cannot be loaded: {error}") from error
+    if recipe.lora_rank:
+        rank, alpha = recipe.lora_rank, recipe.lora_alpha or 2 * recipe.lora_rank
+        adapter = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = get_peft_model(model, adapter)
+    renderer = Renderer(tokenizer, who, end_ids)
+    return Pupil(
+        model=model,
+        renderer=renderer,
+        read=choose_format(None, tokenizer, who),
+        context=context,
+        end_ids=tuple(sorted(renderer.end_ids)),
+        workers=min(torch.get_num_threads(), _MOST_WORKERS) if is_small(model) else 1,
+    )
+
+
+def texts_of(records: Iterable[Trajectory]) -> Iterator[str]:
+    """What was said and answered in recorded episodes: what a tokenizer of its own should have pieces for."""
+    for record in records:
+        for step in record.steps:
+            yield from (message.content for message in step.observation.messages)
+            yield from (tool.name for tool in step.observation.tools)
+            yield step.action.text
+            for call in step.action.tool_calls:
+                arguments = call.arguments if isinstance(call.arguments, str) else call.arguments.values()
+                yield " ".join([call.name, *map(str, arguments)])
