@@ -62,8 +62,8 @@ class EnvSpec:
     more_tasks: MoreTasks | None = None
     """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
     lazy: bool = False
-    """True: start a server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes with many servers of which
-    few are called. What a server lists must then not depend on a task's initial state."""
+    """True: start a server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes that call few
+    of many servers. What a server lists must then not depend on a task's initial state."""
     layers: tuple[Layer, ...] = ()
     """Between agent and servers, the innermost first."""
     surfaces: Callable[[], Iterable[Surface]] | None = None
