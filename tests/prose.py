@@ -1,6 +1,6 @@
 """Measures of the prose rules over docstrings and names: `python tests/prose.py [FOLDER...]` lists what breaks them.
 
-Docstrings are those of modules, classes, functions, and the strings that stand below an attribute or a constant.
+Docstrings are those of modules, classes and functions, and the strings that stand below an attribute or a constant.
 """
 
 from __future__ import annotations
@@ -16,61 +16,13 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("mcp_servers", "envs", "agents", "evaluators", "trainers", "src/gymcp", "examples", "benchmarks")
 FIRST_WORDS = ("Of", "What", "Who", "Whose", "Whether", "Which", "How", "Where")
 """Words that no docstring begins with."""
-IRREGULAR = frozenset(
-    [
-        "begun",
-        "bound",
-        "bought",
-        "brought",
-        "built",
-        "caught",
-        "dealt",
-        "done",
-        "drawn",
-        "driven",
-        "felt",
-        "forgotten",
-        "found",
-        "given",
-        "gone",
-        "grown",
-        "heard",
-        "held",
-        "hidden",
-        "kept",
-        "known",
-        "laid",
-        "left",
-        "lent",
-        "lost",
-        "made",
-        "meant",
-        "met",
-        "paid",
-        "proven",
-        "said",
-        "seen",
-        "sent",
-        "shown",
-        "sold",
-        "spent",
-        "spoken",
-        "sworn",
-        "taken",
-        "taught",
-        "thought",
-        "thrown",
-        "told",
-        "understood",
-        "won",
-        "worn",
-        "written",
-    ]
+IRREGULAR = re.compile(
+    "begun|bound|bought|brought|built|caught|dealt|done|drawn|driven|felt|forgotten|found|given|gone|grown|heard|held|"
+    "hidden|kept|known|laid|left|lent|lost|made|meant|met|paid|proven|said|seen|sent|shown|sold|spent|spoken|sworn|"
+    "taken|taught|thought|thrown|told|understood|won|worn|written"
 )
 """Participles that do not end in -ed."""
-NOT_PARTICIPLES = frozenset(
-    ["bed", "embed", "exceed", "feed", "indeed", "need", "proceed", "red", "seed", "shed", "speed"]
-)
+NOT_PARTICIPLES = ("bed", "embed", "exceed", "feed", "indeed", "need", "proceed", "red", "seed", "shed", "speed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,30 +33,33 @@ class Text:
 
 
 def python_files(folders: Sequence[str] = SOURCES) -> Iterator[Path]:
+    """Python files below the folders, not followed through links."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            linked = any(part.is_symlink() for part in path.parents if part.is_relative_to(ROOT))
-            if not linked and "__pycache__" not in path.parts:
+            through_link = any(part.is_symlink() for part in path.parents if part.is_relative_to(ROOT))
+            if not through_link and "__pycache__" not in path.parts:
                 yield path
 
 
 def docstrings(path: Path) -> Iterator[Text]:
+    """Docstrings of the file, with those of attributes and constants."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        for at, part in enumerate(
-            getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ()
-        ):
-            if not isinstance(part, ast.Expr) or not isinstance(part.value, ast.Constant):
-                continue
-            opens = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and at == 0
-            follows = at > 0 and isinstance(body[at - 1], ast.Assign | ast.AnnAssign)
-            if isinstance(part.value.value, str) and (opens or follows):
-                yield Text(place=f"{path.relative_to(ROOT)}:{part.lineno}", text=part.value.value)
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for number, part in enumerate(body):
+                if _is_text(part) and (_opens(node, number) or _follows_assignment(body, number)):
+                    yield Text(place=f"{path.relative_to(ROOT)}:{part.lineno}", text=part.value.value)
 
 
 def functions(path: Path) -> Iterator[Text]:
+    """Names of the functions and methods of the file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield Text(place=f"{path.relative_to(ROOT)}:{node.lineno}", text=node.name)
+
+
+def count_where(text: str) -> int:
+    return len(re.findall(r"\bwhere\b", text, re.IGNORECASE))
 
 
 def has_bad_first_word(text: str) -> bool:
@@ -114,30 +69,39 @@ def has_bad_first_word(text: str) -> bool:
 def is_participle(name: str) -> bool:
     """True for a function whose first word is a past participle, such as ``told`` or ``opened_file``."""
     word = name.strip("_").split("_")[0]
-    return word in IRREGULAR or (word.endswith("ed") and word not in NOT_PARTICIPLES)
+    return IRREGULAR.fullmatch(word) is not None or (word.endswith("ed") and word not in NOT_PARTICIPLES)
+
+
+def _is_text(part: ast.stmt) -> bool:
+    return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
+
+
+def _opens(node: ast.AST, number: int) -> bool:
+    return number == 0 and isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _follows_assignment(body: list[ast.stmt], number: int) -> bool:
+    return number > 0 and isinstance(body[number - 1], ast.Assign | ast.AnnAssign)
 
 
 def main() -> None:
     paths = list(python_files(sys.argv[1:] or SOURCES))
     texts = [text for path in paths for text in docstrings(path)]
     names = [name for path in paths for name in functions(path)]
-    words = sum(len(text.text.split()) for text in texts)
-    where = [text for text in texts if re.search(r"\bwhere\b", text.text, re.IGNORECASE)]
     first = [text for text in texts if has_bad_first_word(text.text)]
     participles = [name for name in names if is_participle(name.text)]
     for text in first:
-        print(f"{text.place}: begins with {text.text.split()[0]}: {text.text.strip().splitlines()[0][:90]}")
-    for text in where:
-        print(f"{text.place}: where: {' '.join(text.text.split())[:110]}")
+        print(f"{text.place}: first word: {' '.join(text.text.split())[:110]}")
+    for text in texts:
+        if count_where(text.text):
+            print(f"{text.place}: where: {' '.join(text.text.split())[:110]}")
     for name in participles:
         print(f"{name.place}: participle: {name.text}")
-    count = sum(len(re.findall(r"\bwhere\b", text.text, re.IGNORECASE)) for text in texts)
-    print(
-        f"{len(texts)} docstrings, {words} words; first words: {len(first)}; where: {count} ({1000 * count / max(words, 1):.1f} in 1,000)"
-    )
-    print(
-        f"{len(names)} functions; participles: {len(participles)} ({100 * len(participles) / max(len(names), 1):.1f} %)"
-    )
+    words = sum(len(text.text.split()) for text in texts)
+    where = sum(count_where(text.text) for text in texts)
+    rate, share = 1000 * where / max(words, 1), 100 * len(participles) / max(len(names), 1)
+    print(f"{len(texts)} docstrings, {words} words; first words: {len(first)}; where: {where} ({rate:.1f} in 1,000)")
+    print(f"{len(names)} functions; participles: {len(participles)} ({share:.1f} %)")
 
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ class VllmPolicy:
         """The weights become those in `folder`, without a restart. Requests under way go on under the new ones.
 
         Where their embeddings are tied, the server gets them as two tensors: see
-        `gymcp.agents.policies.vllm.weight_folder`. Raises ConfigError if it would keep the old ones at the output, because
-        it serves them as one.
+        `gymcp.agents.policies.vllm.weight_folder`. Raises ConfigError if it would keep the old ones at the output,
+        because it serves them as one.
         """
         with ExitStack() as stack:
             source = await asyncio.to_thread(stack.enter_context, untied(folder))
