@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "start_cost": ("start_cost.py", "--quick"),
     "resets": ("resets.py", "--quick"),
     "rollouts": ("rollouts.py", "--quick", "--without-peers"),
+    "store": ("store.py", "--quick"),
+    "viewer": ("viewer.py", "--quick"),
 }
 RATES = ("/s",)
 TIMES = ("s", "ms", "ms/turn")

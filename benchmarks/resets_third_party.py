@@ -66,6 +66,7 @@ async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
 def _sdk_spec(folder: str) -> ServerSpec:
     """The SDK's server of the baseline, with the packages of a server that is installed here."""
     Path(folder, "server.py").write_text(without.SDK_SERVER)
+    Path(folder).chmod(0o755)  # a root harness runs servers under an id of their own
     (installed,) = load_env(clock.ENV).servers
     argv = (*installed.argv[:3], str(PROGRAM / "server.py"))
     mounts = (*installed.mounts, Mount(source=Path(folder), target=PROGRAM))
