@@ -45,7 +45,7 @@ def iteration(*, quick: bool) -> list[Result]:
     recipe = make_recipe(table)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        train(recipe, load_env(load_spec("backoffice")), out, resume=False, tell=_tell)
+        train(recipe, load_env(load_spec("backoffice")), out, resume=False, on_row=_tell)
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())

@@ -25,7 +25,7 @@ _MOST_WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pupil:
+class TrainableModel:
     """A model with what it takes to talk to it."""
 
     model: PreTrainedModel
@@ -67,7 +67,7 @@ def is_small(model: Any) -> bool:
     return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
 
 
-def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> Pupil:
+def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> TrainableModel:
     """On a GPU, where there is one and no `place` is named.
 
     Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
@@ -92,7 +92,7 @@ def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str =
             torch.manual_seed(seed)
             model = get_peft_model(model, adapter)
     renderer = Renderer(tokenizer, who, end_ids)
-    return Pupil(
+    return TrainableModel(
         model=model,
         renderer=renderer,
         read=choose_format(None, tokenizer, who),
