@@ -70,8 +70,8 @@ def for_tests_alone(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
     """The tasks that must neither be practised nor shown: the suite's and the recipe's test tasks."""
     trained = frozenset(task.id for task in _fixed(env)) if env.spec.more_tasks is None else frozenset()
     rule = recipe.evaluation
-    most = max(rule.tasks, rule.whole_tasks)
-    tested = [task.id for split in {*rule.splits, *rule.whole_splits} for task in held_out(env, recipe, split, most)]
+    most = max(rule.tasks, rule.final_tasks)
+    tested = [task.id for split in {*rule.splits, *rule.final_splits} for task in held_out(env, recipe, split, most)]
     return frozenset([*tested, *(task.id for task in env.suite.tasks if task.split != "train")]) - trained
 
 

@@ -21,7 +21,7 @@ from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.recipe.model import Pupil
+from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.rollouts.recorded_demonstrations import recorded_episodes
@@ -59,7 +59,7 @@ class Ground:
             for k in range(self.recipe.rollout.episodes)
         ]
 
-    async def practice(self, jobs: Sequence[Job], pupil: Pupil, policy: Policy) -> list[Trajectory]:
+    async def practice(self, jobs: Sequence[Job], pupil: TrainableModel, policy: Policy) -> list[Trajectory]:
         """The records of the jobs, in their order; those that the store has already are not run again."""
         wanted = {(job.task.id, job.trial) for job in jobs}
         have = {
@@ -73,12 +73,12 @@ class Ground:
         found = {(record.task, record.trial): record for record in new} | have
         return [found[key] for job in jobs if (key := (job.task.id, job.trial)) in found]
 
-    async def test(self, pupil: Pupil, policy: Policy, *, whole: bool) -> dict[str, Json]:
+    async def test(self, pupil: TrainableModel, policy: Policy, *, whole: bool) -> dict[str, Json]:
         """Success on held-out tasks; `whole`: of as many as it has at the end."""
         found: dict[str, Json] = {}
         rule = self.recipe.evaluation
-        most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
-        for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
+        most = rule.final_tasks if whole and rule.final_tasks else rule.tasks
+        for split in rule.final_splits if whole and rule.final_splits else rule.splits:
             tasks = held_out(self.env, self.recipe, split, most)
             jobs = [Job(task=task, trial=0, seed=hash_seed(self.recipe.seed, task.id, 0)) for task in tasks]
             records = await self._play(self._agent(pupil, policy, rule.temperature), jobs)
@@ -108,13 +108,13 @@ class Ground:
         await run_jobs(self.env, self.sandbox, make_agent, jobs, schedule, take)
         return [found[key] for job in jobs if (key := (job.task.id, job.trial)) in found]
 
-    def _agent(self, pupil: Pupil, policy: Policy, temperature: float) -> AgentFactory:
+    def _agent(self, pupil: TrainableModel, policy: Policy, temperature: float) -> AgentFactory:
         rollout = self.recipe.rollout
         model = TokenModel(
             name=self.recipe.name, policy=policy, renderer=pupil.renderer, read=pupil.read, context=pupil.context
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
-        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.turns)))
+        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns)))
 
 
 def told(records: Sequence[Trajectory]) -> dict[str, Json]:

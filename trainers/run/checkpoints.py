@@ -16,7 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
-from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.run_state import STATE, read_state
 from gymcp.types import Json
@@ -78,7 +78,7 @@ def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | Non
     state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
-    before = make_recipe(state["recipe"])  # keys that are newer than the run have their defaults
+    before = restore_recipe(state["recipe"])  # keys that are newer than the run have their defaults
     if plain(_lengthened(before, recipe)) != plain(recipe):
         raise ConfigError(
             f"training run {folder}: was started with another recipe: {', '.join(_differing(plain(before), recipe))};"

@@ -19,7 +19,7 @@ from accelerate.utils import InitProcessGroupKwargs
 from gymcp.errors import ConfigError, GymcpError
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner import Learner, LearnerSettings
-from gymcp.trainers.recipe.model import Pupil, load_pupil
+from gymcp.trainers.recipe.model import TrainableModel, load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
 
 LONGEST = timedelta(days=7)
@@ -65,7 +65,7 @@ def _end(processes: Accelerated | None) -> None:
 
 def follow(processes: Accelerated) -> None:
     """The part of every other process, until the main one ends."""
-    pupil: Pupil | None = None
+    pupil: TrainableModel | None = None
     learner: Any = None
     while True:
         said: _Said = processes.told()
@@ -85,20 +85,20 @@ def follow(processes: Accelerated) -> None:
             _failures(processes, failed=False)
 
 
-def load_everywhere(recipe: Recipe, folder: Path, processes: Accelerated | None) -> Pupil:
-    """`load_pupil`, in all processes."""
+def load_everywhere(recipe: Recipe, folder: Path, processes: Accelerated | None) -> TrainableModel:
+    """`load_trainable`, in all processes."""
     return _everywhere(processes, _Said(_LOAD, (recipe, folder)), lambda: _load(recipe, folder))
 
 
-def make_learner(pupil: Pupil, settings: LearnerSettings, processes: Accelerated | None) -> Learner:
+def make_learner(pupil: TrainableModel, settings: LearnerSettings, processes: Accelerated | None) -> Learner:
     """One of the pupil's model. What the main process asks of the newest, all processes do."""
     made = _everywhere(processes, _Said(_MAKE, (settings,)), lambda: Learner(pupil.model, settings, processes))
     return made if processes is None else cast(Learner, _Leader(made, processes))
 
 
-def _load(recipe: Recipe, folder: Path) -> Pupil:
+def _load(recipe: Recipe, folder: Path) -> TrainableModel:
     torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled() or recipe.deterministic)
-    return load_pupil(recipe.model, folder, recipe.seed)
+    return load_trainable(recipe.model, folder, recipe.seed)
 
 
 class _Leader:

@@ -20,12 +20,20 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.credit.assign import step_credits
-from gymcp.trainers.credit.presets import GOLD
+from gymcp.trainers.credit.presets import GOLD, Preset
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner import Learner, LearnerSettings
-from gymcp.trainers.recipe.model import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
+from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.model import (
+    TrainableModel,
+    corpus_of,
+    is_small,
+    load_trainable,
+    make_model_folder,
+    uses_bfloat16,
+)
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler, served
@@ -78,7 +86,8 @@ def train(
             " set rollout.engine to 'vllm', or launch with DDP (accelerate launch --multi_gpu)"
         )
     _check_tasks(recipe, env)
-    _check_gold(recipe, env)
+    preset = build_preset(recipe)
+    _check_gold(recipe, preset, env)
     get_sandbox(recipe.rollout.sandbox)  # says whether there is one before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +95,7 @@ def train(
         raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
     disable_progress_bar()
     with _reproducible(recipe), served(recipe) as server:
-        return asyncio.run(_Run(recipe, env, folder, tell, server, processes).run(saved))
+        return asyncio.run(_Run(recipe, preset, env, folder, tell, server, processes).run(saved))
 
 
 @contextmanager
@@ -108,12 +117,12 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
         recorded_episodes(env, one)
     else:
         demonstrated_tasks(env, one)
-    for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
+    for split in {*recipe.evaluation.splits, *recipe.evaluation.final_splits}:
         held_out(env, recipe, split, 1)
 
 
-def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
-    if GOLD not in recipe.preset.needs:
+def _check_gold(recipe: Recipe, preset: Preset, env: LoadedEnv) -> None:
+    if GOLD not in preset.needs:
         return
     for task, _ in practised(env, recipe, 0):
         if not any(turn.calls or turn.final_text for turn in task.gold):
@@ -127,6 +136,7 @@ class _Run:
     def __init__(
         self,
         recipe: Recipe,
+        preset: Preset,
         env: LoadedEnv,
         folder: Path,
         tell: Tell,
@@ -134,7 +144,7 @@ class _Run:
         processes: Accelerated | None,
     ) -> None:
         self.recipe, self.env, self.folder, self.tell, self.server = recipe, env, folder, tell, server
-        self.processes = processes
+        self.preset, self.processes = preset, processes
         self.trackers = Trackers()
         self.iteration = 0
 
@@ -146,7 +156,7 @@ class _Run:
             repeats = self.recipe.learn.demonstrations
             shown = await self.ground.shown() if saved is None or repeats else []
             if saved is None:
-                make_folder(self.recipe.model, self.folder / MODEL, texts_of(shown), seed=self.recipe.seed)
+                make_model_folder(self.recipe.model, self.folder / MODEL, corpus_of(shown), seed=self.recipe.seed)
             pupil = load_everywhere(self.recipe, self._model_folder(), self.processes)
             stack.enter_context(_one_thread(pupil))
             critic = self._critic(pupil)
@@ -156,7 +166,7 @@ class _Run:
                 if shown:
                     self._warm_up(pupil, shown)
                 learner = self._learner(pupil)
-                if self.recipe.preset.loss.kl:
+                if self.preset.loss.kl:
                     learner.keep_reference()
                 save_training(self.folder, self.recipe, 0, learner, critic, self.trackers)
             else:
@@ -168,7 +178,7 @@ class _Run:
             sampler = await stack.enter_async_context(opened)
             return await self._iterate(pupil, learner, critic, sampler)
 
-    def _warm_up(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
+    def _warm_up(self, pupil: TrainableModel, shown: Sequence[Trajectory]) -> None:
         """Raises ConfigError where it leads nowhere."""
         try:
             for row in warm_start(self.recipe, pupil, shown, self.processes):
@@ -184,23 +194,23 @@ class _Run:
     def _model_folder(self) -> Path:
         return Path(self.recipe.model.path) if self.recipe.model.path else self.folder / MODEL
 
-    def _learner(self, pupil: Pupil) -> Learner:
+    def _learner(self, pupil: TrainableModel) -> Learner:
         learn = self.recipe.learn
         settings = LearnerSettings(
             learning_rate=learn.learning_rate,
             max_grad_norm=learn.max_grad_norm,
             warmup_steps=learn.warmup_steps,
             schedule=learn.schedule,
-            total_steps=learn.iterations * learn.updates * learn.passes * (2 if learn.demonstrations else 1),
+            total_steps=learn.iterations * learn.minibatches * learn.epochs * (2 if learn.demonstrations else 1),
             micro_batch_tokens=learn.micro_batch_tokens,
             temperature=self.recipe.rollout.temperature,
-            autocast=in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
+            autocast=uses_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
             workers=pupil.workers,
         )
         return make_learner(pupil, settings, self.processes)
 
-    def _critic(self, pupil: Pupil) -> Critic | None:
-        if "value" not in self.recipe.preset.needs:
+    def _critic(self, pupil: TrainableModel) -> Critic | None:
+        if "value" not in self.preset.needs:
             return None
         width = pupil.model.config.get_text_config().hidden_size
         learn = self.recipe.learn
@@ -214,7 +224,9 @@ class _Run:
 
     # -------------------------------------------------------------------------------------------------------- the loop
 
-    async def _iterate(self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler) -> Ending:
+    async def _iterate(
+        self, pupil: TrainableModel, learner: Learner, critic: Critic | None, sampler: Sampler
+    ) -> Ending:
         learn = self.recipe.learn
         if not self.progress.rows:
             self._note({"iteration": 0, **await self._test(pupil, sampler, whole=True)})
@@ -238,7 +250,7 @@ class _Run:
         return self._end(pupil, learner, collapse(self.progress.rows, learn) or FINISHED)
 
     async def _one(
-        self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler
+        self, pupil: TrainableModel, learner: Learner, critic: Critic | None, sampler: Sampler
     ) -> dict[str, Json]:  # fmt: skip
         """One iteration's row. Raises EnvInfraError where all episodes were lost some times running."""
         started = time.perf_counter()
@@ -261,11 +273,11 @@ class _Run:
         gold = {job.task.id: job.task for job in jobs}
         learn = self.recipe.learn
         lessons = Lessons(
-            self.recipe.preset,
+            self.preset,
             learner,
             critic,
-            updates=learn.updates,
-            passes=learn.passes,
+            updates=learn.minibatches,
+            passes=learn.epochs,
             repetition=self._repetition(),
         )
         await sampler.update(str(self.iteration + 1), lambda: lessons.learn(scored, gold, self.trackers))
@@ -273,7 +285,7 @@ class _Run:
         if lessons.credit is not None:
             recipe, options = self.recipe, {key: value for key, value in self.recipe.credit.items() if key != "preset"}
             self.ground.store.add_credits(
-                step_credits(lessons.credit, recipe.preset, name=recipe.preset_name, options=options)
+                step_credits(lessons.credit, self.preset, name=recipe.preset_name, options=options)
             )
         ended = time.perf_counter()
         return row | {
@@ -291,7 +303,7 @@ class _Run:
         draw = np.random.default_rng([self.recipe.seed, self.iteration])
         return Repetition(examples=self.examples, size=self.recipe.learn.demonstrations, draw=draw)
 
-    async def _test(self, pupil: Pupil, sampler: Sampler, *, whole: bool) -> dict[str, Json]:
+    async def _test(self, pupil: TrainableModel, sampler: Sampler, *, whole: bool) -> dict[str, Json]:
         started = time.perf_counter()
         found = await self.ground.test(pupil, sampler.policy, whole=whole)
         return found | {"seconds/evaluation": time.perf_counter() - started}
@@ -302,10 +314,10 @@ class _Run:
         self.progress.add(kept)
         self.tell(row)
 
-    def _end(self, pupil: Pupil, learner: Learner, reason: str) -> Ending:
+    def _end(self, pupil: TrainableModel, learner: Learner, reason: str) -> Ending:
         weights = learner.weights()
         if weights is not None:
-            pupil = load_pupil(self.recipe.model, self._model_folder(), self.recipe.seed, place="cpu")
+            pupil = load_trainable(self.recipe.model, self._model_folder(), self.recipe.seed, place="cpu")
             pupil.model.load_state_dict(weights)
         model: Any = pupil.model
         whole = model.merge_and_unload() if self.recipe.model.lora_rank else model
@@ -316,7 +328,7 @@ class _Run:
 
 
 @contextmanager
-def _one_thread(pupil: Pupil) -> Iterator[None]:
+def _one_thread(pupil: TrainableModel) -> Iterator[None]:
     """For each operation of a small model on CPU cores, which servers use as well; updates take several workers."""
     before = torch.get_num_threads()
     if is_small(pupil.model):

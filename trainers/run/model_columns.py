@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.estimators import Channel
+from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.presets import Preset
-from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
@@ -79,13 +79,13 @@ def _entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, learner
     return column
 
 
-def _channel(preset: Preset) -> Channel:
-    return next(channel for term in preset.terms for channel in term.channels if channel.returns == "gae")
+def _channel(preset: Preset) -> AdvantageTerm:
+    return next(term for term in preset.advantage_terms if term.returns == "gae")
 
 
-def _lesson(batch: StepBatch, values: Floats, features: Tensor, channel: Channel) -> Lesson:
+def _lesson(batch: StepBatch, values: Floats, features: Tensor, channel: AdvantageTerm) -> Lesson:
     signal = np.nan_to_num(batch.column(channel.signal))
-    ahead = generalised_advantages(signal, values, batch.starts, gamma=channel.gamma, lam=channel.lam)
+    ahead = gae(signal, values, batch.starts, gamma=channel.gamma, lam=channel.lam)
     returns = ahead + values
     spread = float(returns.var())
     return Lesson(
