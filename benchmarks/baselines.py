@@ -46,8 +46,8 @@ def nearest_template(recipe: Recipe) -> Iterator[Result]:
     shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstration_tasks(env, recipe)))
     agent = nearest([record for record in shown if record.success])
     rule = recipe.evaluation
-    for split in rule.whole_splits or rule.splits:
-        tasks = heldout_tasks(env, recipe, split, rule.whole_tasks or rule.tasks)
+    for split in rule.final_splits or rule.splits:
+        tasks = heldout_tasks(env, recipe, split, rule.final_tasks or rule.tasks)
         solved = {record.task: bool(record.success) for record in asyncio.run(play(env, recipe, agent, tasks))}
         yield _rate(split, len(shown), solved, tasks)
         for level in sorted({task.tags[1] for task in tasks}):
@@ -67,7 +67,7 @@ def main() -> None:
     asked = parser.parse_args()
     settings = list(parsed(asked.set).items())
     if asked.quick:
-        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.whole_tasks", 8)]
+        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.final_tasks", 8)]
     show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)
 
 

@@ -125,7 +125,7 @@ async def _episodes(env: LoadedEnv, recipe: Recipe, tasks: list[Task]) -> list[T
 def shipped(env: LoadedEnv, recipe: Recipe) -> dict[str, float]:
     """Success of the policy in the package, the likeliest token always taken, with its 95 % interval."""
     found: dict[str, float] = {}
-    for split in recipe.evaluation.whole_splits:
+    for split in recipe.evaluation.final_splits:
         for level in recipe.tasks.levels:
             tasks = list(make_tasks(split, levels=[level], count=UNSEEN, first=FIRST_UNSEEN))
             records = asyncio.run(_episodes(env, recipe, tasks))

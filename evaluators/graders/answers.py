@@ -26,16 +26,16 @@ _FENCED = re.compile(r"^```[a-zA-Z]*[ \t]*\n((?:(?!^```).*\n)*)^```[ \t]*$", re.
 def answer_equals(*, target_key: str | None = None, exact: bool = False) -> Grader:
     """1 where the last thing said equals the task's target (or what it has under `target_key`), else 0.
 
-    The target is a text, or a list of texts of which any will do. Unless `exact`, texts are compared by `normalised`.
+    The target is a text, or a list of texts of which any will do. Unless `exact`, texts are compared by `normalise_answer`.
     Raises GraderError, when grading, where the target is none of these.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _texts(target_of(task, target_key))
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
-        same = (lambda text: text) if exact else normalised
+        same = (lambda text: text) if exact else normalise_answer
         if same(said) in {same(text) for text in wanted}:
             return Score(value=1.0, reason=f"the answer is {shown(said)}, as wanted")
         return Score(value=0.0, reason=f"the answer is {shown(said)}, wanted {' or '.join(map(shown, wanted))}")
@@ -55,7 +55,7 @@ def answer_is_number(*, target_key: str | None = None, tolerance: float = 0.0, r
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _numbers(target_of(task, target_key))
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         found = last_number(said)
@@ -77,7 +77,7 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = target_of(task, target_key)
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         try:
@@ -91,7 +91,7 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
     return grade
 
 
-def last_words(trajectory: Trajectory) -> str | None:
+def final_answer(trajectory: Trajectory) -> str | None:
     """What the agent said when it last spoke without calling a tool; None where it never did."""
     for step in reversed(trajectory.steps):
         if step.valid and not step.action.tool_calls:
@@ -99,7 +99,7 @@ def last_words(trajectory: Trajectory) -> str | None:
     return None
 
 
-def normalised(text: str) -> str:
+def normalise_answer(text: str) -> str:
     """Without what does not change an answer: case, width, runs of white space, quotes around it, stops after it."""
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return folded.lstrip("\"'` ").rstrip("\"'`. ")
@@ -154,6 +154,6 @@ def _texts(target: Json) -> tuple[str, ...]:
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
         raise GraderError(f"the target is {shown(target)}, not a text or a list of texts")
     # an empty answer would be right for a target of which normalising leaves nothing
-    if not all(normalised(text) for text in texts):
+    if not all(normalise_answer(text) for text in texts):
         raise GraderError("the target has an empty text")
     return tuple(texts)

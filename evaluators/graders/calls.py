@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gymcp.errors import ConfigError, GraderError
 from gymcp.evaluators.graders.difference import shown
-from gymcp.evaluators.graders.matching import answered_calls, nearest_pairs, same_call
+from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, same_call
 from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, ToolCall, Trajectory
@@ -56,7 +56,7 @@ def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, ot
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _wanted(task, target_key)
         made = _made(trajectory, must_succeed)
-        pairs = nearest_pairs(made, wanted)
+        pairs = pair_nearest(made, wanted)
         value = sum(share for _, share in pairs.values()) / len(wanted)
         components = {"tools": len(pairs) / len(wanted)}
         if pairs:
@@ -112,7 +112,7 @@ def call_of(wanted: Json, who: str) -> ToolCall:
 
 
 def _made(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
-    return [call for _, call, result in answered_calls(trajectory) if not (result.is_error and must_succeed)]
+    return [call for _, call, result in calls_with_results(trajectory) if not (result.is_error and must_succeed)]
 
 
 def _wanted(task: Task, key: str | None) -> list[ToolCall]:

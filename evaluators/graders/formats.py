@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.answers import NEVER_SPOKE, last_number, last_words, read_json
+from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer, last_number, read_json
 from gymcp.evaluators.graders.difference import shown
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
@@ -25,7 +25,7 @@ def answer_has_format(form: str) -> Grader:
     holds = FORMATS[form]
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         if holds(said):
@@ -49,7 +49,7 @@ def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
     validator = Draft202012Validator(schema)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         try:

@@ -9,22 +9,22 @@ from gymcp.evaluators.graders.difference import first_difference
 from gymcp.types import Json, Step, ToolCall, ToolResult, Trajectory
 
 
-def served_calls(step: Step) -> tuple[ToolCall, ...]:
+def server_calls(step: Step) -> tuple[ToolCall, ...]:
     """The step's calls as the servers know them, whatever the agent was told that they are called."""
     known = {result.call_id: result.made for result in step.results if result.made is not None}
     return tuple(known.get(call.id, call) for call in step.action.tool_calls)
 
 
-def answered_calls(trajectory: Trajectory) -> Iterator[tuple[Step, ToolCall, ToolResult]]:
+def calls_with_results(trajectory: Trajectory) -> Iterator[tuple[Step, ToolCall, ToolResult]]:
     """Every call that has a result, in order, as the servers know it."""
     for step in trajectory.steps:
         results = {result.call_id: result for result in step.results}
-        for call in served_calls(step):
+        for call in server_calls(step):
             if call.id in results:
                 yield step, call, results[call.id]
 
 
-def arguments_of(call: ToolCall) -> Mapping[str, Json] | None:
+def parse_arguments(call: ToolCall) -> Mapping[str, Json] | None:
     """The call's arguments, read from its text where they are one; None where that is no JSON object."""
     if isinstance(call.arguments, str):
         try:
@@ -39,7 +39,7 @@ def same_call(made: ToolCall, wanted: ToolCall, *, more_arguments: bool = False)
     """True for the same tool with equal arguments; `more_arguments`: `made` may have some that `wanted` has not."""
     if made.name != wanted.name:
         return False
-    arguments, needed = arguments_of(made), arguments_of(wanted)
+    arguments, needed = parse_arguments(made), parse_arguments(wanted)
     if arguments is None or needed is None:
         return False
     if more_arguments:
@@ -49,7 +49,7 @@ def same_call(made: ToolCall, wanted: ToolCall, *, more_arguments: bool = False)
 
 def share_of_arguments(made: ToolCall, wanted: ToolCall) -> float:
     """Of all argument names in either, the share whose values are equal; 1 where neither has any."""
-    arguments, needed = arguments_of(made), arguments_of(wanted)
+    arguments, needed = parse_arguments(made), parse_arguments(wanted)
     if arguments is None or needed is None:
         return 0.0
     names = {*arguments, *needed}
@@ -60,7 +60,7 @@ def share_of_arguments(made: ToolCall, wanted: ToolCall) -> float:
     return same / len(names) if names else 1.0
 
 
-def nearest_pairs(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> dict[int, tuple[int, float]]:
+def pair_nearest(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> dict[int, tuple[int, float]]:
     """Index in `wanted` -> (index in `made`, share of arguments): calls of one tool, the nearest pairs first.
 
     No call is in two pairs; a wanted call whose tool was not called often enough is in none.

@@ -11,10 +11,10 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import normalised
+from gymcp.evaluators.graders.answers import normalise_answer
 from gymcp.evaluators.graders.calls import call_of
 from gymcp.evaluators.graders.difference import first_difference, shown
-from gymcp.evaluators.graders.matching import same_call, served_calls
+from gymcp.evaluators.graders.matching import same_call, server_calls
 from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Step, Task, ToolCall, ToolResult, Trajectory
@@ -30,7 +30,7 @@ def milestones(*, target_key: str | None = None) -> Grader:
 
     * ``"call": {"name", "arguments"}``: that call was made and did not fail; it may have more arguments;
     * ``"state": {...}``: after a step the world's state had all of that, and maybe more;
-    * ``"says": "..."``: the agent said something with that in it, compared by `normalised`.
+    * ``"says": "..."``: the agent said something with that in it, compared by `normalise_answer`.
 
     A milestone's ``after`` names those that must have been passed at an earlier moment; a moment is one call, or the
     end of a step. Components: one for each milestone, and ``minefields``, how many were stepped on. Raises GraderError,
@@ -67,7 +67,7 @@ class _Event:
     name: str
     kind: str
     wanted: Json
-    """A `ToolCall`, a part of a state, or a normalised text."""
+    """A `ToolCall`, a part of a state, or a normalise_answer text."""
     after: tuple[str, ...]
 
 
@@ -83,7 +83,7 @@ def _moments(trajectory: Trajectory) -> list[_Moment]:
     found: list[_Moment] = []
     for step in trajectory.steps:
         results: Mapping[str, ToolResult] = {result.call_id: result for result in step.results}
-        for call in served_calls(step):
+        for call in server_calls(step):
             failed = call.id not in results or results[call.id].is_error
             found.append(_Moment(call=None if failed else call))
         found.append(_Moment(step=step))
@@ -101,7 +101,7 @@ def _happens(event: _Event, moment: _Moment, states: StateReader) -> bool:
     if moment.step is None:
         return False
     if event.kind == "says":
-        return event.wanted in normalised(moment.step.action.text)
+        return event.wanted in normalise_answer(moment.step.action.text)
     if moment.step.state_ref is None:
         raise GraderError(f"'{event.name}' asks for a state, and none was recorded: the servers declare none")
     return first_difference(states(moment.step.state_ref), event.wanted, more_keys=True) is None
@@ -140,7 +140,7 @@ def _event(given: Json, who: str) -> _Event:
     if kinds[0] == "call":
         wanted = call_of(wanted, who)
     elif kinds[0] == "says":
-        wanted = normalised(wanted) if isinstance(wanted, str) else ""
+        wanted = normalise_answer(wanted) if isinstance(wanted, str) else ""
         if not wanted:
             raise GraderError(f"{who}: '{given['name']}' waits for an empty text")
     return _Event(name=given["name"], kind=kinds[0], wanted=wanted, after=tuple(given.get("after", ())))

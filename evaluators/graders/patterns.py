@@ -8,7 +8,7 @@ from typing import Any
 import re2
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import NEVER_SPOKE, last_words
+from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer
 from gymcp.evaluators.graders.difference import shown
 from gymcp.evaluators.graders.target import target_of
 from gymcp.protocols import Grader, StateReader
@@ -31,7 +31,7 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
         if not isinstance(pattern, str):
             raise GraderError(f"task '{task.id}': the target is {shown(pattern)}, not a pattern")
         compiled = _compiled(pattern)
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         text = said.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gymcp.evaluators.graders.matching import answered_calls, arguments_of
+from gymcp.evaluators.graders.matching import calls_with_results, parse_arguments
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Fact, Score, Task, Trajectory
 
@@ -15,7 +15,7 @@ ASK_USER = "ask_user"
 """The tool by which an agent asks."""
 
 
-def asked_for(question: str, facts: Sequence[Fact]) -> list[Fact]:
+def match_facts(question: str, facts: Sequence[Fact]) -> list[Fact]:
     """The facts that a question names, by a whole word of theirs, in any case."""
     words = set(re.findall(r"\w+", question.casefold()))
     return [fact for fact in facts if words & {word.casefold() for word in fact.words}]
@@ -40,7 +40,7 @@ def with_asking(grader: Grader) -> Grader:
         left = list(needed)
         guessed: dict[str, str] = {}  # fact -> the first call that needed it before it was told
         questions, needless, cost = 0, 0, 0.0
-        for _, calls in itertools.groupby(answered_calls(trajectory), key=lambda answered: id(answered[0])):
+        for _, calls in itertools.groupby(calls_with_results(trajectory), key=lambda answered: id(answered[0])):
             untold = tuple(left)  # what is told in a step comes too late for its other calls
             for _, call, result in calls:
                 for fact in untold:
@@ -50,7 +50,7 @@ def with_asking(grader: Grader) -> Grader:
                     continue
                 questions += 1
                 cost += result.cost
-                told = asked_for(str((arguments_of(call) or {}).get("question", "")), left)
+                told = match_facts(str((parse_arguments(call) or {}).get("question", "")), left)
                 needless += not told
                 left = [fact for fact in left if fact not in told]
         components = {"questions": float(questions), "needless": float(needless), "question_cost": cost}

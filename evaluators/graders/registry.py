@@ -33,7 +33,7 @@ BY_NAME: Mapping[str, Callable[[str | None], Grader]] = {
 FORMS = f"NAME or NAME:KEY of the target, with NAME one of {', '.join(BY_NAME)}; or FILE.py with a function GRADE"
 
 
-def named_grader(specs: Sequence[str]) -> Grader:
+def make_grader(specs: Sequence[str]) -> Grader:
     """The grader that the spec names; of several, `all_of` them. Raises ConfigError, saying what there is instead."""
     graders = {spec: _named(spec) for spec in specs}
     return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)

@@ -21,7 +21,7 @@ _FAIL = frozenset({"0", "0.0", "false", "no", "n", "fail", "failed", "failure", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Label:
     """One line of a file of labels."""
 
     name: str
@@ -101,7 +101,7 @@ def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) ->
     return Interval(low=float(low), high=float(high), method=method)
 
 
-def load_labels(file: Path) -> list[Labelled]:
+def load_labels(file: Path) -> list[Label]:
     """A CSV with a header: ``label``, and ``id``, or ``task`` and ``trial``; ``judge`` where it holds both verdicts.
 
     Raises ConfigError for the first line that is wrong.
@@ -126,13 +126,13 @@ def load_labels(file: Path) -> list[Labelled]:
     return found
 
 
-def _labelled(row: Mapping[str, str | None], where: str) -> Labelled:
+def _labelled(row: Mapping[str, str | None], where: str) -> Label:
     trial = row.get("trial") or "0"
     if not trial.isdecimal():
         raise ConfigError(f"{where}: trial is {trial!r}, not a number")
     id, task = row.get("id") or "", row.get("task") or ""
     said = row.get("judge")
-    return Labelled(
+    return Label(
         name=id or (f"{task} trial {trial}" if task else where),
         person=_verdict(row.get("label"), f"{where}: label"),
         judge=None if said is None or not said.strip() else _verdict(said, f"{where}: judge"),
@@ -149,7 +149,7 @@ def _verdict(text: str | None, where: str) -> bool:
     return word in _PASS
 
 
-def match_labels(labels: Sequence[Labelled], rows: Sequence[EpisodeRow]) -> tuple[list[tuple[bool, bool]], list[str]]:
+def match_labels(labels: Sequence[Label], rows: Sequence[EpisodeRow]) -> tuple[list[tuple[bool, bool]], list[str]]:
     """(person, judge) of every label whose episode a judge has scored, and what is wrong with the others, in words.
 
     A judge's verdict is a pass where the score is full. Raises ConfigError where an episode has two labels.

@@ -33,7 +33,7 @@ def key_of(asked: Question, judge: str, sampling: Sampling) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-class Answers:
+class JudgeAnswers:
     """By `key_of`. Made by `open_answers`; each answer is in the file when `keep` returns."""
 
     def __init__(self, found: dict[str, Answer], descriptor: int | None) -> None:
@@ -52,7 +52,7 @@ class Answers:
 
 
 @contextmanager
-def open_answers(folder: Path) -> Iterator[Answers]:
+def open_answers(folder: Path) -> Iterator[JudgeAnswers]:
     """The answers in a run folder. A line that a crash cut short is passed over. Raises StoreError."""
     try:
         descriptor = open_foreign(folder, ANSWERS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -62,7 +62,7 @@ def open_answers(folder: Path) -> Iterator[Answers]:
         lines = read_foreign(folder, ANSWERS_FILE, most_bytes=MAX_LINES_BYTES)
         if lines and not lines.endswith(b"\n"):
             os.write(descriptor, b"\n")
-        yield Answers(dict(_read(lines)), descriptor)
+        yield JudgeAnswers(dict(_read(lines)), descriptor)
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gymcp.evaluators.graders.matching import answered_calls, arguments_of, nearest_pairs, same_call
+from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, parse_arguments, same_call
 from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
 
@@ -48,7 +48,7 @@ class CallFigures:
 
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
     """The figures of one episode; those beside gold where `task` is given and has gold calls."""
-    calls = list(answered_calls(trajectory))
+    calls = list(calls_with_results(trajectory))
     wanted = [call for turn in task.gold for call in turn.calls] if task is not None else []
     return CallFigures(
         made=len(calls),
@@ -68,7 +68,7 @@ def _offered(trajectory: Trajectory) -> set[str]:
 
 
 def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
-    pairs = nearest_pairs(made, wanted)
+    pairs = pair_nearest(made, wanted)
     shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
     return GoldFigures(
         wanted=len(wanted),
@@ -104,7 +104,7 @@ def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
 
 def _is_invalid(call: ToolCall, step: Step) -> bool:
     tool = next((tool for tool in step.observation.tools if tool.name == call.name), None)
-    arguments = arguments_of(call)
+    arguments = parse_arguments(call)
     return bool(call.problem) or tool is None or arguments is None or not _fits(arguments, tool)
 
 

@@ -41,7 +41,7 @@ def compared(all_of_them: Sequence[Evidence]) -> Comparison | None:
         return None
 
 
-def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
+def render_comparison(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
     """The page of several runs; `told` says what could not be read or compared."""
     first = all_of_them[0]
     title = first.run.config.get("suite", first.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.comparison_page import compared, render_several
+from gymcp.evaluators.report.comparison_page import compared, render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.page import render
@@ -62,7 +62,7 @@ class Report:
             return json.dumps(self.object(), indent=2) + "\n"
         if len(self.evidence) == 1 and not self.unread:
             return render(self.evidence[0])
-        return render_several(self.evidence, self.comparison, self.problems)
+        return render_comparison(self.evidence, self.comparison, self.problems)
 
     def object(self) -> dict[str, Json]:
         """For machines."""

@@ -15,13 +15,13 @@ from starlette.routing import Route
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.episode import (
     Decode,
-    NotThere,
+    NotFound,
     anchor_object,
     comparison_object,
     episode_object,
     whole_text,
 )
-from gymcp.evaluators.viewer.guard import Guard
+from gymcp.evaluators.viewer.guard import AccessGuard
 from gymcp.evaluators.viewer.query import QueryError
 from gymcp.evaluators.viewer.runs import Runs, described
 from gymcp.types import Json
@@ -30,7 +30,7 @@ STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> Guard:
+def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> AccessGuard:
     """The viewer of these runs, for a server on this port; `first` is what is shown first."""
 
     def about(request: Request) -> Json:
@@ -92,7 +92,7 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
             Route("/api/episodes/{n}/beside/{other}", _json(comparison)),
         ]
     )
-    return Guard(app, port=port, first=first)
+    return AccessGuard(app, port=port, first=first)
 
 
 FILES = frozenset(path.name for path in STATIC.iterdir() if path.suffix in KINDS)
@@ -104,7 +104,7 @@ def _json(make: Callable[[Request], Json]) -> Callable[[Request], Response]:
             return _answer(make(request), 200)
         except QueryError as error:
             return _answer({"error": str(error)}, 400)
-        except (NotThere, StoreError) as error:
+        except (NotFound, StoreError) as error:
             return _answer({"error": str(error)}, 404)
 
     return endpoint
@@ -131,4 +131,4 @@ def _number(text: str) -> int:
     try:
         return max(0, min(int(text[:18]), 2**60))
     except ValueError:
-        raise NotThere(f"{text[:40]!r} is not a number") from None
+        raise NotFound(f"{text[:40]!r} is not a number") from None

@@ -27,29 +27,29 @@ Decode = Callable[[Sequence[int]], list[str]]
 """Token ids to the text of each."""
 
 
-class NotThere(Exception):
+class NotFound(Exception):
     """The page asked for something that is not, or cannot be read; the message is for people."""
 
 
 def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
-    """The run and the id of an episode. Raises NotThere."""
+    """The run and the id of an episode. Raises NotFound."""
     if (found := runs.index.locate(n)) is None:
-        raise NotThere(f"no episode {n}")
+        raise NotFound(f"no episode {n}")
     return runs.opened[found[0]], found[1]
 
 
 def load(opened: OpenedRun, id: str, *, tokens: bool = False) -> Trajectory:
-    """As recorded, with its newest grade. Raises NotThere where it cannot be read."""
+    """As recorded, with its newest grade. Raises NotFound where it cannot be read."""
     try:
         record = opened.store.load(id, tokens=tokens)
         grades = () if opened.damaged else opened.store.grades(id)
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotThere(f"this episode cannot be read: {error}") from error
+        raise NotFound(f"this episode cannot be read: {error}") from error
     return with_grade(record, grades[-1]) if grades else record
 
 
 def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]:
-    """All of an episode that fits a page. Raises NotThere."""
+    """All of an episode that fits a page. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id, tokens=True)
     credits = () if opened.damaged else opened.store.credits(id)
@@ -110,7 +110,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
 
 
 def _call(call: ToolCall) -> dict[str, Json]:
-    return {"name": call.name, "arguments": cut(shown_arguments(call.arguments)), "problem": call.problem}
+    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.problem}
 
 
 def _result(result: ToolResult) -> dict[str, Json]:
@@ -123,7 +123,7 @@ def cut(text: str) -> Json:
     return text if len(text) <= MAX_TEXT else {"text": text[:MAX_TEXT], "length": len(text)}
 
 
-def shown_arguments(arguments: Json) -> str:
+def format_arguments(arguments: Json) -> str:
     """As JSON, or the raw text that a model wrote instead."""
     return (
         arguments
@@ -133,7 +133,7 @@ def shown_arguments(arguments: Json) -> str:
 
 
 def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
-    """A text of a step that was cut, from its beginning. Raises NotThere."""
+    """A text of a step that was cut, from its beginning. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id)
     try:
@@ -143,12 +143,12 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
         parts: dict[str, Callable[[], str]] = {
             "message": lambda: step.observation.messages[item].content,
             "text": lambda: step.action.text,
-            "call": lambda: shown_arguments(step.action.tool_calls[item].arguments),
+            "call": lambda: format_arguments(step.action.tool_calls[item].arguments),
             "result": lambda: step.results[item].content,
         }
         return _whole(parts[part]())
     except (IndexError, KeyError):
-        raise NotThere(f"episode {n} has no {part} {item} in step {at}") from None
+        raise NotFound(f"episode {n} has no {part} {item} in step {at}") from None
 
 
 def _whole(text: str) -> str:
@@ -156,11 +156,11 @@ def _whole(text: str) -> str:
 
 
 def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
-    """The steps of the group that were taken in the same state as this one, itself first. Raises NotThere."""
+    """The steps of the group that were taken in the same state as this one, itself first. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id)
     if not 0 <= at < len(record.steps):
-        raise NotThere(f"episode {n} has no step {at}")
+        raise NotFound(f"episode {n} has no step {at}")
     key = record.steps[at].state_key
     found = []
     for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
@@ -189,7 +189,7 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
 
 
 def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:
-    """Two episodes and where they part. Raises NotThere."""
+    """Two episodes and where they part. Raises NotFound."""
     records = []
     for each in (n, other):
         opened, id = find(runs, each)
@@ -206,7 +206,7 @@ def _told(step: Step) -> dict[str, Json]:
     return {
         "text": cut(step.action.text),
         "calls": [
-            {"name": call.name, "arguments": cut(shown_arguments(call.arguments))} for call in step.action.tool_calls
+            {"name": call.name, "arguments": cut(format_arguments(call.arguments))} for call in step.action.tool_calls
         ],
         "results": [{"text": cut(result.content), "is_error": result.is_error} for result in step.results],
     }
@@ -262,7 +262,7 @@ def _anchors(runs: Runs, opened: OpenedRun, n: int, record: Trajectory) -> tuple
     for other, id, _, _ in siblings:
         try:
             member = record if other == n else load(opened, id)
-        except NotThere:
+        except NotFound:
             continue
         for step in member.steps:
             steps[step.state_key] = steps.get(step.state_key, 0) + 1

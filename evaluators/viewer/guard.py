@@ -33,7 +33,7 @@ HEADERS = {
 }
 
 
-class Guard:
+class AccessGuard:
     """An ASGI application around another, which sees only requests that may be answered."""
 
     def __init__(self, app: ASGIApp, *, port: int, first: str = "") -> None:

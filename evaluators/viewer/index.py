@@ -87,12 +87,12 @@ class EpisodeIndex:
     def ids(self, run: int, after: int, limit: int) -> list[tuple[int, int, str]]:
         """(n, seq, id) of the first `limit` episodes of a run that were recorded after `after`, in order."""
         query = "SELECT n, seq, id FROM episodes WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
-        return [(n, seq, untold(id)) for n, seq, id in self._all(query, run, after, limit)]
+        return [(n, seq, restore_surrogates(id)) for n, seq, id in self._all(query, run, after, limit)]
 
     def locate(self, n: int) -> tuple[int, str] | None:
         """(run, id) of an episode."""
         rows = self._all("SELECT run, id FROM episodes WHERE n = ?", n)
-        return (rows[0][0], untold(rows[0][1])) if rows else None
+        return (rows[0][0], restore_surrogates(rows[0][1])) if rows else None
 
     def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
         """The episodes that match: how many there are, and `PAGE` of them. Raises QueryError."""
@@ -151,7 +151,7 @@ class EpisodeIndex:
             n,
             limit,
         )
-        return [(row[0], untold(row[1]), row[2], row[3]) for row in rows]
+        return [(row[0], restore_surrogates(row[1]), row[2], row[3]) for row in rows]
 
     def facets(self, run: int) -> dict[str, Json]:
         """How many episodes there are of each result, outcome and tag."""
@@ -208,7 +208,7 @@ def _plain(value: Any) -> Any:
     return told(value) if isinstance(value, str) else value
 
 
-def untold(value: str) -> str:
+def restore_surrogates(value: str) -> str:
     """What `told` was given."""
     if value.isascii():
         return value
@@ -262,13 +262,13 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
 
 def _listed(row: Sequence[Any]) -> dict[str, Json]:
     found = dict(zip(_LISTED.split(", "), row, strict=True))
-    reason = untold(found["reason"])
+    reason = restore_surrogates(found["reason"])
     return {
         **found,
-        "task": untold(found["task"])[:300],
+        "task": restore_surrogates(found["task"])[:300],
         "latest": bool(found["latest"]),
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
-        "tags": [untold(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
+        "tags": [restore_surrogates(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
     }
 
 

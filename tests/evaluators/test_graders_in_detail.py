@@ -30,7 +30,7 @@ from gymcp.evaluators.graders.answers import last_number, read_json
 from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.dynamic import TRUTHS
 from gymcp.evaluators.graders.patterns import answer_matches
-from gymcp.evaluators.graders.registry import BY_NAME, named_grader
+from gymcp.evaluators.graders.registry import BY_NAME, make_grader
 from gymcp.evaluators.graders.states import changes
 from gymcp.evaluators.grading import apply_grader
 from gymcp.protocols import Grader
@@ -272,8 +272,8 @@ def test_weights_make_a_success_of_successes_only(weights: list[float]) -> None:
         lambda: answer_fits_schema({"properties": {"x": {"pattern": "(a+)+$"}}}),
         lambda: answer_fits_schema({"$ref": "http://example.com"}),
         lambda: dynamic("", lambda task: 1, answer_equals()),
-        lambda: named_grader(["poetry"]),
-        lambda: named_grader(["missing.py"]),
+        lambda: make_grader(["poetry"]),
+        lambda: make_grader(["missing.py"]),
     ],
 )
 def test_a_grader_that_cannot_be_is_refused_when_it_is_made(make: Callable[[], Grader]) -> None:
@@ -339,21 +339,21 @@ def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
 
 def test_graders_have_names_for_the_command_line(tmp_path: Path) -> None:
     for name in BY_NAME:
-        assert callable(named_grader([name]))
-    assert verdict(named_grader(["answer:text"]), {"text": "7"}, said("7")).value == 1.0
+        assert callable(make_grader([name]))
+    assert verdict(make_grader(["answer:text"]), {"text": "7"}, said("7")).value == 1.0
     file = tmp_path / "mine.py"
     file.write_text(
         "from gymcp.types import Score\n"
         "def GRADE(task, trajectory, states):\n"
         "    return Score(value=0.5, reason='half')\n"
     )
-    assert verdict(named_grader([str(file), "answer"]), "7", said("7")).components == {str(file): 0.5, "answer": 1.0}
+    assert verdict(make_grader([str(file), "answer"]), "7", said("7")).components == {str(file): 0.5, "answer": 1.0}
     file.write_text("x = 1\n")
     with pytest.raises(ConfigError, match="defines no function GRADE"):
-        named_grader([str(file)])
+        make_grader([str(file)])
     file.write_text("1 / 0\n")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        named_grader([str(file)])
+        make_grader([str(file)])
 
 
 @settings(max_examples=50)

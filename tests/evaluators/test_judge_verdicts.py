@@ -12,7 +12,7 @@ from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
-from gymcp.evaluators.judge import Point, Question, Rubric, agreement, judged, load_rubric, question
+from gymcp.evaluators.judge import Point, Question, Rubric, agreement, judge_grader, load_rubric, question
 from gymcp.evaluators.judge.agreement import load_labels
 from gymcp.types import Action, Json, Message, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -45,7 +45,7 @@ def verdict(asked: Question, **points: object) -> str:
 
 
 def grade(trajectory: Trajectory, *answers: str | None, rubric: Rubric = RUBRIC) -> Trajectory:
-    return apply_grader(judged(rubric, {trajectory.id: answers}), TASK, trajectory, STATES.__getitem__)
+    return apply_grader(judge_grader(rubric, {trajectory.id: answers}), TASK, trajectory, STATES.__getitem__)
 
 
 def test_points_are_weighed_and_votes_are_counted() -> None:

@@ -26,7 +26,7 @@ from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
-from gymcp.evaluators.viewer.episode import NotThere, episode_object
+from gymcp.evaluators.viewer.episode import NotFound, episode_object
 from gymcp.evaluators.viewer.runs import described, open_runs
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
@@ -143,7 +143,7 @@ def see(run: Path) -> None:
         described(runs)
         runs.index.page(0, "order", "recorded", 0)
         for n, _, _ in runs.index.ids(0, 0, 50):
-            with suppress(GymcpError, NotThere):
+            with suppress(GymcpError, NotFound):
                 json.dumps(episode_object(runs, n, None))
 
 

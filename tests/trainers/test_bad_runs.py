@@ -23,7 +23,7 @@ from gymcp.types import Score
 TABLE: dict[str, Any] = {
     "env": str(BANK),
     "name": "bad",
-    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 4, "turns": 1, "concurrency": 4, "slots": 4},
+    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 4, "max_turns": 1, "concurrency": 4, "slots": 4},
     "learn": {"iterations": 5},
     "evaluation": {"every": 0, "tasks": 1},
 }
@@ -88,7 +88,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv,
 
 
 def test_a_warm_start_that_leads_nowhere_is_one_error(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
-    recipe = make_recipe(table(model, warm_start={"tasks": 2, "epochs": 8, "batch": 1}, learn={"iterations": 0}))
+    recipe = make_recipe(table(model, warm_start={"tasks": 2, "epochs": 8, "batch_size": 1}, learn={"iterations": 0}))
     broken = replace(recipe, warm_start=replace(recipe.warm_start, learning_rate=1e30))
     with pytest.raises(ConfigError, match=r"warm start: the .* is not finite.*; is warm_start\.learning_rate, 1e\+30"):
         train(broken, bank, tmp_path, resume=False)
@@ -106,7 +106,7 @@ def test_an_iteration_of_which_nothing_is_left_changes_no_weight_and_the_next_go
     bank: LoadedEnv, model: Path, tmp_path: Path
 ) -> None:
     alike = replace(bank, spec=replace(bank.spec, grade=lambda task, trajectory, states: Score(value=0.0)))
-    recipe = make_recipe(table(model, learn={"iterations": 2, "informative": True}))
+    recipe = make_recipe(table(model, learn={"iterations": 2, "drop_uninformative": True}))
     assert train(recipe, alike, tmp_path / "run", resume=False).reason == "finished"
     rows = read_metrics(tmp_path / "run")[1:]
     assert [(row["dropped"], row["advantage/size"], "loss" in row) for row in rows] == [(8, 0.0, False)] * 2

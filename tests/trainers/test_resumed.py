@@ -39,12 +39,12 @@ families = ["cancel", "ticket"]
 [warm_start]
 tasks = 6
 epochs = 1
-batch = 3
+batch_size = 3
 [rollout]
 groups = 2
 episodes = 3
 max_tokens = 8
-turns = 2
+max_turns = 2
 concurrency = 6
 slots = 4
 [credit]
@@ -53,7 +53,7 @@ preset = "ppo"
 kl = 0.01
 [learn]
 iterations = 3
-updates = 2
+minibatches = 2
 demonstrations = 2
 [evaluation]
 every = 2

@@ -12,7 +12,7 @@ import torch
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import make_preset
-from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.trainers.learner.critic import Critic
@@ -98,7 +98,7 @@ def test_a_critic_learns_the_lambda_return_of_steps() -> None:
     before, first = with_signals(batch, preset, pupil, head)
     assert first is not None
     assert not before.column("value").any()
-    by_hand = generalised_advantages(batch.column("reward"), np.zeros(18), batch.starts, gamma=0.9, lam=0.8)
+    by_hand = gae(batch.column("reward"), np.zeros(18), batch.starts, gamma=0.9, lam=0.8)
     assert first.returns == pytest.approx(by_hand)
     assert first.returns[3:6] == pytest.approx([0.72**2, 0.72, 1.0])  # the second episode succeeds at its third step
     for _ in range(4):

@@ -6,7 +6,7 @@ from gymcp.trainers.recipe.recipe import LearnRecipe
 from gymcp.trainers.run.early_stopping import collapse, lost
 from gymcp.types import Json
 
-LEARN = LearnRecipe(least_entropy=0.1, patience=2)
+LEARN = LearnRecipe(min_entropy=0.1, patience=2)
 
 
 def test_a_policy_without_entropy_has_collapsed_after_as_many_iterations_as_patience() -> None:

@@ -21,7 +21,7 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
-from gymcp.trainers.recipe.model import load_pupil
+from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
 from gymcp.trainers.rollouts.rollouts import Ground
@@ -35,8 +35,8 @@ TABLE: dict[str, Any] = {
     "name": "small",
     "model": {"vocabulary": 600, "hidden": 32, "layers": 2, "heads": 2, "context": 640},
     "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
-    "warm_start": {"tasks": 6, "epochs": 1, "batch": 3},
-    "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "turns": 2, "concurrency": 4, "slots": 4},
+    "warm_start": {"tasks": 6, "epochs": 1, "batch_size": 3},
+    "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "max_turns": 2, "concurrency": 4, "slots": 4},
     "learn": {"iterations": 2},
     "evaluation": {"every": 1, "tasks": 4},
 }
@@ -86,7 +86,7 @@ def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> 
 
 def test_a_run_goes_on_under_a_gymcp_whose_recipes_have_more_keys(tmp_path: Path) -> None:
     recipe = plain(RECIPE)
-    del recipe["learn"]["cleanest"]
+    del recipe["learn"]["keep_cleanest"]
     state = {"iteration": 1, "trackers": {"fewest_calls": {}}, "recipe": recipe}
     (tmp_path / "training.json").write_text(json.dumps(state))
     saved = saved_training(tmp_path, RECIPE, resume=True)
@@ -141,7 +141,7 @@ def test_held_out_tasks_are_played_at_the_temperature_of_the_recipe(
         async with warmed(get_sandbox("bwrap")) as sandbox:
             with TrajectoryStore.open(tmp_path, write=True) as store:
                 ground = Ground(env=env, recipe=recipe, sandbox=sandbox, store=store)
-                await ground.test(load_pupil(recipe.model, finished / FINAL), listener, whole=False)
+                await ground.test(load_trainable(recipe.model, finished / FINAL), listener, whole=False)
         return listener.heard
 
     heard = asyncio.run(looked())
@@ -175,7 +175,7 @@ def test_a_fixed_suite_is_tested_on_what_it_does_not_train_on(env: LoadedEnv) ->
         ({"tasks": {"families": ["stock"]}}, "family 'stock' is for the split 'families'"),
         ({"warm_start": {"tasks": 1, "families": ["gossip"]}}, "no family 'gossip'; have "),
         ({"evaluation": {"splits": ["sedes"]}}, "no split 'sedes'; have "),
-        ({"evaluation": {"whole_splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"final_splits": ["sedes"]}}, "no split 'sedes'; have "),
         ({"evaluation": {"levels": [0]}}, "no level 0; have "),
     ],
 )

@@ -83,8 +83,8 @@ def test_of_a_run_the_good_episodes_are_shown_but_none_of_a_test_task(tmp_path: 
             store.append(record, {})
     (shown,) = recorded_episodes(env, shows(tmp_path))
     assert (shown.task, [step.sampled for step in shown.steps]) == ("train-refund-1-7", [None, None])
-    assert len(recorded_episodes(env, shows(tmp_path, least_score=0.5))) == 2
-    assert len(recorded_episodes(env, shows(tmp_path, least_score=0.5, tasks=1))) == 1
+    assert len(recorded_episodes(env, shows(tmp_path, min_score=0.5))) == 2
+    assert len(recorded_episodes(env, shows(tmp_path, min_score=0.5, tasks=1))) == 1
     with pytest.raises(ConfigError, match=r"of 5 episodes 0 are of 'bank', 0 of these scored 1 or more"):
         recorded_episodes(replace(env, spec=replace(env.spec, name="bank")), shows(tmp_path))
     with pytest.raises(StoreError, match="nowhere"):
@@ -100,7 +100,7 @@ def test_a_run_without_tokens_is_shown_in_the_words_of_the_model(tmp_path: Path)
         "env": str(BANK),
         "model": {"path": str(model)},
         "warm_start": {"run": str(run), "tasks": 2, "epochs": 1},
-        "rollout": {"groups": 1, "episodes": 2, "max_tokens": 4, "turns": 1, "slots": 2},
+        "rollout": {"groups": 1, "episodes": 2, "max_tokens": 4, "max_turns": 1, "slots": 2},
         "learn": {"iterations": 1},
         "evaluation": {"every": 0, "tasks": 1},
     }

@@ -22,7 +22,7 @@ def anchor_codes(trajectories: Sequence[Trajectory], anchor: Anchor) -> Ints:
 def _keys(record: Trajectory, anchor: Anchor) -> Iterator[Hashable]:
     world, history = record.initial_key, 0
     for index, step in enumerate(record.steps):
-        seen = tuple(_seen(message) for message in step.observation.messages)
+        seen = tuple(_role_and_text(message) for message in step.observation.messages)
         history = hash((history, seen)) if anchor == "world+history" else 0
         match anchor:
             case "recorded":
@@ -38,5 +38,5 @@ def _keys(record: Trajectory, anchor: Anchor) -> Iterator[Hashable]:
         world = step.world_key
 
 
-def _seen(message: Message) -> tuple[str, str]:
+def _role_and_text(message: Message) -> tuple[str, str]:
     return message.role, message.content

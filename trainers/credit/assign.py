@@ -9,8 +9,8 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
-from gymcp.trainers.credit.estimators import compare
-from gymcp.trainers.credit.presets import GOLD, Preset, Term
+from gymcp.trainers.credit.estimators import estimate_advantage
+from gymcp.trainers.credit.presets import GOLD, LossTerm, Preset
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
@@ -35,12 +35,12 @@ class Credit:
     """The verdict of a preset on a batch."""
 
     batch: StepBatch
-    """What the selectors left, with the columns that the shapers added."""
+    """What the filters left, with the columns that the shapers added."""
     terms: tuple[TermCredit, ...]
     trackers: Trackers
     """To be given to the next batch."""
     dropped: int
-    """Trajectories that the selectors took out."""
+    """Trajectories that the filters took out."""
 
     @property
     def advantage(self) -> Floats:
@@ -58,17 +58,17 @@ def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = 
     for shaper in preset.shapers:
         shaped, known = shaper(shaped, known)
     before = len(shaped.tasks)
-    for selector in preset.selectors:
+    for keep in preset.filters:
         if len(shaped.tasks):
-            shaped = shaped.keep(selector(shaped))
-    terms = tuple(_term(term, shaped) for term in preset.terms)
+            shaped = shaped.keep(keep(shaped))
+    terms = tuple(_credit_term(term, shaped) for term in preset.loss_terms)
     return Credit(batch=shaped, terms=terms, trackers=known, dropped=before - len(shaped.tasks))
 
 
 def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[str, Json]) -> list[StepCredit]:
     """What the store keeps of a credit, for people: the signal of the preset's finest channel, its return, and the
-    advantage, of each step of each trajectory that no selector took out."""
-    batch, channel = credit.batch, preset.terms[0].channels[-1]
+    advantage, of each step of each trajectory that no keep took out."""
+    batch, channel = credit.batch, preset.loss_terms[0].advantage_terms[-1]
     if not len(batch.tasks):
         return []
     rewards = np.nan_to_num(batch.column(channel.signal))
@@ -100,14 +100,14 @@ def advantages(
     return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
 
 
-def _term(term: Term, batch: StepBatch) -> TermCredit:
-    if not len(batch.tasks):  # the selectors have left nothing
+def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
+    if not len(batch.tasks):  # the filters have left nothing
         return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
     advantage = np.zeros(int(batch.starts[-1]))
-    for channel in term.channels:
-        advantage = advantage + channel.weight * compare(channel, batch)
-    for modulator in term.modulators:
-        advantage = modulator(batch, advantage)
+    for channel in term.advantage_terms:
+        advantage = advantage + channel.weight * estimate_advantage(channel, batch)
+    for transform in term.transforms:
+        advantage = transform(batch, advantage)
     counted = np.ones(len(advantage), bool)
     if term.active_only:
         counted = np.asarray(batch.spread(batch.totals((advantage != 0).astype(float)) > 0), bool)

@@ -30,7 +30,7 @@ def similarity(made: ToolCall, gold: ToolCall) -> float:
     wanted = gold.arguments if not isinstance(gold.arguments, str) else {}
     names = given.keys() | wanted.keys()
     jaccard = len(given.keys() & wanted.keys()) / len(names) if names else 1.0
-    equal = sum(1 for name, value in wanted.items() if name in given and _same(given[name], value))
+    equal = sum(1 for name, value in wanted.items() if name in given and _are_equal(given[name], value))
     return (1 + jaccard + equal) / (2 + len(wanted))
 
 
@@ -39,14 +39,14 @@ def similarities(made: Sequence[ToolCall], gold: Sequence[ToolCall]) -> Floats:
     return np.array([[similarity(a, b) for b in gold] for a in made], float).reshape(len(made), len(gold))
 
 
-def assigned(table: Floats, how: Assignment = "optimal") -> list[int | None]:
+def assign_gold(table: Floats, assignment: Assignment = "optimal") -> list[int | None]:
     """[P, Q] -> [P]: the gold call each call stands for, at most one each; None for a call that matches none.
 
     optimal: the largest sum there is (Kuhn-Munkres). greedy: the best pair first, again and again, which the authors'
     code does under the other's name.
     """
     chosen: list[int | None] = [None] * table.shape[0]
-    if how == "optimal":
+    if assignment == "optimal":
         for p, q in zip(*linear_sum_assignment(table, maximize=True), strict=True):
             if table[p, q] > 0:
                 chosen[int(p)] = int(q)
@@ -60,9 +60,9 @@ def assigned(table: Floats, how: Assignment = "optimal") -> list[int | None]:
     return chosen
 
 
-def hard_rewards(table: Floats, *, unmatched: float = 0.0, how: Assignment = "optimal") -> list[float]:
-    """[P, Q] -> [P]: the similarity to the gold call that a call was assigned; `unmatched` where there is none."""
-    pairs = enumerate(assigned(table, how))
+def hard_rewards(table: Floats, *, unmatched: float = 0.0, assignment: Assignment = "optimal") -> list[float]:
+    """[P, Q] -> [P]: the similarity to the gold call that a call was assign_gold; `unmatched` where there is none."""
+    pairs = enumerate(assign_gold(table, assignment))
     return [unmatched if q is None else float(table[p, q]) for p, q in pairs]
 
 
@@ -97,6 +97,6 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _same(a: object, b: object) -> bool:
+def _are_equal(a: object, b: object) -> bool:
     """True is not 1 in JSON, but 1 is 1.0."""
     return a == b and isinstance(a, bool) == isinstance(b, bool)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gymcp.trainers.credit.estimators import Channel, compare
+from gymcp.trainers.credit.estimators import AdvantageTerm, estimate_advantage
 from gymcp.trainers.credit.presets import Preset, gigpo
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
@@ -39,8 +39,8 @@ def anchor_statistics(batch: StepBatch, state: Ints, preset: Preset | None = Non
     sizes_of = sizes[state]
     visits = np.unique(np.stack((batch.keys["trajectory"], state)), axis=1).shape[1]
     anchored = batch.with_keys(state=state)
-    whole, each = _gigpo_of(preset)
-    episode, step = compare(whole, anchored), each.weight * compare(each, anchored)
+    whole, each = _gigpo_terms(preset)
+    episode, step = estimate_advantage(whole, anchored), each.weight * estimate_advantage(each, anchored)
     tokens = batch.column("tokens")
     from_step, from_episode = float(np.abs(step) @ tokens), float(np.abs(episode) @ tokens)
     return AnchorStatistics(
@@ -50,21 +50,24 @@ def anchor_statistics(batch: StepBatch, state: Ints, preset: Preset | None = Non
         singletons=float((sizes_of == 1).mean()),
         self_repeats=1.0 - visits / steps,
         step_share=from_step / (from_step + from_episode) if from_step + from_episode else 0.0,
-        follows_turn=explained_share(step, batch.keys["group"], batch.keys["turn"]),
+        follows_turn=correlation_ratio(step, batch.keys["group"], batch.keys["turn"]),
     )
 
 
-def _gigpo_of(preset: Preset | None) -> tuple[Channel, Channel]:
-    """The channels of the episode and of the step."""
-    for term in preset.terms if preset is not None else ():
-        match term.channels:
-            case (Channel(signal="reward") as whole, Channel(signal="reward", key=("group", "state")) as each):
+def _gigpo_terms(preset: Preset | None) -> tuple[AdvantageTerm, AdvantageTerm]:
+    """The advantage_terms of the episode and of the step."""
+    for term in preset.loss_terms if preset is not None else ():
+        match term.advantage_terms:
+            case (
+                AdvantageTerm(signal="reward") as whole,
+                AdvantageTerm(signal="reward", key=("group", "state")) as each,
+            ):
                 return replace(whole, penalty=None), replace(each, penalty=None)
-    whole, each = gigpo().terms[0].channels
+    whole, each = gigpo().loss_terms[0].advantage_terms
     return whole, each
 
 
-def explained_share(values: Floats, group: Ints, within: Ints) -> float:
+def correlation_ratio(values: Floats, group: Ints, within: Ints) -> float:
     """[S] each -> in [0, 1]: of the variance around the means of `group`, what the means of (group, within) explain.
 
     The correlation ratio eta squared; 0 where nothing varies.

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gymcp.trainers.credit.shapers import solved
+from gymcp.trainers.credit.shapers import is_solved
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 
-Kept = npt.NDArray[np.bool_]
-LEAST_OF_EACH = 2
-"""Solved trajectories of a group, and others, that `CleanSuccesses` keeps where there are so many."""
+TrajectoryMask = npt.NDArray[np.bool_]
+MIN_OF_EACH = 2
+"""Solved trajectories of a group, and others, that `KeepCleanest` keeps where there are so many."""
 
 
 def _groups(batch: StepBatch) -> npt.NDArray[np.int64]:
@@ -21,13 +21,13 @@ def _groups(batch: StepBatch) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Informative:
+class DropUninformative:
     """Drops groups of two or more whose rewards are all equal: they say nothing (dynamic sampling).
 
     Source: DAPO, arXiv:2503.14476.
     """
 
-    def __call__(self, batch: StepBatch) -> Kept:
+    def __call__(self, batch: StepBatch) -> TrajectoryMask:
         group, reward = _groups(batch), batch.totals(batch.column("reward"))
         least = np.full(int(group.max()) + 1, np.inf)
         most = np.full(len(least), -np.inf)
@@ -37,10 +37,10 @@ class Informative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanSuccesses:
+class KeepCleanest:
     """GRPO-RoC: of each oversampled group `keep`, successes with the fewest tool errors first, failures as they come.
 
-    Successes and failures keep their proportion, but at least `least` of each where there are so many; less than
+    Successes and failures keep their proportion, but at least `min_of_each` of each where there are so many; less than
     the full score is a failure. A trajectory without tool calls counts as half wrong. Groups in which all rewards are
     equal are dropped.
 
@@ -48,12 +48,12 @@ class CleanSuccesses:
     """
 
     keep: int
-    """At least twice `least`."""
-    least: int = LEAST_OF_EACH
+    """At least twice `min_of_each`."""
+    min_of_each: int = MIN_OF_EACH
 
-    def __call__(self, batch: StepBatch) -> Kept:
+    def __call__(self, batch: StepBatch) -> TrajectoryMask:
         group, reward = _groups(batch), batch.totals(batch.column("reward"))
-        penalty, right = tool_penalty(batch), solved(batch)
+        penalty, right = tool_penalty(batch), is_solved(batch)
         kept = np.zeros(len(group), bool)
         for each in np.unique(group).tolist():
             members = np.flatnonzero(group == each)
@@ -69,8 +69,8 @@ class CleanSuccesses:
         if good + bad <= self.keep:
             return good, bad
         share = round(good * self.keep / (good + bad))
-        share = max(share, min(self.least, good))
-        share = min(share, self.keep - min(self.least, bad), good)
+        share = max(share, min(self.min_of_each, good))
+        share = min(share, self.keep - min(self.min_of_each, bad), good)
         return share, min(self.keep - share, bad)
 
 

@@ -31,7 +31,7 @@ def totals(rewards: Floats, starts: Ints) -> Floats:
     return np.repeat(np.add.reduceat(rewards, starts[:-1]), np.diff(starts))
 
 
-def generalised_advantages(rewards: Floats, values: Floats, starts: Ints, *, gamma: float, lam: float) -> Floats:
+def gae(rewards: Floats, values: Floats, starts: Ints, *, gamma: float, lam: float) -> Floats:
     """[S], [S] -> [S]: A_t = d_t + gamma lam A_{t+1}, where d_t = r_t + gamma V_{t+1} - V_t and V is 0 after the end.
 
     A step is whatever the columns count: turns, or the tokens that the policy drew (those it did not draw are no steps,

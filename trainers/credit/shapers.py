@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.call_matching import Assignment, hard_rewards, similarities, soft_rewards, token_f1
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
@@ -28,14 +28,14 @@ def _ends(batch: StepBatch) -> Ints:
     return batch.starts[1:] - 1
 
 
-def _at_end(batch: StepBatch, values: Floats) -> Floats:
+def _place_at_end(batch: StepBatch, values: Floats) -> Floats:
     """[N] -> [S]: on the last step of each trajectory, 0 elsewhere."""
     column = np.zeros(int(batch.starts[-1]))
     column[_ends(batch)] = values
     return column
 
 
-def solved(batch: StepBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def is_solved(batch: StepBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """[N]: whether the trajectory got the full score."""
     return batch.totals(batch.column("reward")) >= 1.0 - 1e-9
 
@@ -51,7 +51,7 @@ class InvalidPenalty:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheapCalls:
+class OtcReward:
     """Column ``otc``: the score times how close the calls come to the fewest that ever solved the task.
 
     With m calls made and n the fewest: 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m / (m + n)).
@@ -67,12 +67,12 @@ class CheapCalls:
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made, score = batch.totals(batch.column("calls")), batch.totals(batch.column("reward"))
         fewest = dict(trackers.fewest_calls)
-        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), solved(batch).tolist(), strict=True):
+        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), is_solved(batch).tolist(), strict=True):
             if right:
                 fewest[task] = min(calls, fewest.get(task, calls))
         factors = [self._factor(m, fewest.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
         shaped = self.alpha * np.array(factors) * score
-        return batch.with_columns(otc=_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
+        return batch.with_columns(otc=_place_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
 
     def _factor(self, made: float, fewest: int | None) -> float:
         if self.form == "ppo":
@@ -103,10 +103,10 @@ class AccuracyAndEconomy:
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         score, wrong = batch.totals(batch.column("reward")), batch.totals(1.0 - batch.column("valid"))
         turns = batch.totals((batch.column("calls") > 0).astype(float))
-        economy = np.where(solved(batch), 1.0 / (turns + 1.0), np.nan)
+        economy = np.where(is_solved(batch), 1.0 / (turns + 1.0), np.nan)
         accuracy = self.answer * score + self.form * (wrong == 0)
-        spread = np.asarray(batch.spread(economy), float)
-        return batch.with_columns(accuracy=_at_end(batch, accuracy), economy=spread), trackers
+        per_step = np.asarray(batch.per_step(economy), float)
+        return batch.with_columns(accuracy=_place_at_end(batch, accuracy), economy=per_step), trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class CallCounts:
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made = batch.totals(batch.column("calls")).astype(np.int64)
-        return batch.with_keys(calls=np.asarray(batch.spread(made), np.int64)), trackers
+        return batch.with_keys(calls=np.asarray(batch.per_step(made), np.int64)), trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class Components:
             values = [self._value(record, name) for record in batch.sources]
             if not values:
                 raise ConfigError(f"credit: no reward component '{name}' in the batch")
-            columns[name] = _at_end(batch, np.array(values))
+            columns[name] = _place_at_end(batch, np.array(values))
         return batch.with_columns(**columns), trackers
 
     def _value(self, record: Trajectory, name: str) -> float:
@@ -152,7 +152,7 @@ class MatchedCalls:
     Source: MatchTIR; `how` = "greedy" and `unmatched` = 0 as its run script has them.
     """
 
-    how: Assignment = "optimal"
+    assignment: Assignment = "optimal"
     soft: bool = False
     unmatched: float = 0.0
 
@@ -169,9 +169,13 @@ class MatchedCalls:
         return task
 
     def _rewards(self, record: Trajectory, task: Task) -> list[float]:
-        made = [(t, call) for t, step in enumerate(record.steps) for call in served_calls(step)]
+        made = [(t, call) for t, step in enumerate(record.steps) for call in server_calls(step)]
         table = similarities([call for _, call in made], [call for turn in task.gold for call in turn.calls])
-        each = soft_rewards(table) if self.soft else hard_rewards(table, unmatched=self.unmatched, how=self.how)
+        each = (
+            soft_rewards(table)
+            if self.soft
+            else hard_rewards(table, unmatched=self.unmatched, assignment=self.assignment)
+        )
         by_step: list[list[float]] = [[] for _ in record.steps]
         for (t, _), reward in zip(made, each, strict=True):
             by_step[t].append(reward)
@@ -182,28 +186,28 @@ class MatchedCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortEnough:
-    """Column ``overlong``: what a long trajectory is docked at its end, from 0 at `most - buffer` tokens to -factor.
+class OverlongPenalty:
+    """Column ``overlong``: what a long trajectory is docked at its end, from 0 at `max_tokens - buffer` tokens to -factor.
 
     Source: DAPO, arXiv:2503.14476.
     """
 
-    most: int
+    max_tokens: int
     buffer: int
     factor: float = 1.0
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         length = batch.totals(batch.column("tokens"))
-        return batch.with_columns(overlong=_at_end(batch, overlong_penalty(length, self))), trackers
+        return batch.with_columns(overlong=_place_at_end(batch, overlong_penalties(length, self))), trackers
 
 
-def overlong_penalty(length: Floats, rule: ShortEnough) -> Floats:
-    """[N] tokens -> [N] penalties, at most 0; more than `most` tokens are docked further."""
-    return np.minimum(-(length - (rule.most - rule.buffer)) / rule.buffer * rule.factor, 0.0)
+def overlong_penalties(length: Floats, rule: OverlongPenalty) -> Floats:
+    """[N] tokens -> [N] penalties, at most 0; more than `max_tokens` tokens are docked further."""
+    return np.minimum(-(length - (rule.max_tokens - rule.buffer)) / rule.buffer * rule.factor, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
+class WeightedSum:
     """A column that is the weighted sum of others, such as a score with costs taken off it."""
 
     name: str
@@ -217,7 +221,7 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstUse:
+class FirstToolUse:
     """Columns ``first_use`` and ``length``, in tokens, of solved trajectories that call a tool (ASPO)."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
@@ -225,7 +229,7 @@ class FirstUse:
         before = np.cumsum(tokens) - tokens
         before = before - np.repeat(before[batch.starts[:-1]], batch.lengths)
         earliest = np.minimum.reduceat(np.where(calls > 0, before, np.inf), batch.starts[:-1])
-        where = np.where(solved(batch) & np.isfinite(earliest), earliest, np.nan)
+        where = np.where(is_solved(batch) & np.isfinite(earliest), earliest, np.nan)
         length = batch.totals(tokens)
-        first_use, lengths = (np.asarray(batch.spread(each), float) for each in (where, length))
+        first_use, lengths = (np.asarray(batch.per_step(each), float) for each in (where, length))
         return batch.with_columns(first_use=first_use, length=lengths), trackers

@@ -54,7 +54,7 @@ class StepBatch:
     def with_keys(self, **keys: Ints) -> StepBatch:
         return replace(self, keys={**self.keys, **keys})
 
-    def spread(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def per_step(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """[N] -> [S]: the trajectory's value on each of its steps."""
         return np.repeat(values, self.lengths)
 

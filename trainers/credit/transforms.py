@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from gymcp.trainers.credit.estimators import Channel, Spread, compare
+from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale, estimate_advantage
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 
@@ -16,34 +16,34 @@ from gymcp.trainers.settings.arrays import Floats
 class Whiten:
     """Over the whole batch: less the mean, over the deviation."""
 
-    spread: Spread
+    scale: StdScale
     by_tokens: bool = False
     unit: Literal["trajectory", "step"] = "step"
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        channel = Channel(
+        term = AdvantageTerm(
             signal="advantage",
             key=(),
             unit=self.unit,
             returns="none",
-            scale=self.spread,
+            scale=self.scale,
             by_tokens=self.by_tokens,
         )
-        return compare(channel, batch.with_columns(advantage=advantage))
+        return estimate_advantage(term, batch.with_columns(advantage=advantage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negative:
+class ScaleNegative:
     """What is below zero counts `share` of itself.
 
     Pushing down what failed says little of what would not have, and in a small model it blurs what is known: with all
     of it `tiny` did not climb, with a tenth it did (benchmarks/RESULTS.md).
     """
 
-    share: float
+    scale: float
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        return np.where(advantage < 0, self.share * advantage, advantage)
+        return np.where(advantage < 0, self.scale * advantage, advantage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class EntropyModulation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyUse:
+class EarlyToolBonus:
     """ASPO: a correct trajectory that uses its tools earlier than others gets more, bounded by its own advantage.
 
     Reads ``first_use`` (where in the trajectory the first tool call stands, in tokens; NaN without one or where the

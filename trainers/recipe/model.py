@@ -37,7 +37,7 @@ class TrainableModel:
     """Threads that an update may take, each for a micro-batch of its own."""
 
 
-def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
+def make_model_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
     """The folder of the recipe's model: the given one, or `folder`, in which a tiny one with random weights is made.
 
     The tokenizer of a tiny one learns its pieces from the corpus.
@@ -55,7 +55,7 @@ def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, see
     return make_tiny_model(folder, recipe.style, seed=seed, size=size, corpus=corpus)
 
 
-def in_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
+def uses_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
     """Whether the model computes in bfloat16: as the recipe says, else on a GPU."""
     return on_gpu if recipe.precision == "auto" else recipe.precision == "bfloat16"
 
@@ -79,7 +79,7 @@ def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: s
     tokenizer, end_ids = load_tokenizer(folder, who)
     place = place or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        halved = recipe.lora_rank > 0 and in_bfloat16(recipe, on_gpu=place != "cpu")
+        halved = recipe.lora_rank > 0 and uses_bfloat16(recipe, on_gpu=place != "cpu")
         dtype = torch.bfloat16 if halved else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
         model = model.to(place)
@@ -102,7 +102,7 @@ def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: s
     )
 
 
-def texts_of(records: Iterable[Trajectory]) -> Iterator[str]:
+def corpus_of(records: Iterable[Trajectory]) -> Iterator[str]:
     """What was said and answered in recorded episodes: what a tokenizer of its own should have pieces for."""
     for record in records:
         for step in record.steps:

@@ -74,9 +74,9 @@ def reserved_tasks(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
     """Ids of the test tasks of the suite and of the recipe, which must be neither trained on nor demonstrated."""
     trained = frozenset(task.id for task in _suite_tasks(env)) if env.spec.more_tasks is None else frozenset()
     rule = recipe.evaluation
-    most = max(rule.tasks, rule.whole_tasks)
+    most = max(rule.tasks, rule.final_tasks)
     tested = [
-        task.id for split in {*rule.splits, *rule.whole_splits} for task in heldout_tasks(env, recipe, split, most)
+        task.id for split in {*rule.splits, *rule.final_splits} for task in heldout_tasks(env, recipe, split, most)
     ]
     return frozenset([*tested, *(task.id for task in env.suite.tasks if task.split != "train")]) - trained
 

@@ -20,7 +20,7 @@ from gymcp.agents.policies.vllm.server import VllmPlan, running_vllm
 from gymcp.errors import ConfigError
 from gymcp.protocols import Policy
 from gymcp.trainers.learner.learner import Learner
-from gymcp.trainers.recipe.model import TrainableModel, in_bfloat16
+from gymcp.trainers.recipe.model import TrainableModel, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 
 SERVED_WEIGHTS = "served"
@@ -108,10 +108,10 @@ def open_vllm_server(recipe: Recipe) -> Iterator[str]:
         cpu=not on_gpu,
         max_context=min(recipe.model.context, context_of(Path(recipe.model.path), f"recipe '{recipe.name}'")),
         max_requests=rollout.slots,
-        dtype="bfloat16" if in_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
+        dtype="bfloat16" if uses_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
         lora_rank=recipe.model.lora_rank,
         takes_weights=True,
-        extra=rollout.vllm,
+        extra=rollout.vllm_args,
     )
     with running_vllm(plan, lambda line: None) as server:
         yield server.spec

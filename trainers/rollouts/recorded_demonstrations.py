@@ -18,7 +18,7 @@ from gymcp.types import Trajectory
 def select_demonstrations(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
     """At most `warm_start.tasks` good episodes of the run `warm_start.run`, drawn by the recipe's seed.
 
-    Good episodes score `warm_start.least_score` or more, have only usable actions, and are of a task that is not
+    Good episodes score `warm_start.min_score` or more, have only usable actions, and are of a task that is not
     reserved for tests. They come without their tokens, because another model may have drawn them: the model learns the
     actions in its own form. Raises ConfigError if the run has no good episode, StoreError if there is no run.
     """
@@ -27,14 +27,14 @@ def select_demonstrations(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
     with TrajectoryStore.open(Path(rule.run)) as store:
         rows = sorted(store.summaries(), key=lambda row: (row.task, row.trial))
         here = [row for row in rows if row.env == env.spec.name]
-        able = [row for row in here if row.score is not None and row.score >= rule.least_score and row.steps]
+        able = [row for row in here if row.score is not None and row.score >= rule.min_score and row.steps]
         free = [row for row in able if row.task not in reserved]
         random.Random(f"{recipe.seed}-shown").shuffle(free)
         records = _load_usable(store, free, rule.tasks)
     if not records:
         raise ConfigError(
             f"warm start: run '{rule.run}' has nothing to show: of {len(rows)} episodes {len(here)} are of"
-            f" '{env.spec.name}', {len(able)} of these scored {rule.least_score:g} or more, {len(free)} of these are of"
+            f" '{env.spec.name}', {len(able)} of these scored {rule.min_score:g} or more, {len(free)} of these are of"
             " tasks that are not for tests alone, and in none of these every action was usable"
         )
     return records

@@ -72,12 +72,12 @@ class TrainingEpisodes:
         records = {(record.task, record.trial): record for record in new} | stored
         return [records[key] for job in jobs if (key := (job.task.id, job.trial)) in records]
 
-    async def evaluate(self, trainable: TrainableModel, policy: Policy, *, whole: bool) -> dict[str, Json]:
-        """Metrics on held-out tasks. `whole`: with the splits and tasks of the first and the last evaluation."""
+    async def evaluate(self, trainable: TrainableModel, policy: Policy, *, final: bool) -> dict[str, Json]:
+        """Metrics on held-out tasks. `final`: with the splits and tasks of the first and the last evaluation."""
         rule = self.recipe.evaluation
-        most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
+        most = rule.final_tasks if final and rule.final_tasks else rule.tasks
         metrics: dict[str, Json] = {}
-        for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
+        for split in rule.final_splits if final and rule.final_splits else rule.splits:
             tasks = heldout_tasks(self.env, self.recipe, split, most)
             jobs = [Job(task=task, trial=0, seed=hash_seed(self.recipe.seed, task.id, 0)) for task in tasks]
             records = await self._run(self._agent(trainable, policy, rule.temperature), jobs)
@@ -108,7 +108,7 @@ class TrainingEpisodes:
             context=trainable.context,
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
-        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.turns)))
+        return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.max_turns)))
 
 
 def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:

@@ -16,7 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
-from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.run_state import STATE, read_state
 from gymcp.types import Json
@@ -81,7 +81,7 @@ def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingS
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
     try:
-        before = make_recipe(state["recipe"])  # keys that are newer than the run have their defaults
+        before = restore_recipe(state["recipe"])  # keys that are newer than the run have their defaults
     except ConfigError as error:
         raise ConfigError(
             f"training run {folder}: its recipe is not one of this version of gymcp ({error}); continue the run with"

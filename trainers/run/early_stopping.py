@@ -19,9 +19,9 @@ HEALTHY_UNUSABLE_SHARE = 0.5
 def collapse_reason(rows: Sequence[Mapping[str, Json]], learn: LearnRecipe) -> str:
     """Why the policy has collapsed: no entropy, or no usable action, for `patience` iterations. Empty: it has not."""
     entropies = [row["entropy"] for row in rows if "entropy" in row][-learn.patience :]
-    if len(entropies) == learn.patience and max(entropies) < learn.least_entropy:
+    if len(entropies) == learn.patience and max(entropies) < learn.min_entropy:
         return (
-            f"the policy collapsed: its entropy was below {learn.least_entropy} for {learn.patience} iterations,"
+            f"the policy collapsed: its entropy was below {learn.min_entropy} for {learn.patience} iterations,"
             f" now {entropies[-1]:.2g}"
         )
     unusable = [row["unusable"] for row in rows if "unusable" in row]

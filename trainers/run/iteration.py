@@ -110,7 +110,7 @@ def fit_critic(critic: Critic, targets: CriticTargets) -> dict[str, Json]:
 def update_policy(setup: TrainingSetup, credit: Credit, replay: DemonstrationReplay | None) -> dict[str, Json]:
     """Update the policy once per minibatch and epoch, with a replay after each update; the metrics of that.
 
-    Empty if the selectors have left no step.
+    Empty if the filters have left no step.
     """
     examples, groups = make_examples(credit)
     if not examples:

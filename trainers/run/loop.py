@@ -17,6 +17,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import open_vllm_server
 from gymcp.trainers.rollouts.rollouts import rollout_metrics
@@ -74,7 +75,7 @@ def train(
     With `processes`, this is the main process, and the others run `worker_loop`. Raises ConfigError for a folder that
     holds another run or for tasks that lack what the preset needs, EnvInfraError if no episode can be rolled out.
     """
-    preset = recipe.preset
+    preset = build_preset(recipe)
     saved = find_saved_state(folder, recipe, resume=resume)
     check_run(recipe, preset, env, processes)
     create_run_folder(folder)
@@ -93,7 +94,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
     """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early."""
     recipe, folder, setup = run.inputs.recipe, run.inputs.folder, run.setup
     if not run.log.rows:
-        _log_row(run, {"iteration": 0, **await evaluate(run, whole=True)})
+        _log_row(run, {"iteration": 0, **await evaluate(run, final=True)})
     while state.iteration < recipe.learn.iterations:
         if reason := collapse_reason(run.log.rows, recipe.learn):
             return finish(run, state, reason)
@@ -108,7 +109,7 @@ async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
         state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
         is_last = state.iteration == recipe.learn.iterations
         if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
-            row |= await evaluate(run, whole=is_last)
+            row |= await evaluate(run, final=is_last)
         _log_row(run, row)
         save_training(folder, recipe, state, setup.learner, setup.critic)
     return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
@@ -158,10 +159,10 @@ def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> Iteratio
     return IterationResult(metrics={"skipped": "every episode was lost to infrastructure"}, trackers=state.trackers)
 
 
-async def evaluate(run: TrainingRun, *, whole: bool) -> dict[str, Json]:
-    """Metrics on held-out tasks; `whole`: those of the first and the last evaluation."""
+async def evaluate(run: TrainingRun, *, final: bool) -> dict[str, Json]:
+    """Metrics on held-out tasks; `final`: with the splits and tasks of the first and the last evaluation."""
     started = time.perf_counter()
-    metrics = await run.episodes.evaluate(run.trainable, run.sampler.policy, whole=whole)
+    metrics = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
     return metrics | {"seconds/evaluation": time.perf_counter() - started}
 
 

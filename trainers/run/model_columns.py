@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.estimators import Channel
+from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.presets import Preset
-from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
@@ -54,7 +54,7 @@ def add_model_columns(
     features = torch.empty_like(by_row)
     features[torch.as_tensor(places)] = by_row
     values = critic.values(features)
-    return batch.with_columns(value=values), _critic_targets(batch, values, features, _channel(preset))
+    return batch.with_columns(value=values), _critic_targets(batch, values, features, _gae_term(preset))
 
 
 def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:
@@ -82,13 +82,13 @@ def _step_entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, le
     return column
 
 
-def _channel(preset: Preset) -> Channel:
-    return next(channel for term in preset.terms for channel in term.channels if channel.returns == "gae")
+def _gae_term(preset: Preset) -> AdvantageTerm:
+    return next(term for term in preset.advantage_terms if term.returns == "gae")
 
 
-def _critic_targets(batch: StepBatch, values: Floats, features: Tensor, channel: Channel) -> CriticTargets:
-    signal = np.nan_to_num(batch.column(channel.signal))
-    advantages = generalised_advantages(signal, values, batch.starts, gamma=channel.gamma, lam=channel.lam)
+def _critic_targets(batch: StepBatch, values: Floats, features: Tensor, term: AdvantageTerm) -> CriticTargets:
+    signal = np.nan_to_num(batch.column(term.signal))
+    advantages = gae(signal, values, batch.starts, gamma=term.gamma, lam=term.lam)
     returns = advantages + values
     variance = float(returns.var())
     explained = 1 - float(advantages.var()) / variance if variance > 1e-12 else 0.0

@@ -44,7 +44,7 @@ def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
         select_demonstrations(env, one)
     else:
         demonstration_tasks(env, one)
-    for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
+    for split in {*recipe.evaluation.splits, *recipe.evaluation.final_splits}:
         heldout_tasks(env, recipe, split, 1)
 
 

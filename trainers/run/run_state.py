@@ -9,7 +9,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store.checked import whole_of
 from gymcp.store.foreign import read_foreign
-from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
@@ -33,4 +33,4 @@ def read_state(folder: Path) -> Mapping[str, Json]:
 def read_recipe_and_iterations(folder: Path) -> tuple[Recipe, int]:
     """The recipe of a training run, and the number of its complete iterations. Raises ConfigError if it has none."""
     state = read_state(folder)
-    return make_recipe(state["recipe"]), int(state["iteration"])
+    return restore_recipe(state["recipe"]), int(state["iteration"])

@@ -20,7 +20,7 @@ from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner import Learner
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
-from gymcp.trainers.recipe.model import TrainableModel, in_bfloat16, is_small, make_folder, texts_of
+from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.engines import Sampler, open_sampler
 from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
@@ -80,7 +80,7 @@ async def open_run(
         replays = recipe.learn.demonstrations
         records = await episodes.demonstrations() if saved is None or replays else []
         if saved is None:
-            make_folder(recipe.model, folder / MODEL, texts_of(records), seed=recipe.seed)
+            make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
         trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
         stack.enter_context(_limit_threads(trainable))
         critic = _make_critic(recipe, inputs.preset, trainable)
@@ -101,8 +101,8 @@ async def open_run(
             preset=inputs.preset,
             learner=learner,
             critic=critic,
-            minibatches=recipe.learn.updates,
-            epochs=recipe.learn.passes,
+            minibatches=recipe.learn.minibatches,
+            epochs=recipe.learn.epochs,
         )
         run = TrainingRun(
             inputs=inputs,
@@ -144,10 +144,10 @@ def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSetti
         max_grad_norm=learn.max_grad_norm,
         warmup_steps=learn.warmup_steps,
         schedule=learn.schedule,
-        total_steps=learn.iterations * learn.updates * learn.passes * (2 if learn.demonstrations else 1),
+        total_steps=learn.iterations * learn.minibatches * learn.epochs * (2 if learn.demonstrations else 1),
         micro_batch_tokens=learn.micro_batch_tokens,
         temperature=recipe.rollout.temperature,
-        autocast=in_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
+        autocast=uses_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
         workers=trainable.workers,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
-from gymcp.trainers.recipe.model import TrainableModel, in_bfloat16
+from gymcp.trainers.recipe.model import TrainableModel, uses_bfloat16
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.rollouts.demonstration_rows import demonstration_examples
 from gymcp.trainers.run.distributed_controller import make_learner
@@ -24,7 +24,7 @@ def warm_start_examples(recipe: Recipe, trainable: TrainableModel, records: Sequ
         records,
         trainable.renderer,
         most_tokens=trainable.context,
-        prompt_loss_weight=recipe.warm_start.context,
+        prompt_loss_weight=recipe.warm_start.prompt_loss_weight,
     )
 
 
@@ -34,14 +34,14 @@ def warm_start(
     """Train the model on demonstrations; a row of metrics after every epoch."""
     warm = recipe.warm_start
     examples = warm_start_examples(recipe, trainable, records)
-    steps = warm.epochs * -(-len(examples) // warm.batch)
+    steps = warm.epochs * -(-len(examples) // warm.batch_size)
     settings = LearnerSettings(
         learning_rate=warm.learning_rate,
         warmup_steps=max(steps // 20, 1),
         schedule="cosine",
         total_steps=steps,
         micro_batch_tokens=recipe.learn.micro_batch_tokens,
-        autocast=in_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
+        autocast=uses_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
         workers=trainable.workers,
     )
     learner = make_learner(trainable, settings, processes)
@@ -50,7 +50,7 @@ def warm_start(
     tokens = 0
     for epoch in range(warm.epochs):
         losses = []
-        for batch in _batches(examples, rng, warm.batch):
+        for batch in _batches(examples, rng, warm.batch_size):
             # all in one group, so that the common beginning of all prompts is encoded once
             losses.append(learner.update(batch, Loss(kind="likelihood"), groups=[0] * len(batch)).loss)
             tokens += sum(len(example.row.token_ids) for example in batch)
