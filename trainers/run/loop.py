@@ -75,8 +75,8 @@ def train(
     With `processes`, this is the main process, and the others run `worker_loop`. Raises ConfigError for a folder that
     holds another run or for tasks that lack what the preset needs, EnvInfraError if no episode can be rolled out.
     """
-    preset = build_preset(recipe)
     saved = find_saved_state(folder, recipe, resume=resume)
+    preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     create_run_folder(folder)
     disable_progress_bar()
