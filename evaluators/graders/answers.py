@@ -9,8 +9,8 @@ import unicodedata
 from collections import deque
 
 from gymcp.errors import ConfigError, GraderError
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
@@ -37,8 +37,8 @@ def answer_equals(*, target_key: str | None = None, exact: bool = False) -> Grad
             return NEVER_SPOKE
         same = (lambda text: text) if exact else normalise_answer
         if same(said) in {same(text) for text in wanted}:
-            return Score(value=1.0, reason=f"the answer is {shown(said)}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {shown(said)}, wanted {' or '.join(map(shown, wanted))}")
+            return Score(value=1.0, reason=f"the answer is {brief(said)}, as wanted")
+        return Score(value=0.0, reason=f"the answer is {brief(said)}, wanted {' or '.join(map(brief, wanted))}")
 
     return grade
 
@@ -60,10 +60,10 @@ def answer_is_number(*, target_key: str | None = None, tolerance: float = 0.0, r
             return NEVER_SPOKE
         found = last_number(said)
         if found is None:
-            return Score(value=0.0, reason=f"the answer {shown(said)} holds no number")
+            return Score(value=0.0, reason=f"the answer {brief(said)} holds no number")
         if any(abs(found - each) <= max(tolerance, relative * abs(each)) for each in wanted):
             return Score(value=1.0, reason=f"the answer is {found:.12g}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {found:.12g}, wanted {' or '.join(map(shown, wanted))}")
+        return Score(value=0.0, reason=f"the answer is {found:.12g}, wanted {' or '.join(map(brief, wanted))}")
 
     return grade
 
@@ -83,7 +83,7 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
         try:
             found = read_json(said)
         except ValueError as error:
-            return Score(value=0.0, reason=f"the answer {shown(said)} is not JSON: {error}")
+            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
         if difference := first_difference(found, wanted, more_keys=True):
             return Score(value=0.0, reason=f"in the answer {difference}")
         return Score(value=1.0, reason="the answer has all that is wanted")
@@ -143,7 +143,7 @@ def _numbers(target: Json) -> tuple[float, ...]:
     numbers = target if isinstance(target, list | tuple) else (target,)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise GraderError(f"the target is {shown(target)}, not a number or a list of numbers")
+            raise GraderError(f"the target is {brief(target)}, not a number or a list of numbers")
     if not numbers:
         raise GraderError("the target has no number")
     return tuple(numbers)
@@ -152,7 +152,7 @@ def _numbers(target: Json) -> tuple[float, ...]:
 def _texts(target: Json) -> tuple[str, ...]:
     texts = (target,) if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
-        raise GraderError(f"the target is {shown(target)}, not a text or a list of texts")
+        raise GraderError(f"the target is {brief(target)}, not a text or a list of texts")
     # an empty answer would be right for a target of which normalising leaves nothing
     if not all(normalise_answer(text) for text in texts):
         raise GraderError("the target has an empty text")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.errors import ConfigError, GraderError
-from gymcp.evaluators.graders.difference import shown
 from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, same_call
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 
@@ -107,7 +107,7 @@ def call_of(wanted: Json, who: str) -> ToolCall:
         or not isinstance(wanted.get("name"), str)
         or not isinstance(wanted.get("arguments"), Mapping)
     ):
-        raise GraderError(f"{who}: {shown(wanted)} in the target is not a call with name and arguments")
+        raise GraderError(f"{who}: {brief(wanted)} in the target is not a call with name and arguments")
     return ToolCall(id="", name=wanted["name"], arguments=wanted["arguments"])
 
 
@@ -118,12 +118,12 @@ def _made(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
 def _wanted(task: Task, key: str | None) -> list[ToolCall]:
     target = target_of(task, key)
     if not isinstance(target, list | tuple) or not target:
-        raise GraderError(f"task '{task.id}': the target is {shown(target)}, not a list of calls")
+        raise GraderError(f"task '{task.id}': the target is {brief(target)}, not a list of calls")
     return [call_of(call, f"task '{task.id}'") for call in target]
 
 
 def _written(call: ToolCall) -> str:
-    return f"{call.name}({shown(call.arguments)})"
+    return f"{call.name}({brief(call.arguments)})"
 
 
 def _furthest(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:

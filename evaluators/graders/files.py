@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 

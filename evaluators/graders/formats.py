@@ -10,7 +10,7 @@ from jsonschema.exceptions import SchemaError
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer, last_number, read_json
-from gymcp.evaluators.graders.difference import shown
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
@@ -30,7 +30,7 @@ def answer_has_format(form: str) -> Grader:
             return NEVER_SPOKE
         if holds(said):
             return Score(value=1.0, reason=f"the answer is {form}, as wanted")
-        return Score(value=0.0, reason=f"the answer {shown(said)} is not {form}")
+        return Score(value=0.0, reason=f"the answer {brief(said)} is not {form}")
 
     return grade
 
@@ -56,11 +56,11 @@ def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
             found = read_json(said)
             violation = next(iter(validator.iter_errors(found)), None)
         except (ValueError, RecursionError) as error:
-            return Score(value=0.0, reason=f"the answer {shown(said)} is not JSON: {error}")
+            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
         if violation is None:
             return Score(value=1.0, reason="the answer fits the schema")
         where = "/".join(map(str, violation.absolute_path))
-        return Score(value=0.0, reason=f"in the answer, /{where}: {shown(violation.message)}")
+        return Score(value=0.0, reason=f"in the answer, /{where}: {brief(violation.message)}")
 
     return grade
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from gymcp.evaluators.graders.difference import first_difference
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.types import Json, Step, ToolCall, ToolResult, Trajectory
 
 

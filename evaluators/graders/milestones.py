@@ -13,9 +13,9 @@ from graphlib import CycleError, TopologicalSorter
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.answers import normalise_answer
 from gymcp.evaluators.graders.calls import call_of
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.graders.matching import same_call, server_calls
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -118,7 +118,7 @@ def _read(task: Task, key: str | None) -> tuple[list[_Event], list[_Event]]:
     target = target_of(task, key)
     who = f"task '{task.id}'"
     if not isinstance(target, Mapping) or not isinstance(target.get("milestones"), list | tuple):
-        raise GraderError(f"{who}: the target is {shown(target)}, not an object with milestones")
+        raise GraderError(f"{who}: the target is {brief(target)}, not an object with milestones")
     goals = {goal.name: goal for goal in (_event(each, who) for each in target["milestones"])}
     if not goals or len(goals) < len(target["milestones"]):
         raise GraderError(f"{who}: the target has {'two milestones of one name' if goals else 'no milestones'}")
@@ -135,7 +135,7 @@ def _read(task: Task, key: str | None) -> tuple[list[_Event], list[_Event]]:
 def _event(given: Json, who: str) -> _Event:
     kinds = [kind for kind in KINDS if isinstance(given, Mapping) and kind in given]
     if len(kinds) != 1 or not isinstance(given.get("name"), str):
-        raise GraderError(f"{who}: {shown(given)} has not a name and one of {', '.join(KINDS)}")
+        raise GraderError(f"{who}: {brief(given)} has not a name and one of {', '.join(KINDS)}")
     wanted = given[kinds[0]]
     if kinds[0] == "call":
         wanted = call_of(wanted, who)

@@ -9,8 +9,8 @@ import re2
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer
-from gymcp.evaluators.graders.difference import shown
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 
@@ -29,7 +29,7 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         pattern = target_of(task, target_key)
         if not isinstance(pattern, str):
-            raise GraderError(f"task '{task.id}': the target is {shown(pattern)}, not a pattern")
+            raise GraderError(f"task '{task.id}': the target is {brief(pattern)}, not a pattern")
         compiled = _compiled(pattern)
         said = final_answer(trajectory)
         if said is None:
@@ -37,8 +37,8 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
         text = said.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2
         found = len(text) <= MAX_ANSWER and (compiled.fullmatch(text) if whole else compiled.search(text))
         if found:
-            return Score(value=1.0, reason=f"the answer {shown(said)} matches {pattern!r}")
-        return Score(value=0.0, reason=f"the answer {shown(said)} does not match {pattern!r}")
+            return Score(value=1.0, reason=f"the answer {brief(said)} matches {pattern!r}")
+        return Score(value=0.0, reason=f"the answer {brief(said)} does not match {pattern!r}")
 
     return grade
 

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import ABSENT, STATE_RULE, brief, differences, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 MAX_NAMED = 3
 """Changes that a reason names; of more it says how many."""
-
-_ABSENT: Json = object()
 
 
 def final_state_equals(*, target_key: str | None = None) -> Grader:
@@ -44,7 +42,7 @@ def state_changes(*, target_key: str | None = None, before: Callable[[Task], Jso
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted, free = _wanted_changes(target_of(task, target_key))
+        wanted, free = _parse_target(target_of(task, target_key))
         start = task.initial_state if before is None else before(task)
         right = start
         for pointer, value in wanted.items():
@@ -53,19 +51,20 @@ def state_changes(*, target_key: str | None = None, before: Callable[[Task], Jso
         missing = [pointer for pointer, value in wanted.items() if not _is(end, pointer, value)]
         collateral = [
             (pointer, found)
-            for pointer, _, found in changes(right, end)
+            for pointer, found in _changes(right, end)
             if not any(f"{pointer}/".startswith(f"{each}/") for each in wanted)
             and not any(fnmatchcase(pointer, each) for each in free)
         ]
-        faults = [f"{each} is {_shown(_at(end, each))}, wanted {_shown(wanted[each])}" for each in missing]
-        faults += [
-            f"{pointer} was {_shown(_at(start, pointer))} and is {_shown(found)}, which nobody asked for"
+        faults = [
+            f"{pointer} is {_brief(_at(end, pointer))}, wanted {_brief(wanted[pointer])}" for pointer in missing
+        ] + [
+            f"{pointer} was {_brief(_at(start, pointer))} and is {_brief(found)}, which nobody asked for"
             for pointer, found in collateral
         ]
         return Score(
             value=0.0 if faults else 1.0,
             components={"wanted_changes": 1 - len(missing) / len(wanted), "collateral": float(len(collateral))},
-            reason=_told(faults) if faults else "the world changed as wanted, and nothing else did",
+            reason=_join_faults(faults) if faults else "the world changed as wanted, and nothing else did",
         )
 
     return grade
@@ -78,30 +77,21 @@ def final_state(trajectory: Trajectory, states: StateReader) -> Json:
     return states(trajectory.final_state)
 
 
-def changes(old: Json, new: Json, pointer: str = "") -> Iterator[tuple[str, Json, Json]]:
-    """(JSON pointer, old, new) of every place where they differ, as deep as both have objects or lists of one length.
-
-    What is only in one of them is absent in the other, which `shown` gives as "nothing".
-    """
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in [*old, *(key for key in new if key not in old)]:
-            yield from changes(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{pointer}/{_escaped(key)}")
-    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
-        for n, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from changes(one, other, f"{pointer}/{n}")
-    elif old is _ABSENT or new is _ABSENT or first_difference(old, new) is not None:
-        yield pointer, old, new
+def _changes(old: Json, new: Json) -> Iterator[tuple[str, Json]]:
+    """(JSON pointer, new value) of every difference; `ABSENT` for a value that has been removed."""
+    for each in differences(old, new, STATE_RULE):
+        yield "".join(f"/{_escape(key)}" for key in each.path), each.right
 
 
-def _wanted_changes(target: Json) -> tuple[dict[str, Json], list[str]]:
+def _parse_target(target: Json) -> tuple[dict[str, Json], list[str]]:
     """(what each pointer must hold, patterns of what may change)."""
     known = {"set": Mapping, "removed": list | tuple, "may_change": list | tuple}
     if not isinstance(target, Mapping) or not target.keys() <= known.keys():
-        raise GraderError(f"the target is {shown(target)}, not an object of {', '.join(known)}")
+        raise GraderError(f"the target is {brief(target)}, not an object of {', '.join(known)}")
     for part, kind in known.items():
         if part in target and not isinstance(target[part], kind):
-            raise GraderError(f"in the target, {part} is {shown(target[part])}")
-    wanted = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), _ABSENT)}
+            raise GraderError(f"in the target, {part} is {brief(target[part])}")
+    wanted = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), ABSENT)}
     if not wanted:
         raise GraderError("the target wants no change: final_state_equals says that nothing may change")
     for pointer in wanted:
@@ -112,7 +102,7 @@ def _wanted_changes(target: Json) -> tuple[dict[str, Json], list[str]]:
 
 def _is(state: Json, pointer: str, wanted: Json) -> bool:
     found = _at(state, pointer)
-    if found is _ABSENT or wanted is _ABSENT:
+    if found is ABSENT or wanted is ABSENT:
         return found is wanted
     return first_difference(found, wanted) is None
 
@@ -124,11 +114,11 @@ def _parts(pointer: str) -> list[str]:
 def _at(state: Json, pointer: str) -> Json:
     for part in _parts(pointer):
         if isinstance(state, Mapping):
-            state = state.get(part, _ABSENT)
+            state = state.get(part, ABSENT)
         elif isinstance(state, list | tuple) and part.isdecimal() and int(part) < len(state):
             state = state[int(part)]
         else:
-            return _ABSENT
+            return ABSENT
     return state
 
 
@@ -137,29 +127,29 @@ def _with(state: Json, parts: list[str], value: Json) -> Json:
     if not parts:
         return value
     first, rest = parts[0], parts[1:]
-    if isinstance(state, Mapping) or state is _ABSENT:
+    if isinstance(state, Mapping) or state is ABSENT:
         whole = dict(state) if isinstance(state, Mapping) else {}
-        inner = _with(whole.get(first, _ABSENT), rest, value)
-        if inner is _ABSENT:
+        inner = _with(whole.get(first, ABSENT), rest, value)
+        if inner is ABSENT:
             whole.pop(first, None)
         else:
             whole[first] = inner
         return whole
     if isinstance(state, list | tuple) and first.isdecimal() and int(first) <= len(state):
         n = int(first)
-        inner = _with(state[n] if n < len(state) else _ABSENT, rest, value)
-        return [*state[:n], *(() if inner is _ABSENT else (inner,)), *state[n + 1 :]]
-    raise GraderError(f"the target changes {first!r} in {shown(state)}, which has no such place")
+        inner = _with(state[n] if n < len(state) else ABSENT, rest, value)
+        return [*state[:n], *(() if inner is ABSENT else (inner,)), *state[n + 1 :]]
+    raise GraderError(f"the target changes {first!r} in {brief(state)}, which has no such place")
 
 
-def _escaped(key: Json) -> str:
+def _escape(key: Json) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
 
 
-def _shown(value: Json) -> str:
-    return "nothing" if value is _ABSENT else shown(value)
+def _brief(value: Json) -> str:
+    return "nothing" if value is ABSENT else brief(value)
 
 
-def _told(faults: list[str]) -> str:
+def _join_faults(faults: list[str]) -> str:
     more = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
     return "; ".join(faults[:MAX_NAMED]) + more

@@ -13,6 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gymcp.evaluators.judge.rubric import Rubric
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
 from gymcp.types import Json, Message, Trajectory
 
 PROMPT_VERSION = "1"
@@ -72,35 +81,46 @@ def question(rubric: Rubric, trajectory: Trajectory) -> Question:
 
 
 def _lines(trajectory: Trajectory) -> Iterator[str]:
-    """The episode as it went: what was said to the agent, what it said and called, what that answered."""
-    for step in trajectory.steps:
-        for message in step.observation.messages:
-            if message.role != "tool":  # results stand where they were given
-                yield _line({"said by": message.role, "text": message.content})
-        if step.action.text or not step.action.tool_calls:
-            yield _line({"said by": "agent", "text": step.action.text})
-        for call in step.action.tool_calls:
-            arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-            yield _line({"call": call.id, "tool": call.name, "arguments": arguments})
-        for result in step.results:
-            yield _line({"result of": result.call_id, "failed": result.is_error, "text": result.content})
-        for act in step.user_acts:
-            for call, result in zip(act.calls, act.results, strict=True):
-                named = {"the user's own call": call.name, "arguments": call.arguments}
-                yield _line({**named, "failed": result.is_error, "text": result.content})
+    """The episode in the order of its events, one line of JSON each."""
+    for of_step in events(trajectory):
+        for event in of_step:
+            yield from map(_line, _objects(event))
     if not trajectory.steps:
         yield _line({"note": "the agent did nothing"})
 
 
+def _objects(event: Event) -> list[dict[str, Json]]:
+    match event:
+        case MessageEvent(message):
+            return [{"said by": message.role, "text": message.content}]
+        case AnswerEvent(text):
+            return [] if event.is_only_calls else [{"said by": "agent", "text": text}]
+        case CallEvent(call):
+            arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+            return [{"call": call.id, "tool": call.name, "arguments": arguments}]
+        case ResultEvent(result):
+            return [{"result of": result.call_id, "failed": result.is_error, "text": result.content}]
+        case UserActEvent(act):
+            return [
+                {
+                    "the user's own call": call.name,
+                    "arguments": call.arguments,
+                    "failed": result.is_error,
+                    "text": result.content,
+                }
+                for call, result in zip(act.calls, act.results, strict=True)
+            ]
+
+
 def _line(event: dict[str, Json]) -> str:
     """One line, whatever the texts hold: what is no printable character is an escape."""
-    cut = {key: _shortened(value) if isinstance(value, str) else value for key, value in event.items()}
+    cut = {key: _shorten(value) if isinstance(value, str) else value for key, value in event.items()}
     text = json.dumps(cut, ensure_ascii=False, default=str)
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-    return _shortened(shown, 4 * MAX_TEXT)
+    return _shorten(shown, 4 * MAX_TEXT)
 
 
-def _shortened(text: str, most: int = MAX_TEXT) -> str:
+def _shorten(text: str, most: int = MAX_TEXT) -> str:
     if len(text) <= most:
         return text
     half = most // 2

@@ -19,7 +19,7 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shortened,
+    shorten,
     transcripts,
     worst,
 )
@@ -217,8 +217,7 @@ def _parted(all_of_them: Sequence[Evidence]) -> Html:
     spread = {task: max(each[task] for each in means) - min(each[task] for each in means) for task in shared}
     parted = sorted((task for task in shared if spread[task] > 0), key=lambda task: (-spread[task], task))
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shortened(task, 200)), *(f"{each[task]:.2f}" for each in means))
-        for task in parted[:MAX_PARTED]
+        (element("code", shorten(task, 200)), *(f"{each[task]:.2f}" for each in means)) for task in parted[:MAX_PARTED]
     ]
     more = f" ({MAX_PARTED} of {len(parted)})" if len(parted) > MAX_PARTED else ""
     note = "gymcp view RUN RUN2 shows two of them side by side from the step where they part."
@@ -235,10 +234,10 @@ def _origins(all_of_them: Sequence[Evidence]) -> Html:
     for name in names:
         values = [each.get(name, "–") for each in facts]
         if len(set(values)) == 1:
-            rows.append((name, element("pre", shortened(values[0], 400))))
+            rows.append((name, element("pre", shorten(values[0], 400))))
         else:
             told = [
-                element("div", _swatch(n), element("pre", shortened(value, 400)), class_="each")
+                element("div", _swatch(n), element("pre", shorten(value, 400)), class_="each")
                 for n, value in enumerate(values)
             ]
             rows.append((name, join(*told)))

@@ -10,7 +10,7 @@ from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shortened
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shorten
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10
@@ -66,15 +66,15 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
     worst = [
         (
-            shortened(each.task, 80),
+            shorten(each.task, 80),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
-            shortened(each.worst.reason, MAX_REASON),
+            shorten(each.worst.reason, MAX_REASON),
         )
         for each in evidence.worst[:MAX_LISTED]
     ]
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
-    origin = [(name, shortened(value, MAX_REASON)) for name, value in provenance(evidence)]
+    origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
 
 

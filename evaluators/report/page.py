@@ -23,7 +23,7 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shortened,
+    shorten,
     transcripts,
     worst,
 )
@@ -84,7 +84,7 @@ def render(evidence: Evidence) -> str:
         rows_section(
             "Where it came from",
             ("", ""),
-            [(name, element("pre", shortened(value, 4000))) for name, value in provenance(evidence)],
+            [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)],
         ),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
@@ -178,7 +178,7 @@ def _reasons(evidence: Evidence) -> Html:
 def reason_kind(reason: str) -> str:
     """The reason with what is particular to a task taken out: quoted texts, objects, numbers, dotted paths."""
     kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
-    return shortened(kind or "no reason given", 140)
+    return shorten(kind or "no reason given", 140)
 
 
 def _radar(evidence: Evidence) -> Html:
@@ -244,7 +244,7 @@ def _pass_k(metrics: Metrics) -> Html:
 def _flakes(metrics: Metrics) -> Html:
     flaky = sorted(((task, index) for task, index in metrics.flake.items() if index > 0), key=lambda each: -each[1])
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shortened(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
+        (element("code", shorten(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
     ]
     return rows_section(
         f"Tasks that flake: {len(flaky)} of {len(metrics.flake)}",
@@ -272,12 +272,12 @@ def _without_score(rows: list[EpisodeRow]) -> Html:
 def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
     shown: list[tuple[Html | str, ...]] = [
         (
-            element("code", shortened(row.task, 200)),
+            element("code", shorten(row.task, 200)),
             str(row.trial),
             "–" if row.score is None else f"{row.score:.2f}",
             element("code", str(row.outcome)),
             str(row.steps),
-            element("pre", shortened(row.reason, MAX_REASON)),
+            element("pre", shorten(row.reason, MAX_REASON)),
         )
         for row in rows[:MAX_LISTED]
     ]

@@ -12,7 +12,16 @@ from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.gates import Gate
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.run_data import WORST, Evidence, TaskFigures
-from gymcp.types import Json, Step, ToolCall, Trajectory
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
+from gymcp.types import Json, ToolCall, ToolResult, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
 MAX_REASON = 600
@@ -124,7 +133,7 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
             f"{each.passed}/{each.trials}",
             element("code", str(each.worst.outcome)),
             str(each.worst.steps),
-            element("pre", shortened(each.worst.reason, MAX_REASON)),
+            element("pre", shorten(each.worst.reason, MAX_REASON)),
         )
         for number, each in enumerate(evidence.worst[:MAX_LISTED])
     ]
@@ -139,7 +148,7 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
 
 
 def _linked(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
-    name = element("code", shortened(each.task, 200))
+    name = element("code", shorten(each.task, 200))
     if each.worst.id not in evidence.transcripts:
         return name
     return element("a", name, href=f"#{prefix}transcript-{number}")
@@ -151,51 +160,56 @@ def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
     for number, each in enumerate(evidence.worst[:WORST]):
         if (record := evidence.transcripts.get(each.worst.id)) is None:
             continue
-        head = f"{shortened(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
+        head = f"{shorten(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
         body = element("div", *transcript(record), id=f"{prefix}transcript-{number}", class_="transcript")
         shown.append(element("details", element("summary", head), body))
     return section("Transcripts of the worst", *shown)
 
 
 def transcript(record: Trajectory) -> list[Html]:
-    """What was said, called and answered, cut where it is long."""
+    """Messages, answers, calls and results of an episode, each text cut to `MAX_TEXT` characters."""
     parts = [element("p", record.reason[:MAX_REASON], class_="soft")]
-    left = MAX_TRANSCRIPT
-    for number, step in enumerate(record.steps):
-        lines = _lines(step)
-        left -= sum(len(text) for _, text in lines)
+    room = MAX_TRANSCRIPT
+    for number, of_step in enumerate(events(record)):
+        lines = [(kind, text[: MAX_TEXT + 1]) for event in of_step for kind, text in _lines(event)]
+        room -= sum(len(text) for _, text in lines)
         for kind, text in lines:
             parts.append(
-                element("div", element("span", kind), element("pre", shortened(text, MAX_TEXT)), class_=f"line {kind}")
+                element("div", element("span", kind), element("pre", shorten(text, MAX_TEXT)), class_=f"line {kind}")
             )
-        if left < 0 and number + 1 < len(record.steps):
+        if room < 0 and number + 1 < len(record.steps):
             parts.append(element("p", f"... {len(record.steps) - number - 1} more steps: gymcp view", class_="soft"))
             break
     return parts
 
 
-def _lines(step: Step) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = [
-        (message.role, message.content) for message in step.observation.messages if message.role != "tool"
-    ]
-    if step.action.text or not step.action.tool_calls:
-        found.append(("assistant", step.action.text or "(says nothing)"))
-    found += [("call", _written(call)) for call in step.action.tool_calls]
-    found += [("error" if result.is_error else "result", result.content) for result in step.results]
-    for act in step.user_acts:
-        found += [("user's call", _written(call)) for call in act.calls]
-        found += [("error" if result.is_error else "result", result.content) for result in act.results]
-    return [(kind, text[: MAX_TEXT + 1]) for kind, text in found]
+def _lines(event: Event) -> list[tuple[str, str]]:
+    """(kind, text) of each line that shows the event."""
+    match event:
+        case MessageEvent(message):
+            return [(message.role, message.content)]
+        case AnswerEvent(text):
+            return [] if event.is_only_calls else [("assistant", text or "(says nothing)")]
+        case CallEvent(call):
+            return [("call", _format_call(call))]
+        case ResultEvent(result):
+            return [_result_line(result)]
+        case UserActEvent(act):
+            return [("user's call", _format_call(call)) for call in act.calls] + [*map(_result_line, act.results)]
 
 
-def _written(call: ToolCall) -> str:
+def _result_line(result: ToolResult) -> tuple[str, str]:
+    return "error" if result.is_error else "result", result.content
+
+
+def _format_call(call: ToolCall) -> str:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
     return f"{call.name} {arguments}"
 
 
-def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and a mark."""
-    return text if len(text) <= most else text[:most] + " ..."
+def shorten(text: str, limit: int) -> str:
+    """The text, or its first `limit` characters and a mark."""
+    return text if len(text) <= limit else text[:limit] + " ..."
 
 
 def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.json_diff import changes, shown
+from gymcp.evaluators.json_diff import list_changes, shorten_value
 from gymcp.evaluators.viewer.divergence import parting
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
@@ -68,7 +68,7 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
         "reason": cut(record.reason),
         "components": dict(record.components),
         "usage": {**asdict(record.usage), "harness_s": record.usage.harness_s},
-        "provenance": shown(dict(record.provenance)) if record.provenance else "",
+        "provenance": shorten_value(dict(record.provenance)) if record.provenance else "",
         "siblings": siblings,
         "counterpart": runs.index.counterpart(n) if len(runs.opened) > 1 else None,
         "credits": [_credit(credit) for credit in credits],
@@ -223,7 +223,7 @@ def _state(opened: OpenedRun, record: Trajectory, at: int) -> Json:
     # the first state has no address in the record; where the servers declare it, its digest is its address
     before_ref = record.steps[at - 1].state_ref if at else record.initial_key
     try:
-        return changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
+        return list_changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
     except (KeyError, StoreError):
         return {"unknown": "the world changed; the state before or after is not recorded"}
     except RecursionError:

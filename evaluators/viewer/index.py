@@ -10,9 +10,18 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
 from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
 from gymcp.store import EpisodeRow
-from gymcp.types import Json, Trajectory
+from gymcp.types import Json, ToolCall, Trajectory
 
 MAX_TRANSCRIPT = 40_000
 """Characters of an episode that can be searched, from its beginning."""
@@ -105,7 +114,7 @@ class EpisodeIndex:
             *where.values,
             offset,
         )
-        return {"total": total, "offset": offset, "rows": [_listed(row) for row in rows]}
+        return {"total": total, "offset": offset, "rows": [_row_object(row) for row in rows]}
 
     def pairs(self, query: str, order: str, offset: int) -> dict[str, Json]:
         """The tasks that both of the first two runs have, trial by trial, most different first. Raises QueryError."""
@@ -128,7 +137,7 @@ class EpisodeIndex:
             "total": total,
             "offset": offset,
             "rows": [
-                {**_listed(row[:-4]), "other": dict(zip(("n", "score", "outcome", "steps"), row[-4:], strict=True))}
+                {**_row_object(row[:-4]), "other": dict(zip(("n", "score", "outcome", "steps"), row[-4:], strict=True))}
                 for row in rows
             ],
         }
@@ -195,7 +204,7 @@ class EpisodeIndex:
                 raise
 
 
-def told(value: str) -> str:
+def escape_surrogates(value: str) -> str:
     """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
     try:
         value.encode()
@@ -205,35 +214,44 @@ def told(value: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return told(value) if isinstance(value, str) else value
+    return escape_surrogates(value) if isinstance(value, str) else value
 
 
 def restore_surrogates(value: str) -> str:
-    """What `told` was given."""
+    """The text that `escape_surrogates` was given."""
     if value.isascii():
         return value
     return "".join(chr(ord(c) - 0x10F000 + 0xD800) if 0x10F000 <= ord(c) <= 0x10F7FF else c for c in value)
 
 
 def transcript(record: Trajectory) -> str:
-    """The words of an episode: what was said, called and answered."""
+    """The words of an episode for the search: messages, answers, calls and results."""
     pieces: list[str] = [record.reason]
-    left = MAX_TRANSCRIPT
-    for step in record.steps:
-        for message in step.observation.messages:
-            if message.role != "tool":
-                pieces.append(message.content)
-        pieces.append(step.action.text)
-        for call in step.action.tool_calls:
-            pieces.append(f"{call.name} {_words(call.arguments)}")
-        pieces += [result.content for result in step.results]
-        for act in step.user_acts:
-            pieces += [f"{call.name} {_words(call.arguments)}" for call in act.calls]
-            pieces += [result.content for result in act.results]
-        left -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
-        if left < 0:
+    room = MAX_TRANSCRIPT
+    for of_step in events(record):
+        pieces += [piece for event in of_step for piece in _pieces(event)]
+        room -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
+        if room < 0:
             break
-    return told("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+    return escape_surrogates("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+
+
+def _pieces(event: Event) -> list[str]:
+    match event:
+        case MessageEvent(message):
+            return [message.content]
+        case AnswerEvent(text):
+            return [text]
+        case CallEvent(call):
+            return [_words_of_call(call)]
+        case ResultEvent(result):
+            return [result.content]
+        case UserActEvent(act):
+            return [*map(_words_of_call, act.calls), *(result.content for result in act.results)]
+
+
+def _words_of_call(call: ToolCall) -> str:
+    return f"{call.name} {_words(call.arguments)}"
 
 
 def _words(arguments: Json) -> str:
@@ -260,7 +278,7 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _listed(row: Sequence[Any]) -> dict[str, Json]:
+def _row_object(row: Sequence[Any]) -> dict[str, Json]:
     found = dict(zip(_LISTED.split(", "), row, strict=True))
     reason = restore_surrogates(found["reason"])
     return {

@@ -27,12 +27,11 @@ from gymcp.evaluators.graders import (
     weighted,
 )
 from gymcp.evaluators.graders.answers import last_number, read_json
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.dynamic import TRUTHS
 from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.registry import BY_NAME, make_grader
-from gymcp.evaluators.graders.states import changes
 from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.json_diff import STATE_RULE, differences, first_difference
 from gymcp.protocols import Grader
 from gymcp.types import Json, Outcome, Score, Task
 
@@ -84,9 +83,9 @@ def test_everything_includes_itself_and_an_object_with_more_keys_includes_it(val
 
 @given(JSON, JSON)
 def test_there_are_changes_exactly_where_two_states_differ(old: Json, new: Json) -> None:
-    found = list(changes(old, new))
-    assert bool(found) == (first_difference(old, new) is not None)
-    assert len({pointer for pointer, _, _ in found}) == len(found)
+    changes = list(differences(old, new, STATE_RULE))
+    assert bool(changes) == (first_difference(old, new) is not None)
+    assert len({change.path for change in changes}) == len(changes)
 
 
 BEFORE = {"orders": {"7": "open", "8": "open"}, "log": ["start"], "a/b": 1}

@@ -317,7 +317,7 @@ class _Run:
     def _end(self, pupil: TrainableModel, learner: Learner, reason: str) -> Ending:
         weights = learner.weights()
         if weights is not None:
-            pupil = load_trainable(self.recipe.model, self._model_folder(), self.recipe.seed, place="cpu")
+            pupil = load_trainable(self.recipe.model, self._model_folder(), self.recipe.seed, device="cpu")
             pupil.model.load_state_dict(weights)
         model: Any = pupil.model
         whole = model.merge_and_unload() if self.recipe.model.lora_rank else model
