@@ -14,10 +14,10 @@ from gymcp.evaluators.statistics import (
     Paired,
     Power,
     Scores,
+    compare_paired,
     holm,
     mean_ci95,
     noise_floor,
-    paired,
     plan_trials,
     t_by_task,
     within_task_variance,
@@ -25,14 +25,14 @@ from gymcp.evaluators.statistics import (
 from gymcp.store import EpisodeRow
 from gymcp.types import Json
 
-SIGNIFICANT = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 RESOLUTION = 0.05
 """Of success: the difference that `Pair.power` is about where the caller wishes for no other."""
 
-SAME = ("env", "env_version", "suite", "suite_version", "suite_digest")
+COMPARED_KEYS = ("env", "env_version", "suite", "suite_version", "suite_digest")
 """Keys of a run's config that must agree for its episodes to be compared with another's."""
 
-REFERENCES = ("oracle", "null", "mutated")
+REFERENCE_AGENTS = ("oracle", "null", "mutated")
 """Agents that try a suite, not themselves: beside two runs or more of others, the verdict is about those others."""
 
 
@@ -66,7 +66,7 @@ class Standing:
     coverage: str
     """In words: "488/500 scored, 12 infra"."""
     comparable: bool
-    """False for a run that is of other tasks than the first, or has no score: it is shown, and not ranked."""
+    """False for a run that is of other tasks than the first, or has no score: it is format_value, and not ranked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
     problems = _problems(contenders, scores)
     fit = [name for name in names if name not in problems]
     pairs = _pairs(measured, {name: scores[name] for name in fit}, resolution)
-    tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCES]
+    tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCE_AGENTS]
     standings = tuple(
         Standing(
             name=each.name,
@@ -190,7 +190,7 @@ def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> 
     whole = [each for each in contenders if each.name not in found]
     for each in whole[1:]:
         first = whole[0]
-        if parted := [key for key in SAME if each.config.get(key) != first.config.get(key)]:
+        if parted := [key for key in COMPARED_KEYS if each.config.get(key) != first.config.get(key)]:
             key = parted[0]
             found[each.name] = (
                 f"{each.name}: {key} is {each.config.get(key, 'unknown')}, of {first.name} it is"
@@ -202,7 +202,7 @@ def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> 
 
 
 def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> tuple[Pair, ...]:
-    found = {(a, b): paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
+    found = {(a, b): compare_paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
     corrected = holm({pair: each.p_permutation for pair, each in found.items() if each.p_permutation is not None})
     pairs = []
     for (a, b), each in found.items():
@@ -219,7 +219,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
                 noise_floor=floor,
                 better=better,
                 power=_power(shared[0], shared[1], resolution) if metric.unit == "%" else None,
-                words=_words(metric, a, b, each, p, floor, better, _where(scores[a], scores[b], each)),
+                words=_describe_pair(metric, a, b, each, p, floor, better, _describe_tasks(scores[a], scores[b], each)),
             )
         )
     return tuple(pairs)
@@ -228,7 +228,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
 def _better(
     metric: Metric, a: str, b: str, difference: float | None, p: float | None, floor: float | None
 ) -> str | None:
-    if difference is None or p is None or p >= SIGNIFICANT or (floor is not None and abs(difference) <= floor):
+    if difference is None or p is None or p >= SIGNIFICANCE_LEVEL or (floor is not None and abs(difference) <= floor):
         return None
     return b if (difference > 0) == metric.higher_is_better else a
 
@@ -248,32 +248,32 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
-def _where(a: Scores, b: Scores, found: Paired) -> str:
+def _describe_tasks(a: Scores, b: Scores, found: Paired) -> str:
     """Of which tasks the words are, where it is not all of them."""
     if found.tasks == max(len(a), len(b)):
         return ""
     return f" on the {found.tasks} tasks that both have" if found.tasks > 1 else " on the one task that both have"
 
 
-def _words(
+def _describe_pair(
     metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None, where: str
 ) -> str:
     if found.difference is None or p is None:
         return f"{a} and {b} share no task with a score."
-    size = shown(metric, abs(found.difference), difference=True)
+    size = format_value(metric, abs(found.difference), difference=True)
     bounds = ""
     if found.ci95 is not None:
         low, high = sorted((found.ci95.low, found.ci95.high))
         if found.difference < 0:
             low, high = -high, -low
-        bounds = f", 95 % interval {_amount(metric, low)} to {shown(metric, high, difference=True)}"
+        bounds = f", 95 % interval {_format_number(metric, low)} to {format_value(metric, high, difference=True)}"
     if better is not None:
         other = a if better == b else b
         is_better = "is better" if metric.higher_is_better else "takes less"
         return f"{better} {is_better} than {other} by {size}{where}{bounds}; chance alone: p = {p:.2g}."
     why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
     if floor is not None and abs(found.difference) <= floor:
-        why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
+        why = f"two runs of one policy differ by up to {format_value(metric, floor, difference=True)} by themselves"
     if found.difference == 0:
         why = "the difference is 0"
     return f"{a} and {b} cannot be told apart: they differ by {size}{where}{bounds}; {why}."
@@ -307,11 +307,11 @@ def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
     return f"In {metric.name}, {' and '.join(left)} cannot be told apart{shared}; they are not beaten by any other."
 
 
-def shown(metric: Metric, value: float, *, difference: bool = False) -> str:
+def format_value(metric: Metric, value: float, *, difference: bool = False) -> str:
     """A value of the metric as people write it: "81.2 %", a difference of shares "3.1 points"."""
     unit = "points" if difference and metric.unit == "%" else metric.unit
-    return f"{_amount(metric, value)} {unit}".rstrip()
+    return f"{_format_number(metric, value)} {unit}".rstrip()
 
 
-def _amount(metric: Metric, value: float) -> str:
+def _format_number(metric: Metric, value: float) -> str:
     return f"{100 * value:.1f}" if metric.unit == "%" else f"{value:,.4g}"

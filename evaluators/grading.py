@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Outcome, Score, Task, Trajectory
 
-ENDED = "ended"
+ENDED_KEY = "ended"
 """Key of `Trajectory.provenance` that keeps how an episode ended where the outcome says ``grader_error`` instead."""
 
 
@@ -27,19 +27,19 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
         return replace(trajectory, score=None, components={})
     if trajectory.outcome is Outcome.AGENT_ERROR:
         return replace(trajectory, score=0.0, components={})
-    ungraded = _ungraded(trajectory)
+    ungraded = _remove_grade(trajectory)
     try:
-        verdict = _checked(grader(task, ungraded, states))
+        verdict = _check_score(grader(task, ungraded, states))
     except Exception as error:  # the boundary to code that anybody may write
         return replace(
             ungraded,
             outcome=Outcome.GRADER_ERROR,
             reason=f"grader raised {type(error).__name__}: {error}",
-            provenance={**ungraded.provenance, ENDED: str(ungraded.outcome)},
+            provenance={**ungraded.provenance, ENDED_KEY: str(ungraded.outcome)},
         )
     provenance = ungraded.provenance
-    if verdict.truths:  # those of another grader stay
-        provenance = {**provenance, TRUTHS: {**provenance.get(TRUTHS, {}), **verdict.truths}}
+    if verdict.ground_truths:  # those of another grader stay
+        provenance = {**provenance, GROUND_TRUTHS: {**provenance.get(GROUND_TRUTHS, {}), **verdict.ground_truths}}
     return replace(
         ungraded,
         score=float(verdict.value),
@@ -49,16 +49,16 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
     )
 
 
-def _ungraded(trajectory: Trajectory) -> Trajectory:
+def _remove_grade(trajectory: Trajectory) -> Trajectory:
     """As the episode ended: a grader sees no earlier verdict, so grading again gives the same."""
     outcome, provenance = trajectory.outcome, trajectory.provenance
     if outcome is Outcome.GRADER_ERROR:
-        outcome = Outcome(provenance.get(ENDED, Outcome.SCORED))
-        provenance = {key: value for key, value in provenance.items() if key != ENDED}
+        outcome = Outcome(provenance.get(ENDED_KEY, Outcome.SCORED))
+        provenance = {key: value for key, value in provenance.items() if key != ENDED_KEY}
     return replace(trajectory, outcome=outcome, score=None, components={}, reason="", provenance=provenance)
 
 
-def _checked(verdict: object) -> Score:
+def _check_score(verdict: object) -> Score:
     """The verdict, where it is one. Raises GraderError."""
     if not isinstance(verdict, Score):
         raise GraderError(f"gave {type(verdict).__name__}, not a Score")

@@ -43,7 +43,7 @@ def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
     gold in which the agent rightly called nothing, only where there are such turns. Raises GraderError where the record
     lacks a state.
     """
-    return judge(task.target, _played(task.target, trajectory, states))
+    return judge(task.target, _play_turns(task.target, trajectory, states))
 
 
 def judge(target: Json, played: Sequence[PlayedTurn]) -> Score:
@@ -100,7 +100,7 @@ def _fault(turn: Json, played: PlayedTurn, so_far: Counter[str]) -> str:
     return ""
 
 
-def _played(target: Json, trajectory: Trajectory, states: StateReader) -> list[PlayedTurn]:
+def _play_turns(target: Json, trajectory: Trajectory, states: StateReader) -> list[PlayedTurn]:
     reached = max((step.turn for step in trajectory.steps), default=-1) + 1
     turns = []
     for index, expected in enumerate(target["turns"][:reached]):
@@ -146,14 +146,14 @@ def _equal(found: Json, expected: Json) -> bool:
 
 def _canonical(value: Json) -> str:
     """One text for all values that Python finds equal: 1 == 1.0 == True, whatever the order of keys."""
-    return json.dumps(_even(value), sort_keys=True)
+    return json.dumps(_normalise_numbers(value), sort_keys=True)
 
 
-def _even(value: Json) -> Json:
+def _normalise_numbers(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _even(inner) for key, inner in value.items()}
+        return {key: _normalise_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_even(inner) for inner in value]
+        return [_normalise_numbers(inner) for inner in value]
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     return value

@@ -25,8 +25,8 @@ def calls_made(
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _wanted(task, target_key)
-        left = _made(trajectory, must_succeed)
+        wanted = _target_calls(task, target_key)
+        left = _list_calls(trajectory, must_succeed)
         for number, call in enumerate(wanted, 1):
             index = next(
                 (at for at, candidate in enumerate(left) if same_call(candidate, call, more_arguments=more_arguments)),
@@ -36,7 +36,7 @@ def calls_made(
                 return Score(
                     value=0.0,
                     components={"calls_found": (number - 1) / len(wanted)},
-                    reason=f"call {number} of {len(wanted)} was not made: {_written(call)}",
+                    reason=f"call {number} of {len(wanted)} was not made: {_format_call(call)}",
                 )
             left = left[index + 1 :] if in_order else left[:index] + left[index + 1 :]
         return Score(value=1.0, components={"calls_found": 1.0}, reason="every wanted call was made")
@@ -54,8 +54,8 @@ def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, ot
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _wanted(task, target_key)
-        made = _made(trajectory, must_succeed)
+        wanted = _target_calls(task, target_key)
+        made = _list_calls(trajectory, must_succeed)
         pairs = pair_nearest(made, wanted)
         value = sum(share for _, share in pairs.values()) / len(wanted)
         components = {"tools": len(pairs) / len(wanted)}
@@ -63,8 +63,8 @@ def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, ot
             components["arguments"] = sum(share for _, share in pairs.values()) / len(pairs)
         paired = {m for m, _ in pairs.values()}
         if not others and (stray := next((call for m, call in enumerate(made) if m not in paired), None)):
-            return Score(value=0.0, components=components, reason=f"nobody asked for {_written(stray)}")
-        return Score(value=value, components=components, reason=_furthest(made, wanted, pairs))
+            return Score(value=0.0, components=components, reason=f"nobody asked for {_format_call(stray)}")
+        return Score(value=value, components=components, reason=_worst_fault(made, wanted, pairs))
 
     return grade
 
@@ -90,7 +90,7 @@ def with_milestones(grader: Grader) -> Grader:
         score = grader(task, trajectory, states)
         wanted = [call for turn in task.gold for call in turn.calls]
         left = list(wanted)
-        for call in _made(trajectory, must_succeed=True):
+        for call in _list_calls(trajectory, must_succeed=True):
             match = next((n for n, each in enumerate(left) if same_call(call, each)), None)
             if match is not None:
                 del left[match]
@@ -111,27 +111,27 @@ def call_of(wanted: Json, who: str) -> ToolCall:
     return ToolCall(id="", name=wanted["name"], arguments=wanted["arguments"])
 
 
-def _made(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
+def _list_calls(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
     return [call for _, call, result in calls_with_results(trajectory) if not (result.is_error and must_succeed)]
 
 
-def _wanted(task: Task, key: str | None) -> list[ToolCall]:
+def _target_calls(task: Task, key: str | None) -> list[ToolCall]:
     target = target_of(task, key)
     if not isinstance(target, list | tuple) or not target:
         raise GraderError(f"task '{task.id}': the target is {brief(target)}, not a list of calls")
     return [call_of(call, f"task '{task.id}'") for call in target]
 
 
-def _written(call: ToolCall) -> str:
+def _format_call(call: ToolCall) -> str:
     return f"{call.name}({brief(call.arguments)})"
 
 
-def _furthest(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
+def _worst_fault(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
     """What keeps the calls from being the wanted ones, the worst of it."""
     if missing := next((call for w, call in enumerate(wanted) if w not in pairs), None):
-        return f"no call stands for {_written(missing)}"
+        return f"no call stands for {_format_call(missing)}"
     worst = min(pairs, key=lambda w: pairs[w][1])
     m, share = pairs[worst]
     if share == 1:
         return "every wanted call was made"
-    return f"{_written(made[m])} stands for {_written(wanted[worst])}"
+    return f"{_format_call(made[m])} stands for {_format_call(wanted[worst])}"

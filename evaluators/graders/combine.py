@@ -34,7 +34,7 @@ def all_of(graders: Mapping[str, Grader]) -> Grader:
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         scores = _scores(graders, task, trajectory, states)
-        return _combined(min(score.value for score in scores.values()), scores)
+        return _combine(min(score.value for score in scores.values()), scores)
 
     return grade
 
@@ -45,7 +45,7 @@ def any_of(graders: Mapping[str, Grader]) -> Grader:
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         scores = _scores(graders, task, trajectory, states)
-        return _combined(max(score.value for score in scores.values()), scores)
+        return _combine(max(score.value for score in scores.values()), scores)
 
     return grade
 
@@ -68,7 +68,7 @@ def weighted(graders: Mapping[str, Grader], weights: Mapping[str, float]) -> Gra
         value = math.fsum(weights[name] * score.value for name, score in scores.items()) / whole
         # rounding must make neither a success nor a failure
         value = 1.0 if all(score.value == 1 for score in scores.values()) else min(value, math.nextafter(1.0, 0.0))
-        return _combined(value, scores)
+        return _combine(value, scores)
 
     return grade
 
@@ -82,13 +82,13 @@ def _scores(graders: Mapping[str, Grader], task: Task, trajectory: Trajectory, s
     return {name: grader(task, trajectory, states) for name, grader in graders.items()}
 
 
-def _combined(value: float, scores: Mapping[str, Score]) -> Score:
+def _combine(value: float, scores: Mapping[str, Score]) -> Score:
     components = {name: score.value for name, score in scores.items()}
-    truths: dict[str, Json] = {}
+    ground_truths: dict[str, Json] = {}
     for name, score in scores.items():
         components |= {f"{name}.{part}": value for part, value in score.components.items()}
-        truths |= score.truths
+        ground_truths |= score.ground_truths
     # lowest first: a line that is cut still says what was wrong
     lowest_first = sorted(scores.items(), key=lambda each: each[1].value)
     reason = "; ".join(f"{name}: {score.reason}" for name, score in lowest_first)
-    return Score(value=value, components=components, reason=reason, truths=truths)
+    return Score(value=value, components=components, reason=reason, ground_truths=ground_truths)

@@ -9,7 +9,7 @@ from gymcp.errors import ConfigError
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
-TRUTHS = "truths"
+GROUND_TRUTHS = "truths"
 """Key of `Trajectory.provenance` that keeps what was found out, by the name of who did."""
 
 
@@ -24,9 +24,9 @@ def dynamic(name: str, find_out: Callable[[Task], Json], grader: Grader) -> Grad
         raise ConfigError("dynamic: a truth needs a name to be kept under")
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        kept = trajectory.provenance.get(TRUTHS, {})
+        kept = trajectory.provenance.get(GROUND_TRUTHS, {})
         truth = kept[name] if name in kept else find_out(task)
         score = grader(replace(task, target=truth), trajectory, states)
-        return replace(score, truths={**score.truths, name: truth})
+        return replace(score, ground_truths={**score.ground_truths, name: truth})
 
     return grade

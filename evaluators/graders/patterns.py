@@ -30,7 +30,7 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
         pattern = target_of(task, target_key)
         if not isinstance(pattern, str):
             raise GraderError(f"task '{task.id}': the target is {brief(pattern)}, not a pattern")
-        compiled = _compiled(pattern)
+        compiled = _compile(pattern)
         said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
@@ -44,7 +44,7 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
 
 
 @lru_cache(maxsize=1000)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:

@@ -35,20 +35,20 @@ FORMS = f"NAME or NAME:KEY of the target, with NAME one of {', '.join(BY_NAME)};
 
 def make_grader(specs: Sequence[str]) -> Grader:
     """The grader that the spec names; of several, `all_of` them. Raises ConfigError, saying what there is instead."""
-    graders = {spec: _named(spec) for spec in specs}
+    graders = {spec: _make_one(spec) for spec in specs}
     return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)
 
 
-def _named(spec: str) -> Grader:
+def _make_one(spec: str) -> Grader:
     if spec.endswith(".py"):
-        return _from_file(Path(spec))
+        return _load_grader(Path(spec))
     name, _, key = spec.partition(":")
     if name not in BY_NAME:
         raise ConfigError(f"no grader '{spec}'; have {FORMS}")
     return BY_NAME[name](key or None)
 
 
-def _from_file(path: Path) -> Grader:
+def _load_grader(path: Path) -> Grader:
     found = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
     if not path.is_file() or found is None or found.loader is None:
         raise ConfigError(f"grader file '{path}': not found")

@@ -47,7 +47,7 @@ class Agreement:
     """Items by (person, judge): pass and pass, pass and fail, fail and pass, fail and fail."""
 
 
-def agreement(pairs: Sequence[tuple[bool, bool]], *, seed: int = 0) -> Agreement:
+def measure_agreement(pairs: Sequence[tuple[bool, bool]], *, seed: int = 0) -> Agreement:
     """Of (person, judge) verdicts on items. Raises ConfigError where there is none.
 
     The interval of the agreement is Wilson's; that of kappa the percentile bootstrap over items, without the resamples
@@ -116,7 +116,7 @@ def load_labels(file: Path) -> list[Label]:
                     f"{where}: needs the columns label, and id (or task and trial) or judge;"
                     f" has {', '.join(sorted(columns)) or 'none'}"
                 )
-            found = [_labelled(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
+            found = [_parse_label(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -126,7 +126,7 @@ def load_labels(file: Path) -> list[Label]:
     return found
 
 
-def _labelled(row: Mapping[str, str | None], where: str) -> Label:
+def _parse_label(row: Mapping[str, str | None], where: str) -> Label:
     trial = row.get("trial") or "0"
     if not trial.isdecimal():
         raise ConfigError(f"{where}: trial is {trial!r}, not a number")

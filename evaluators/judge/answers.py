@@ -26,7 +26,7 @@ class Answer:
     spent: Spent | None = None
 
 
-def key_of(asked: Question, judge: str, sampling: Sampling) -> str:
+def answer_key(asked: Question, judge: str, sampling: Sampling) -> str:
     """Of one vote: equal where the same model is asked the same words in the same way."""
     said = [[message.role, message.content] for message in asked.messages]
     content = json.dumps([PROMPT_VERSION, judge, asdict(sampling), said], sort_keys=True)
@@ -34,7 +34,7 @@ def key_of(asked: Question, judge: str, sampling: Sampling) -> str:
 
 
 class JudgeAnswers:
-    """By `key_of`. Made by `open_answers`; each answer is in the file when `keep` returns."""
+    """By `answer_key`. Made by `open_answers`; each answer is in the file when `keep` returns."""
 
     def __init__(self, found: dict[str, Answer], descriptor: int | None) -> None:
         self._found = found
@@ -45,7 +45,7 @@ class JudgeAnswers:
 
     def keep(self, key: str, answer: Answer, about: Mapping[str, Json]) -> None:
         """Adds it, with what a reader of the file wants to know beside it."""
-        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _spent(answer)})
+        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _usage_object(answer)})
         if self._descriptor is not None:
             os.write(self._descriptor, line.encode() + b"\n")  # appended as one, beside other processes too
         self._found[key] = answer
@@ -75,5 +75,5 @@ def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
             yield text_of(found["key"], "key"), Answer(text=text_of(found["answer"], "answer"), spent=spent)
 
 
-def _spent(answer: Answer) -> Json:
+def _usage_object(answer: Answer) -> Json:
     return None if answer.spent is None else asdict(answer.spent)

@@ -61,9 +61,9 @@ def read_vote(answer: str | None, mark: str, points: Sequence[Point], scale: int
         raise InvalidVerdict("no answer")
     found = _last_object(answer)
     if found is None:
-        raise InvalidVerdict(f"no JSON object in {_shown(answer)}")
+        raise InvalidVerdict(f"no JSON object in {_quote(answer)}")
     if found.get("mark") != mark:
-        raise InvalidVerdict(f"the mark is not this episode's: {_shown(answer)}")
+        raise InvalidVerdict(f"the mark is not this episode's: {_quote(answer)}")
     reason = found.get("reason", "")
     reason = reason[:MAX_REASON] if isinstance(reason, str) else ""
     if not points:
@@ -114,6 +114,6 @@ def _last_object(answer: str) -> dict[str, Json] | None:
     return found
 
 
-def _shown(answer: str) -> str:
+def _quote(answer: str) -> str:
     line = " ".join(answer.split())
     return repr(line if len(line) <= 120 else f"{line[:120]} [...]")

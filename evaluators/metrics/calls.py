@@ -55,13 +55,13 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
         errors=sum(result.is_error for _, _, result in calls),
         invalid=sum(_is_invalid(call, step) for step, call, _ in calls),
         redundant=_redundant(calls),
-        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _offered(trajectory))
+        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _tool_names(trajectory))
         if task and wanted
         else None,
     )
 
 
-def _offered(trajectory: Trajectory) -> set[str]:
+def _tool_names(trajectory: Trajectory) -> set[str]:
     """The names of all tools that the agent was ever shown."""
     lists = {id(step.observation.tools): step.observation.tools for step in trajectory.steps}
     return {tool.name for tools in lists.values() for tool in tools}

@@ -71,7 +71,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         tool_calls=sum(row.usage.tool_calls for row in counted),
         tool_errors=sum(row.usage.tool_errors for row in counted),
         attempts=len(attempts),
-        wall_s=_ran_s(attempts),
+        wall_s=_running_s(attempts),
         episode_s=math.fsum(row.usage.wall_s for row in attempts),
         times=_times(attempts),
         breakdowns=_breakdowns(counted),
@@ -111,8 +111,8 @@ def _spending(rows: Sequence[EpisodeRow]) -> Spending:
         prompt_tokens=sum(row.usage.prompt_tokens for row in rows),
         completion_tokens=sum(row.usage.completion_tokens for row in rows),
         cost=math.fsum(row.usage.cost for row in rows),
-        tools=_summed(row.usage.tools for row in rows),
-        models=_summed(row.usage.models for row in rows),
+        tools=_sum_by_name(row.usage.tools for row in rows),
+        models=_sum_by_name(row.usage.models for row in rows),
     )
 
 
@@ -126,7 +126,7 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
         "harness": math.fsum(usage.harness_s for usage in used),
     }
     total = math.fsum(seconds.values())
-    ran_s = _ran_s(rows)
+    ran_s = _running_s(rows)
     return Times(
         seconds=seconds,
         share={name: part / total if total else 0.0 for name, part in seconds.items()},
@@ -135,7 +135,7 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
     )
 
 
-def _summed(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+def _sum_by_name(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
     found: dict[str, Counter[str]] = {}
     for part in parts:
         for name, figures in part.items():
@@ -157,12 +157,12 @@ def rate(rows: Sequence[EpisodeRow]) -> Rate:
 
 
 def coverage(rows: Sequence[EpisodeRow]) -> str:
-    lost = Counter(_lost_to(row.outcome) for row in rows if row.score is None)
+    lost = Counter(_loss_reason(row.outcome) for row in rows if row.score is None)
     scored = len(rows) - lost.total()
     return ", ".join([f"{scored}/{len(rows)} scored", *(f"{n} {why}" for why, n in sorted(lost.items()))])
 
 
-def _lost_to(outcome: Outcome) -> str:
+def _loss_reason(outcome: Outcome) -> str:
     if outcome.is_infra:
         return "infra"
     return "ungraded" if outcome.has_score else str(outcome).replace("_", " ")
@@ -214,7 +214,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
     def seconds(row: EpisodeRow) -> float:
         return row.usage.agent_s + row.usage.tool_s
 
-    def allowed_s(gold: GoldFigures) -> float:
+    def allowance_s(gold: GoldFigures) -> float:
         return REFERENCE_S * (gold.wanted + gold.turns)
 
     def right(gold: GoldFigures) -> float:
@@ -225,7 +225,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
         selection=_share((row.task, gold.selection) for row, _, gold in played),
         parameters=_share((row.task, gold.parameters) for row, _, gold in played if gold.parameters is not None),
         efficiency=_share((row.task, gold.wanted / max(made, gold.wanted)) for row, made, gold in passed),
-        speed=_share((row.task, allowed_s(gold) / (allowed_s(gold) + seconds(row))) for row, _, gold in passed),
+        speed=_share((row.task, allowance_s(gold) / (allowance_s(gold) + seconds(row))) for row, _, gold in passed),
         first_error=_share((row.task, right(gold)) for row, _, gold in played),
         offered=_share((row.task, gold.offered) for row, _, gold in played),
     )
@@ -286,7 +286,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _ran_s(rows: Sequence[EpisodeRow]) -> float:
+def _running_s(rows: Sequence[EpisodeRow]) -> float:
     """Seconds in which at least one of them was running: the length of the union of their spans."""
     spans = [(row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in rows if row.usage.wall_s]
     total, reached = 0.0, -math.inf

@@ -55,22 +55,22 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         if summary.radar is None
         else {name: each["value"] for name, each in asdict(summary.radar).items()},
         "coverage": summary.overall.coverage,
-        "lost": _lost(rows),
+        "lost": _first_losses(rows),
         "prompt_tokens": summary.spent.prompt_tokens,
         "completion_tokens": summary.spent.completion_tokens,
         "cost": round(summary.spent.cost, 6),
-        "tools": {name: _rounded(figures) for name, figures in summary.spent.tools.items()},
-        "models": {name: _rounded(figures) for name, figures in summary.spent.models.items()},
-        "seconds": _rounded(summary.times.seconds),
+        "tools": {name: _round_all(figures) for name, figures in summary.spent.tools.items()},
+        "models": {name: _round_all(figures) for name, figures in summary.spent.models.items()},
+        "seconds": _round_all(summary.times.seconds),
         "utilisation": {
-            **_rounded({f"{name}_share": value for name, value in summary.times.share.items()}),
+            **_round_all({f"{name}_share": value for name, value in summary.times.share.items()}),
             "policy_requests": _two_digits(summary.times.policy_requests),
             "tool_calls": _two_digits(summary.times.tool_calls),
         },
     }
 
 
-def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+def _round_all(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in figures.items()}
 
 
@@ -78,7 +78,7 @@ def _two_digits(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def _lost(rows: list[EpisodeRow]) -> dict[str, str]:
+def _first_losses(rows: list[EpisodeRow]) -> dict[str, str]:
     """Of each outcome without a score, which episode was the first, and why."""
     first: dict[str, str] = {}
     for row in rows:

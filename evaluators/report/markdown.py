@@ -17,21 +17,21 @@ MAX_LISTED = 10
 MAX_REASON = 200
 
 
-def render_markdown(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
+def render_markdown(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
     """The report of one run, or of several."""
     lines: list[str] = []
-    if len(all_of_them) > 1 or unread:
-        lines += _comparison(all_of_them, found, unread)
-    for each in all_of_them:
-        lines += _run(each, level="##" if len(all_of_them) > 1 else "#")
+    if len(runs) > 1 or unread:
+        lines += _comparison(runs, found, unread)
+    for each in runs:
+        lines += _run(each, level="##" if len(runs) > 1 else "#")
     return "\n".join(lines) + "\n"
 
 
-def _comparison(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
-    lines = [f"# {len(all_of_them)} runs", "", *_told([*unread, *(found.problems if found else ())])]
+def _comparison(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
+    lines = [f"# {len(runs)} runs", "", *_quote_problems([*unread, *(found.problems if found else ())])]
     if found is not None:
         lines += [f"**{plain(found.verdict)}**", ""]
-    rows = [(each.name, score_line(each.metrics)) for each in all_of_them]
+    rows = [(each.name, score_line(each.metrics)) for each in runs]
     lines += _table(("run", "success"), rows)
     if found is not None:
         lines += [f"* {plain(pair.words)}" for pair in found.pairs] + [""]
@@ -40,7 +40,7 @@ def _comparison(all_of_them: Sequence[Evidence], found: Comparison | None, unrea
 
 def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
-    lines = [f"{level} {plain(evidence.name)}", "", *_told(evidence.problems)]
+    lines = [f"{level} {plain(evidence.name)}", "", *_quote_problems(evidence.problems)]
     lines += [f"**{score_line(metrics)}**", ""]
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
@@ -78,7 +78,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     return lines + _part(level, "Where it came from", ("", ""), origin)
 
 
-def _told(problems: Sequence[str]) -> list[str]:
+def _quote_problems(problems: Sequence[str]) -> list[str]:
     """A quotation for each: the blank lines keep one from going on in the next, or in what follows."""
     return [line for problem in problems for line in (f"> {plain(problem)}", "")]
 

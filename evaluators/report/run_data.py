@@ -70,7 +70,7 @@ FindTasks = Callable[[Run], Mapping[str, Task]]
 
 def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "") -> Evidence:
     """The evidence of a run, called `name` or by what its config says. Raises StoreError where there is no run."""
-    run, curves, problems = _described(folder)
+    run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
     transcripts: dict[str, Trajectory] = {}
     try:
@@ -128,7 +128,7 @@ def _name(run: Run) -> str:
     return " · ".join(parts) or run.folder.name
 
 
-def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
+def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
     """The run's record, a training run's rows, and what is wrong: it could not be read, or training stopped early."""
     if (folder / TRAINING_FILE).exists():
         try:

@@ -128,7 +128,7 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
     """The tasks with the lowest scores, those with transcripts linked to them."""
     listed: list[tuple[Html | str, ...]] = [
         (
-            _linked(each, number, evidence, prefix),
+            _link_to_transcript(each, number, evidence, prefix),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
             element("code", str(each.worst.outcome)),
@@ -147,7 +147,7 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
     )
 
 
-def _linked(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
+def _link_to_transcript(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
     name = element("code", shorten(each.task, 200))
     if each.worst.id not in evidence.transcripts:
         return name

@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.comparison_page import compared, render_comparison
+from gymcp.evaluators.report.comparison_page import compare_runs, render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.page import render
@@ -86,7 +86,7 @@ def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
             unread.append(str(error))
     if not found:
         raise StoreError("; ".join(unread) or "report: no run")
-    comparison = compared(found) if len(found) > 1 else None
+    comparison = compare_runs(found) if len(found) > 1 else None
     return Report(evidence=tuple(found), unread=tuple(unread), comparison=comparison)
 
 

@@ -39,7 +39,7 @@ class Paired:
     """Exact and two-sided; None unless both runs have one score for each task, each 0 or 1."""
 
 
-def paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
+def compare_paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
     """b against a: task -> scores of its trials."""
     shared = sorted(task for task in a if a[task] and b.get(task))
     differences = [_mean(b[task]) - _mean(a[task]) for task in shared]

@@ -23,7 +23,7 @@ from gymcp.evaluators.viewer.episode import (
 )
 from gymcp.evaluators.viewer.guard import AccessGuard
 from gymcp.evaluators.viewer.query import QueryError
-from gymcp.evaluators.viewer.runs import Runs, described
+from gymcp.evaluators.viewer.runs import Runs, describe_runs
 from gymcp.types import Json
 
 STATIC = Path(__file__).parent / "static"
@@ -35,8 +35,8 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
 
     def about(request: Request) -> Json:
         runs.refresh()
-        searchable, all_of_them = runs.index.searchable()
-        return {**described(runs), "searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {**describe_runs(runs), "searchable": searchable, "indexed": total}
 
     def episodes(request: Request) -> Json:
         asked = request.query_params
@@ -70,8 +70,8 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
         return {"text": whole_text(runs, _number(request.path_params["n"]), at, asked.get("part", ""), item)}
 
     def _searchable() -> dict[str, Json]:
-        searchable, all_of_them = runs.index.searchable()
-        return {"searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {"searchable": searchable, "indexed": total}
 
     def static(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")

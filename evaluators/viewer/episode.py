@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
-from gymcp.evaluators.viewer.divergence import parting
+from gymcp.evaluators.viewer.divergence import first_divergence
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
@@ -170,7 +170,7 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
             if step.state_key == key:
                 found.append(
                     {
-                        **_told(step),
+                        **_step_summary(step),
                         "n": other,
                         "at": place,
                         "trial": trial,
@@ -194,7 +194,7 @@ def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> 
     for each in (n, other):
         opened, id = find(runs, each)
         records.append(load(opened, id))
-    parted = parting(*records)
+    parted = first_divergence(*records)
     return {
         "a": episode_object(runs, n, decode),
         "b": episode_object(runs, other, decode),
@@ -202,7 +202,7 @@ def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> 
     }
 
 
-def _told(step: Step) -> dict[str, Json]:
+def _step_summary(step: Step) -> dict[str, Json]:
     return {
         "text": cut(step.action.text),
         "calls": [

@@ -59,7 +59,7 @@ class AccessGuard:
         if scope["type"] != "http":
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message = {**message, "headers": [*message["headers"], *added]}
@@ -68,7 +68,7 @@ class AccessGuard:
         answer = self._refusal(scope)
         if answer is None:
             scope = {**scope, "path": "/" + scope["path"].removeprefix(self._folder)}
-        await (answer or self._app)(scope, receive, guarded)
+        await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that goes no further; None for one that may."""

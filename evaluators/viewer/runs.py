@@ -158,7 +158,7 @@ def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
     return []
 
 
-def described(runs: Runs) -> Json:
+def describe_runs(runs: Runs) -> Json:
     """What the page says about the runs before any episode."""
     return {
         "problems": list(runs.problems),

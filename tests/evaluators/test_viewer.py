@@ -15,7 +15,7 @@ from viewing import viewed
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes
-from gymcp.evaluators.viewer.divergence import parting
+from gymcp.evaluators.viewer.divergence import first_divergence
 from gymcp.evaluators.viewer.index import escape_surrogates, restore_surrogates
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
@@ -171,8 +171,8 @@ def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
 
 def test_where_two_episodes_part() -> None:
     pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
-    assert parting(pays, pays) is None
-    assert parting(pays, refunds) == (1, "they call different tools")
+    assert first_divergence(pays, pays) is None
+    assert first_divergence(pays, refunds) == (1, "they call different tools")
 
 
 def test_what_a_step_changed() -> None:
