@@ -1,4 +1,4 @@
-"""Which of several runs is better, by how much, and whether that can be said at all."""
+"""Comparison of runs: which is better, by how much, and whether the data can tell."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from gymcp.types import Json
 
 SIGNIFICANCE_LEVEL = 0.05
 RESOLUTION = 0.05
-"""Of success: the difference that `Pair.power` is about where the caller wishes for no other."""
+"""Difference of success rates that `Pair.power` is about by default."""
 
 COMPARED_KEYS = ("env", "env_version", "suite", "suite_version", "suite_digest")
-"""Keys of a run's config that must agree for its episodes to be compared with another's."""
+"""Keys of a run's config that must agree for two runs to be compared."""
 
 REFERENCE_AGENTS = ("oracle", "null", "mutated")
-"""Agents that try a suite, not themselves: beside two runs or more of others, the verdict is about those others."""
+"""Agents that test a suite rather than themselves. If two or more other runs are compared, the verdict is about
+those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +43,21 @@ class Contender:
 
     name: str
     config: Mapping[str, Json]
-    """As `Run.config`."""
+    """The run's `Run.config`."""
     rows: Sequence[EpisodeRow]
-    """Its episodes, latest attempts."""
+    """The run's episodes, latest attempts only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What runs are compared in."""
+    """The quantity that runs are compared in."""
 
     name: str
     unit: str
-    """``%`` for what is a share of 1."""
+    """``%`` for a share of 1."""
     higher_is_better: bool
     value: Callable[[EpisodeRow], float | None]
-    """Of an episode; None where it has none, and is left out."""
+    """Value of an episode; None if it has none and is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,9 @@ class Standing:
     name: str
     mean: Mean
     coverage: str
-    """In words: "488/500 scored, 12 infra"."""
+    """Coverage in words: "488/500 scored, 12 infra"."""
     comparable: bool
-    """False for a run that is of other tasks than the first, or has no score: it is format_value, and not ranked."""
+    """False for a run with other tasks than the first, or without a score: it is listed but not ranked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +75,16 @@ class Pair:
     a: str
     b: str
     paired: Paired
-    """b against a."""
+    """Statistics of b against a."""
     p_holm: float | None
-    """The permutation test's, corrected for the number of pairs; None where no task is shared."""
+    """P-value of the permutation test, corrected for the number of pairs; None if no task is shared."""
     noise_floor: float | None
-    """None where neither run repeated a task."""
+    """Largest difference that two runs of one policy reach by chance in 95 % of cases; None if neither run repeated a
+    task."""
     better: str | None
-    """Which is better; None where that cannot be said."""
+    """Name of the better run; None if the data cannot tell."""
     power: Power | None
-    """None where neither run repeated a task."""
+    """Trials or tasks needed for a given resolution; None if neither run repeated a task."""
     words: str
 
 
@@ -90,20 +92,20 @@ class Pair:
 class Comparison:
     metric: Metric
     standings: tuple[Standing, ...]
-    """In the order given."""
+    """Standing of each run, in the order given."""
     pairs: tuple[Pair, ...]
     problems: tuple[str, ...]
-    """What could not be compared, and why."""
+    """Runs that could not be compared, each with the reason."""
     verdict: str
-    """In one sentence."""
+    """Conclusion in one sentence."""
 
 
 def compare(contenders: Sequence[Contender], *, metric: str = "success", resolution: float = RESOLUTION) -> Comparison:
-    """Every run's standing, and each pair of those that can be compared on the tasks that both have scores of.
+    """Standing of every run, and statistics of each pair on the tasks that both have scores of.
 
-    A pair is ranked where the permutation test, corrected for all pairs, says at 5 % that chance alone would not do
-    that, and the difference is beyond the noise floor where that is known. Raises ConfigError for fewer than two runs,
-    two of one name, or a metric that no run has.
+    One run of a pair counts as better if the permutation test, corrected for all pairs, is significant at 5 % and the
+    difference exceeds the noise floor, if that is known. Raises ConfigError for fewer than two runs, two runs of one
+    name, or a metric that no run has.
     """
     names = [contender.name for contender in contenders]
     if len(names) < 2:
@@ -135,7 +137,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
 
 
 def find_metric(name: str, contenders: Sequence[Contender]) -> Metric:
-    """The metric of that name: one of `METRICS`, or a component that graders gave. Raises ConfigError."""
+    """The metric of that name: one of `METRICS`, or a component from graders. Raises ConfigError for another name."""
     if name in METRICS:
         return METRICS[name]
     components = {part for each in contenders for row in each.rows for part in row.components}
@@ -185,7 +187,7 @@ def _mean_of(metric: Metric, scores: Scores) -> Mean:
 
 
 def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> dict[str, str]:
-    """By the name of a run that cannot be compared: why."""
+    """Reason for each run that cannot be compared, by the run's name."""
     found = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
     whole = [each for each in contenders if each.name not in found]
     for each in whole[1:]:
@@ -243,13 +245,13 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
     per_trial = math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
     between = max(0.0, variance - spread * per_trial)
-    if spread == 0 and between == 0:  # nothing moves, so nothing is to be planned
+    if spread == 0 and between == 0:  # no variance, so there is nothing to plan
         return None
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
 def _describe_tasks(a: Scores, b: Scores, found: Paired) -> str:
-    """Of which tasks the words are, where it is not all of them."""
+    """The tasks that a statement is about, in words; empty if it is about all of them."""
     if found.tasks == max(len(a), len(b)):
         return ""
     return f" on the {found.tasks} tasks that both have" if found.tasks > 1 else " on the one task that both have"
@@ -308,7 +310,7 @@ def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
 
 
 def format_value(metric: Metric, value: float, *, difference: bool = False) -> str:
-    """A value of the metric as people write it: "81.2 %", a difference of shares "3.1 points"."""
+    """A value of the metric in words: "81.2 %"; for a difference of shares "3.1 points"."""
     unit = "points" if difference and metric.unit == "%" else metric.unit
     return f"{_format_number(metric, value)} {unit}".rstrip()
 

@@ -1,4 +1,4 @@
-"""Graders of what was called: for worlds that hold no state worth comparing, and for partial credit."""
+"""Graders of tool calls: for worlds without a state worth comparing, and for partial credit."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 def calls_made(
     *, target_key: str | None = None, in_order: bool = True, must_succeed: bool = True, more_arguments: bool = False
 ) -> Grader:
-    """1 where every call of the task's target (or of what it has under `target_key`) was made, else 0.
+    """Grader: 1 if every call of the task's target (or of its entry `target_key`) was made, else 0.
 
-    The target is a list of ``{"name": ..., "arguments": {...}}``. Other calls between them do no harm. `in_order`: the
-    wanted calls must come in the target's order. `must_succeed`: a call that the tool answered with an error counts as
-    not made. `more_arguments`: arguments that the target does not name may have any value. Raises GraderError, when
-    grading, where the target is no such list or is empty.
+    The target is a list of ``{"name": ..., "arguments": {...}}``; other calls in between do no harm. `in_order`: the
+    target's calls must come in the target's order. `must_succeed`: a call that returned an error counts as not made.
+    `more_arguments`: arguments that the target does not name may have any value. Grading raises GraderError if the
+    target is no such list or is empty.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -45,12 +45,12 @@ def calls_made(
 
 
 def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, others: bool = True) -> Grader:
-    """How near the calls are to those of the task's target (or to what it has under `target_key`), in any order.
+    """Grader: similarity between the calls and those of the task's target (or of its entry `target_key`), in any order.
 
-    Each wanted call is paired with the nearest call of its tool and counts with its share of equal arguments, one
-    without a pair with 0: the score is their mean. Components: ``tools``, the share of wanted calls whose tool was
-    called, and ``arguments``, the mean share of equal arguments over those. Unless `others`, a call in no pair makes
-    the score 0. Raises GraderError as `calls_made` does.
+    Each call of the target is paired with the nearest call of its tool and counts with its share of equal arguments, or
+    with 0 if it has no pair; the score is the mean. Components: ``tools``, the share of the target's calls whose tool
+    was called; ``arguments``, the mean share of equal arguments over those. Unless `others`, a call in no pair makes
+    the score 0. Grading raises GraderError as `calls_made` does.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -80,10 +80,11 @@ def as_target(calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
 
 
 def with_milestones(grader: Grader) -> Grader:
-    """The grader's verdict with a component ``milestones``: the share of the gold calls that were made, in any order.
+    """Grader with a component ``milestones`` beside the verdict: the share of the gold calls that were made, in any
+    order.
 
-    Partial credit beside the verdict, for trainers and reports; never part of the score. A call counts once, and only
-    where the tool did not fail. Without gold calls there is nothing to reach, so the share is that of the verdict.
+    The component is partial credit for trainers and reports, never part of the score. A gold call counts once, and only
+    if the tool did not fail. Without gold calls the share is the score.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -101,7 +102,7 @@ def with_milestones(grader: Grader) -> Grader:
 
 
 def call_of(wanted: Json, who: str) -> ToolCall:
-    """A call as targets write it. Raises GraderError for what is none."""
+    """The call that a target describes. Raises GraderError for a value that describes none."""
     if (
         not isinstance(wanted, Mapping)
         or not isinstance(wanted.get("name"), str)
@@ -127,7 +128,7 @@ def _format_call(call: ToolCall) -> str:
 
 
 def _worst_fault(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
-    """What keeps the calls from being the wanted ones, the worst of it."""
+    """Largest fault of the calls, in words."""
     if missing := next((call for w, call in enumerate(wanted) if w not in pairs), None):
         return f"no call stands for {_format_call(missing)}"
     worst = min(pairs, key=lambda w: pairs[w][1])

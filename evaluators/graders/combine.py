@@ -1,4 +1,4 @@
-"""Graders made of graders."""
+"""Graders that combine other graders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gymcp.types import Json, Score, Task, Trajectory
 
 
 def of_server(name: str, grader: Grader) -> Grader:
-    """The grader on what one server's state was, where an environment has several.
+    """Grader of one server's state, for an environment with several servers.
 
-    Raises GraderError, when grading, where nothing was recorded of that server.
+    Grading raises GraderError if no state of that server was recorded.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -29,7 +29,8 @@ def of_server(name: str, grader: Grader) -> Grader:
 
 
 def all_of(graders: Mapping[str, Grader]) -> Grader:
-    """The least of the graders' scores: 1 where all give 1. Each score is a component, by the name given here."""
+    """Grader: the lowest of the graders' scores, so 1 if all give 1. Each score is a component, by the name given
+    here."""
     _check("all_of", graders)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -40,7 +41,8 @@ def all_of(graders: Mapping[str, Grader]) -> Grader:
 
 
 def any_of(graders: Mapping[str, Grader]) -> Grader:
-    """The greatest of the graders' scores: 1 where any gives 1. Each score is a component, by the name given here."""
+    """Grader: the highest of the graders' scores, so 1 if any gives 1. Each score is a component, by the name given
+    here."""
     _check("any_of", graders)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -51,9 +53,9 @@ def any_of(graders: Mapping[str, Grader]) -> Grader:
 
 
 def weighted(graders: Mapping[str, Grader], weights: Mapping[str, float]) -> Grader:
-    """The mean of the graders' scores, each with its weight: 1 where all give 1. Each score is a component.
+    """Grader: the weighted mean of the graders' scores, so 1 if all give 1. Each score is a component.
 
-    Raises ConfigError where a grader has no weight, a weight no grader, or one is not a number above 0.
+    Raises ConfigError if a grader has no weight, a weight has no grader, or a weight is not a number above 0.
     """
     _check("weighted", graders)
     if unpaired := sorted(graders.keys() ^ weights.keys()):

@@ -1,4 +1,4 @@
-"""A grader of the answer by a regular expression, in time that grows with the answer's length and no faster."""
+"""A grader of the answer by a regular expression, in time linear in the answer's length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 
 MAX_ANSWER = 1_000_000
-"""Characters that are looked at; a longer answer does not match."""
+"""Most characters that are matched; a longer answer does not match."""
 
 
 def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grader:
-    """1 where the task's target (or what it has under `target_key`), a pattern, matches the last thing said, else 0.
+    """Grader: 1 if the task's target (or its entry `target_key`), a pattern, matches the final answer, else 0.
 
-    `whole`: all of it, but for blanks around it, else any part. Patterns are those of RE2, which never goes back: no
-    look-around and no references to groups. Python's would let an agent stop the grader with an answer on which
-    ``(a+)+$`` takes years. Raises GraderError, when grading, where the target is no such pattern.
+    `whole`: the pattern must match all of the answer but white space around it, else any part. Patterns are those of
+    RE2, which never backtracks: no look-around and no references to groups. With Python's, an agent could stop the
+    grader by an answer on which ``(a+)+$`` takes years. Grading raises GraderError if the target is no such pattern.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:

@@ -34,7 +34,8 @@ FORMS = f"NAME or NAME:KEY of the target, with NAME one of {', '.join(BY_NAME)};
 
 
 def make_grader(specs: Sequence[str]) -> Grader:
-    """The grader that the spec names; of several, `all_of` them. Raises ConfigError, saying what there is instead."""
+    """The grader of a spec, or `all_of` the graders of several. Raises ConfigError for an unknown name, listing the
+    known."""
     graders = {spec: _make_one(spec) for spec in specs}
     return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)
 
@@ -55,7 +56,7 @@ def _load_grader(path: Path) -> Grader:
     module = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
+    except (Exception, SystemExit) as error:  # the boundary to a file of the user
         raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
     grader: Grader | None = getattr(module, "GRADE", None)
     if not callable(grader):

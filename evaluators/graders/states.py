@@ -1,4 +1,4 @@
-"""Graders of the world as it is at the end: equal to what it should be, or changed so and not otherwise."""
+"""Graders of the final state: equal to the expected one, or changed as expected and in no other way."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 MAX_NAMED = 3
-"""Changes that a reason names; of more it says how many."""
+"""Most changes that a reason names; it gives the number of the others."""
 
 
 def final_state_equals(*, target_key: str | None = None) -> Grader:
-    """1 where the last state equals the task's target (or what the target has under `target_key`), else 0.
+    """Grader: 1 if the last state equals the task's target (or the target's entry `target_key`), else 0.
 
-    Raises GraderError, when grading, where no state was recorded or the target lacks the key: that says nothing about
-    the agent.
+    Grading raises GraderError if no state was recorded or the target lacks the key, since that says nothing about the
+    agent.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -32,13 +32,13 @@ def final_state_equals(*, target_key: str | None = None) -> Grader:
 
 
 def state_changes(*, target_key: str | None = None, before: Callable[[Task], Json] | None = None) -> Grader:
-    """1 where the world changed as wanted and nothing else did, else 0.
+    """Grader: 1 if the world changed as expected and in no other way, else 0.
 
     The target is ``{"set": {pointer: value}, "removed": [pointer], "may_change": [pattern]}``, each part optional, with
-    JSON pointers (RFC 6901) into the state; in patterns ``*`` stands for anything. `before` says what the world was
-    (None: the task's ``initial_state``). Components: ``wanted_changes``, the share of them that were made, and
-    ``collateral``, how many places changed that should not have. Raises GraderError, when grading, where no state was
-    recorded, or the target is no such object or wants nothing.
+    JSON pointers (RFC 6901) into the state; in patterns ``*`` stands for anything. `before` gives the world's first
+    state (None: the task's ``initial_state``). Components: ``wanted_changes``, the share of the expected changes that
+    were made; ``collateral``, the number of other places that changed. Grading raises GraderError if no state was
+    recorded, or if the target is no such object or expects no change.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -71,20 +71,21 @@ def state_changes(*, target_key: str | None = None, before: Callable[[Task], Jso
 
 
 def final_state(trajectory: Trajectory, states: StateReader) -> Json:
-    """The last recorded state. Raises GraderError where there is none."""
+    """The last recorded state. Raises GraderError if there is none."""
     if trajectory.final_state is None:
         raise GraderError("no final state was recorded: the servers declare none")
     return states(trajectory.final_state)
 
 
 def _changes(old: Json, new: Json) -> Iterator[tuple[str, Json]]:
-    """(JSON pointer, new value) of every difference; `ABSENT` for a value that has been removed."""
+    """(JSON pointer, new value) of every difference; `ABSENT` is the new value of a place that was removed."""
     for each in differences(old, new, STATE_RULE):
         yield "".join(f"/{_escape(key)}" for key in each.path), each.right
 
 
 def _parse_target(target: Json) -> tuple[dict[str, Json], list[str]]:
-    """(what each pointer must hold, patterns of what may change)."""
+    """(expected value of each pointer, patterns of places that may change). Raises GraderError for an invalid
+    target."""
     known = {"set": Mapping, "removed": list | tuple, "may_change": list | tuple}
     if not isinstance(target, Mapping) or not target.keys() <= known.keys():
         raise GraderError(f"the target is {brief(target)}, not an object of {', '.join(known)}")
@@ -123,7 +124,11 @@ def _at(state: Json, pointer: str) -> Json:
 
 
 def _with(state: Json, parts: list[str], value: Json) -> Json:
-    """The state with the value at that place, or without it; objects on the way are made. Raises GraderError."""
+    """The state with the value at that place, or without it if the value is `ABSENT`; missing objects on the way are
+    added.
+
+    Raises GraderError for a place that cannot exist.
+    """
     if not parts:
         return value
     first, rest = parts[0], parts[1:]

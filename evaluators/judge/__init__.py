@@ -1,4 +1,5 @@
-"""A language model's verdict on recorded episodes: asked once, kept, and from then on as offline as any grader."""
+"""A language model as a judge of recorded episodes: asked once; its answers are kept, and grading from them is
+offline."""
 
 from gymcp.evaluators.judge.agreement import Agreement, Label, cohens_kappa, measure_agreement
 from gymcp.evaluators.judge.answers import Answer, JudgeAnswers

@@ -1,8 +1,9 @@
-"""What a judge is asked: the rubric from us, the episode as data that nobody should obey.
+"""Prompt for a judge: the rubric as instructions, the episode as data that must not be obeyed.
 
-The episode was written by a model and by servers, which may want to be judged well. So it comes as one JSON object a
-line, in which no text can end its line, between two marks made of a hash of all of it, so that it cannot contain them;
-and a verdict counts only if it repeats the mark, so that no verdict which lies in the episode is taken for one.
+The episode was written by a model and by servers that may try to influence the judge. It therefore comes as one JSON
+object per line, in which no text can end its line, between two marks made of a hash of the whole record, so that the
+record cannot contain them. A verdict counts only if it repeats the mark, so that a forged verdict inside the episode is
+not taken for the judge's.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from gymcp.evaluators.transcript import (
 from gymcp.types import Json, Message, Trajectory
 
 PROMPT_VERSION = "1"
-"""Changed with every change of a word that a judge is shown: verdicts of another version are other verdicts."""
+"""Version of the prompt, raised with every change of a word that a judge reads: verdicts of another version are not
+comparable."""
 
 MAX_TEXT = 8_000
-"""Characters of one text of an episode; of a longer one the middle is left out, and that is said."""
+"""Most characters of one text of an episode; the middle of a longer text is left out, with a note."""
 MAX_TRANSCRIPT = 120_000
+"""Most characters of the whole record; lines in the middle of a longer one are left out, with a note."""
 
 _SYSTEM = """\
 You judge what an AI agent did. You are given a rubric and the record of one episode.
@@ -52,12 +55,12 @@ _SCALE = "Give the episode a whole number from 0 (worst) to {scale} (best), as t
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     mark: str
-    """What a verdict must repeat."""
+    """The mark that a verdict must repeat."""
     messages: tuple[Message, ...]
 
 
 def question(rubric: Rubric, trajectory: Trajectory) -> Question:
-    """What the judge is asked about one episode: the same record and rubric, the same words."""
+    """The question about one episode; the same record and rubric give the same words."""
     record = "\n".join(_cut(_lines(trajectory)))
     mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
     points = rubric.points_of(trajectory.task)
@@ -81,7 +84,7 @@ def question(rubric: Rubric, trajectory: Trajectory) -> Question:
 
 
 def _lines(trajectory: Trajectory) -> Iterator[str]:
-    """The episode in the order of its events, one line of JSON each."""
+    """The episode in the order of its events, one JSON object per line."""
     for of_step in events(trajectory):
         for event in of_step:
             yield from map(_line, _objects(event))
@@ -113,7 +116,7 @@ def _objects(event: Event) -> list[dict[str, Json]]:
 
 
 def _line(event: dict[str, Json]) -> str:
-    """One line, whatever the texts hold: what is no printable character is an escape."""
+    """One line, whatever the texts hold: characters that are not printable are escaped."""
     cut = {key: _shorten(value) if isinstance(value, str) else value for key, value in event.items()}
     text = json.dumps(cut, ensure_ascii=False, default=str)
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
@@ -128,7 +131,7 @@ def _shorten(text: str, most: int = MAX_TEXT) -> str:
 
 
 def _cut(lines: Iterator[str]) -> list[str]:
-    """The first and the last lines of a record that is too long, as many as there is room for."""
+    """The first and the last lines of a record that is too long, as many as fit."""
     found = list(lines)
     if sum(map(len, found)) <= MAX_TRANSCRIPT:
         return found

@@ -179,7 +179,7 @@ async def _ask(
         async with slots:
             with contextlib.suppress(PromptTooLong):  # of this episode alone: it has no verdict
                 text, spent = await judge.ask(question(plan.rubric, record).messages, sampling)
-                answers.keep(
+                answers.add(
                     key,
                     Answer(text=text, spent=spent),
                     {"episode": record.id, "vote": vote, "judge": plan.judge, "prompt_version": PROMPT_VERSION},
