@@ -84,7 +84,7 @@ class Pair:
     better: str | None
     """Name of the better run; None if the data cannot tell."""
     power: Power | None
-    """Trials or tasks needed for a given resolution; None if neither run repeated a task."""
+    """Trials or tasks needed for the resolution; None for a metric that is no share, or if no variance was measured."""
     words: str
 
 

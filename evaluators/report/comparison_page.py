@@ -1,4 +1,4 @@
-"""``report.html`` of several runs: who is better, by how much, how sure that is, and where each fails."""
+"""``report.html`` of several runs: the better run, by how much and how surely, and the weak spots of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EFFORTS = (
 
 
 def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
-    """The comparison in success; None where there is nothing to compare."""
+    """Comparison of the runs' success; None if there is nothing to compare."""
     contenders = [Contender(name=each.name, config=each.run.config, rows=each.rows) for each in runs]
     try:
         return compare(contenders)
@@ -42,7 +42,7 @@ def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
 
 
 def render_comparison(runs: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
-    """The page of several runs; `told` says what could not be read or compared."""
+    """Page of several runs; `told` lists what could not be read or compared."""
     first = runs[0]
     title = first.run.config.get("suite", first.name)
     return document(
@@ -108,7 +108,8 @@ def _standings(runs: Sequence[Evidence]) -> Html:
 
 
 def _pairs(runs: Sequence[Evidence], found: Comparison | None) -> Html:
-    """What can be said of pairs of runs, and folded under it what that rests on, and of the runs that are gates."""
+    """Statements about pairs of runs, with the statistics folded below; pairs with gate runs are only in the folded
+    part."""
     pairs = found.pairs if found else ()
     gates = {each.name for each in runs if each.run.config.get("agent") in REFERENCE_AGENTS}
     told = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
@@ -142,7 +143,7 @@ def _tests(pair: Pair, pairs: int) -> str:
 
 
 def _matrix(runs: Sequence[Evidence]) -> Html:
-    """Success by the first axis of the suite: rows are its values, columns the runs."""
+    """Success by the first axis of the suite: one row per value, one column per run."""
     axis = next((next(iter(each.metrics.breakdowns)) for each in runs if each.metrics.breakdowns), "")
     parts = [each.metrics.breakdowns.get(axis, {}) for each in runs]
     values = dict.fromkeys(value for part in parts for value in part)
@@ -201,7 +202,7 @@ def _gates(runs: Sequence[Evidence]) -> Html:
 
 
 def _differing_tasks(runs: Sequence[Evidence]) -> Html:
-    """The tasks on which the runs differ most."""
+    """Tasks on which the runs differ most."""
     means: list[dict[str, float]] = []
     for each in runs:
         scores: dict[str, list[float]] = {}
@@ -222,7 +223,7 @@ def _differing_tasks(runs: Sequence[Evidence]) -> Html:
 
 
 def _origins(runs: Sequence[Evidence]) -> Html:
-    """What the runs have in common and what they do not."""
+    """Provenance that the runs share, and provenance in which they differ."""
     facts = [dict(provenance(each)) for each in runs]
     names = dict.fromkeys(name for each in facts for name in each)
     rows: list[tuple[Html | str, ...]] = []

@@ -1,4 +1,4 @@
-"""The same report as Markdown, for where no page can be shown: a pull request, a terminal, a notebook."""
+"""The report as Markdown, for places that show no HTML: a pull request, a terminal, a notebook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_REASON = 200
 
 
 def render_markdown(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
-    """The report of one run, or of several."""
+    """Report of one run or of several."""
     lines: list[str] = []
     if len(runs) > 1 or unread:
         lines += _comparison(runs, found, unread)
@@ -79,7 +79,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
 
 
 def _quote_problems(problems: Sequence[str]) -> list[str]:
-    """A quotation for each: the blank lines keep one from going on in the next, or in what follows."""
+    """One block quotation per problem; blank lines keep it from continuing in the next text."""
     return [line for problem in problems for line in (f"> {plain(problem)}", "")]
 
 
@@ -93,6 +93,6 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """One line that no Markdown reader takes for markup."""
+    """The text as one line that no Markdown reader takes for markup."""
     flat = " ".join(visible(text).split())
     return re.sub(r"([\\`*_{}\[\]<>|~#$&])", r"\\\1", flat) if flat != "---" else flat

@@ -1,4 +1,4 @@
-"""``report.html`` of one run. Says first what the run is worth and where it fails, then what that rests on."""
+"""``report.html`` of one run. It shows the score and the weak spots first, then the evidence."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PARTICULAR = re.compile(
     r"""\{.*?\.\.\. \(\d+ characters\)|\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+"""
 )
 MAX_WEAK = 8
-"""Lowest parts of the first breakdown shown on the first screen."""
+"""Most parts of the first breakdown, lowest first, on the first screen."""
 
 _MEANING = {
     Outcome.SCORED: "ended by itself, graded",
@@ -49,7 +49,7 @@ _MEANING = {
 
 
 def render(evidence: Evidence) -> str:
-    """The page of one run."""
+    """Page of one run."""
     run, metrics = evidence.run, evidence.metrics
     started = f" · started {run.created}" if run.created else ""
     return document(
@@ -116,7 +116,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
 
 
 def _gates(evidence: Evidence) -> Html:
-    if evidence.curves:  # practice is of no suite
+    if evidence.curves:  # training episodes are of no suite
         return join()
     return element("div", _own_gate(evidence), gates(evidence.gates, str(evidence.run.config.get("source", ""))))
 
@@ -151,7 +151,7 @@ def _facts(metrics: Metrics) -> Html:
 
 
 def _weak(metrics: Metrics) -> Html:
-    """The lowest parts of the first axis: where it fails, at a glance."""
+    """The lowest parts of the first axis."""
     if not metrics.breakdowns or metrics.overall.success in (None, 0.0, 1.0):
         return join()
     axis, parts = next(iter(metrics.breakdowns.items()))
@@ -166,7 +166,7 @@ def _weak(metrics: Metrics) -> Html:
 
 
 def _reasons(evidence: Evidence) -> Html:
-    """What the failures say, those that differ only in names and numbers counted together."""
+    """Reasons of the failures; those that differ only in names and numbers are counted together."""
     if _is_gate(evidence):
         return join()
     said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
@@ -176,7 +176,7 @@ def _reasons(evidence: Evidence) -> Html:
 
 
 def reason_kind(reason: str) -> str:
-    """The reason with what is particular to a task taken out: quoted texts, objects, numbers, dotted paths."""
+    """The reason without what is particular to a task: quoted texts, objects, numbers, dotted paths."""
     kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
     return shorten(kind or "no reason given", 140)
 

@@ -1,4 +1,4 @@
-"""What the report of one run and that of several have in common."""
+"""Sections that the reports of one run and of several share."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gymcp.types import Json, ToolCall, ToolResult, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
 MAX_REASON = 600
-"""Characters of a reason; the store has all of it."""
+"""Most characters of a reason on the page; the store has all of it."""
 MAX_TEXT = 2_000
-"""Characters of one text in a transcript."""
+"""Most characters of one text in a transcript."""
 MAX_TRANSCRIPT = 30_000
 MAX_LISTED = 20
 
@@ -40,12 +40,12 @@ _GATE_WORDS = {
 
 
 def document(title: str, *body: Html) -> str:
-    """The page. Nothing in it is fetched and nothing in it runs; whatever a record says is text."""
+    """The page. It fetches nothing and runs nothing; everything from a record is text."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # the second lock on the door: even markup that slipped through could load and run nothing
+        # second line of defence: even markup that slipped through could load and run nothing
         element("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
         element("title", title),
         element("style", raw(_STYLE.read_text())),
@@ -54,19 +54,19 @@ def document(title: str, *body: Html) -> str:
 
 
 def section(title: str, *children: Html | str, note: str = "") -> Html:
-    """A part under its title; nothing where it has no child."""
+    """A titled section; empty if it has no child."""
     kept = [child for child in children if child if not isinstance(child, Html) or child.text]
     about = element("p", note, class_="soft") if note else join()
     return element("section", element("h2", title), about, *kept) if kept else join()
 
 
 def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "") -> Html:
-    """A table under its title; nothing where there are no rows."""
+    """A titled table; empty without rows."""
     return section(title, table(headings, list(rows)), note=note) if rows else join()
 
 
 def problems(found: Sequence[str]) -> Html:
-    """What could not be read or compared."""
+    """Notices of what could not be read or compared."""
     return join(*(element("p", each, class_="notice") for each in found))
 
 
@@ -96,7 +96,7 @@ def gates(found: Sequence[Gate], source: str) -> Html:
 
 
 def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
-    """What a scored episode and a success took."""
+    """Effort of a scored episode and of a success."""
     names = {
         "steps": "steps",
         "tool_calls": "tool calls",
@@ -113,7 +113,7 @@ def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
 
 
 def amount(value: float | None) -> str:
-    """A number of any size, in three figures; an en dash where there is none."""
+    """A number of any size with three figures; an en dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
@@ -125,7 +125,7 @@ def _amounts(effort: Effort) -> str:
 
 
 def worst(evidence: Evidence, *, prefix: str = "") -> Html:
-    """The tasks with the lowest scores, those with transcripts linked to them."""
+    """Tasks with the lowest scores, linked to their transcripts if there are any."""
     listed: list[tuple[Html | str, ...]] = [
         (
             _link_to_transcript(each, number, evidence, prefix),
@@ -155,7 +155,7 @@ def _link_to_transcript(each: TaskFigures, number: int, evidence: Evidence, pref
 
 
 def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
-    """The worst trials of the worst tasks, step by step."""
+    """Worst trials of the worst tasks, step by step."""
     shown = []
     for number, each in enumerate(evidence.worst[:WORST]):
         if (record := evidence.transcripts.get(each.worst.id)) is None:
@@ -213,7 +213,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
-    """Who judged and by what, and how far people agreed with it; nothing where no judge was used."""
+    """The judge, its rubric, and its agreement with people; empty if no judge was used."""
     found = evidence.judge
     if found is None:
         return []
@@ -238,7 +238,7 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def provenance(evidence: Evidence) -> list[tuple[str, str]]:
-    """Where the figures come from: versions, digests and hashes, sampling, seeds, revision."""
+    """Provenance of the figures: versions, digests and hashes, sampling, seeds, revision."""
     run = evidence.run
     facts: dict[str, Json] = {
         "folder": str(run.folder),

@@ -1,4 +1,4 @@
-"""How sure one can be of a figure, from scores alone: docs/evaluation.md explains each in plain words."""
+"""Uncertainty of figures, from scores alone: docs/evaluation.md explains each method in plain words."""
 
 from gymcp.evaluators.statistics.intervals import (
     Interval,

@@ -1,4 +1,4 @@
-"""The viewer's addresses. Each answer is JSON made from the store, or one of the files in ``static/``."""
+"""Routes of the viewer. Each response is JSON made from the store, or one of the files in ``static/``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 
 
 def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> AccessGuard:
-    """The viewer of these runs, for a server on this port; `first` is what is shown first."""
+    """The viewer of these runs, for a server on this port; `first` is the part of the address that is shown first."""
 
     def about(request: Request) -> Json:
         runs.refresh()
@@ -119,7 +119,7 @@ def _answer(value: Json, status: int) -> Response:
 
 
 def _finite(value: Json) -> Json:
-    """JSON has no NaN and no infinity: they become text."""
+    """The value with NaN and infinities as text, since JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Where two episodes of a task part."""
+"""First divergence of two episodes of a task."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gymcp.types import Step, Trajectory
 
 
 def first_divergence(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:
-    """(step, what differs there) of the first step that is not the same in both; None where all are.
+    """(step, difference in words) of the first step that differs; None if all steps are the same.
 
-    Calls are the same where names and arguments are, whatever their ids; worlds, where their digests are.
+    Calls are the same if names and arguments are, whatever their ids; worlds are the same if their digests are.
     """
     if one.initial_key != other.initial_key:
         return 0, "they start from different worlds"
