@@ -1,4 +1,4 @@
-"""The viewer's addresses. Each answer is JSON made from the store, or one of the files in ``static/``."""
+"""Routes of the viewer. Each response is JSON made from the store, or one of the files in ``static/``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gymcp.evaluators.viewer.episode import (
 )
 from gymcp.evaluators.viewer.guard import AccessGuard
 from gymcp.evaluators.viewer.query import QueryError
-from gymcp.evaluators.viewer.runs import Runs, described
+from gymcp.evaluators.viewer.runs import Runs, describe_runs
 from gymcp.types import Json
 
 STATIC = Path(__file__).parent / "static"
@@ -31,12 +31,12 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 
 
 def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> AccessGuard:
-    """The viewer of these runs, for a server on this port; `first` is what is shown first."""
+    """The viewer of these runs, for a server on this port; `first` is the part of the address that is shown first."""
 
     def about(request: Request) -> Json:
         runs.refresh()
-        searchable, all_of_them = runs.index.searchable()
-        return {**described(runs), "searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {**describe_runs(runs), "searchable": searchable, "indexed": total}
 
     def episodes(request: Request) -> Json:
         asked = request.query_params
@@ -70,8 +70,8 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
         return {"text": whole_text(runs, _number(request.path_params["n"]), at, asked.get("part", ""), item)}
 
     def _searchable() -> dict[str, Json]:
-        searchable, all_of_them = runs.index.searchable()
-        return {"searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {"searchable": searchable, "indexed": total}
 
     def static(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -119,7 +119,7 @@ def _answer(value: Json, status: int) -> Response:
 
 
 def _finite(value: Json) -> Json:
-    """JSON has no NaN and no infinity: they become text."""
+    """The value with NaN and infinities as text, since JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):

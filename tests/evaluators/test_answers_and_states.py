@@ -5,8 +5,8 @@ import pytest
 from gymcp.errors import ConfigError, GraderError
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
 from gymcp.evaluators.graders.answers import final_answer, normalise_answer
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Action, Json, Observation, Outcome, Score, Step, Task, ToolCall, Trajectory
 
@@ -92,7 +92,7 @@ def test_first_difference_is_that_of_json(found: Json, wanted: Json, difference:
 
 
 def test_a_long_value_is_cut_and_the_cut_is_marked() -> None:
-    assert shown("x" * 1000) == '"' + "x" * 119 + "... (1002 characters)"
+    assert brief("x" * 1000) == '"' + "x" * 119 + "... (1002 characters)"
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,11 @@ from gymcp.evaluators.graders import (
     weighted,
 )
 from gymcp.evaluators.graders.answers import last_number, read_json
-from gymcp.evaluators.graders.difference import first_difference
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.registry import BY_NAME, make_grader
-from gymcp.evaluators.graders.states import changes
 from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.json_diff import STATE_RULE, differences, first_difference
 from gymcp.protocols import Grader
 from gymcp.types import Json, Outcome, Score, Task
 
@@ -84,9 +83,9 @@ def test_everything_includes_itself_and_an_object_with_more_keys_includes_it(val
 
 @given(JSON, JSON)
 def test_there_are_changes_exactly_where_two_states_differ(old: Json, new: Json) -> None:
-    found = list(changes(old, new))
-    assert bool(found) == (first_difference(old, new) is not None)
-    assert len({pointer for pointer, _, _ in found}) == len(found)
+    changes = list(differences(old, new, STATE_RULE))
+    assert bool(changes) == (first_difference(old, new) is not None)
+    assert len({change.path for change in changes}) == len(changes)
 
 
 BEFORE = {"orders": {"7": "open", "8": "open"}, "log": ["start"], "a/b": 1}
@@ -319,11 +318,11 @@ def test_a_truth_is_found_out_once_and_kept() -> None:
     first = apply_grader(grader, task, episode(said("41")), no_states)
     again = apply_grader(grader, task, first, no_states)
     assert first == again
-    assert (first.score, first.provenance[TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
+    assert (first.score, first.provenance[GROUND_TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
     other = apply_grader(dynamic("other", lambda task: 7, answer_is_number()), task, first, no_states)
-    assert other.provenance[TRUTHS] == {"price": 41, "other": 7}
+    assert other.provenance[GROUND_TRUTHS] == {"price": 41, "other": 7}
     forgotten = apply_grader(grader, task, episode(said("41")), no_states)
-    assert (forgotten.score, forgotten.provenance[TRUTHS]) == (0.0, {"price": 42})
+    assert (forgotten.score, forgotten.provenance[GROUND_TRUTHS]) == (0.0, {"price": 42})
 
 
 def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:

@@ -27,7 +27,7 @@ from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
 from gymcp.evaluators.viewer.episode import NotFound, episode_object
-from gymcp.evaluators.viewer.runs import described, open_runs
+from gymcp.evaluators.viewer.runs import describe_runs, open_runs
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Json
@@ -140,7 +140,7 @@ def holds(run: Path, verb: str) -> None:
 def see(run: Path) -> None:
     """The viewer's list, and its page of each episode."""
     with suppress(GymcpError), open_runs([run]) as runs:
-        described(runs)
+        describe_runs(runs)
         runs.index.page(0, "order", "recorded", 0)
         for n, _, _ in runs.index.ids(0, 0, 50):
             with suppress(GymcpError, NotFound):

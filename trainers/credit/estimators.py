@@ -1,4 +1,5 @@
-"""One comparison: which signal, among whom, in what unit. A paper's advantage is a weighted sum of these."""
+"""The advantage estimator: one comparison of one signal within a group. A paper's advantage is a weighted sum of
+these."""
 
 from __future__ import annotations
 
@@ -15,52 +16,55 @@ from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
 ROUNDING_SHARE = 1e-12
-"""Values that differ from their mean by less than this share of it do so by rounding."""
+"""Relative difference from the mean below which two values are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdScale:
-    """How differences are scaled: divided by the standard deviation."""
+    """Scaling by division by the standard deviation."""
 
     ddof: int = 1
     epsilon: float = 1e-6
     epsilon_in_variance: bool = False
-    """Whether epsilon is added to the variance, before the root, instead of to the deviation."""
+    """Add epsilon to the variance, before the root, instead of to the deviation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetaDensity:
-    """Divided by the density, at the group's mean, of the Beta distribution fitted to the means of all groups."""
+    """Scaling by division by the density, at the group's mean, of the Beta distribution fitted to the means of all
+    groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageTerm:
-    """[S] -> [S]: what a step gets for how its signal compares with others of its group."""
+    """One summand of an advantage, [S] -> [S]: how a step's signal compares with the others of its group."""
 
     signal: str
-    """A column; a step where it is NaN is not compared and gets 0."""
+    """Name of a column; a step whose value is NaN is not compared and gets 0."""
     key: tuple[str, ...] = ("group",)
-    """Keys that two steps must share to be compared; none: all steps of the batch."""
+    """Keys that two steps must share to be compared; empty: all steps of the batch are compared."""
     unit: Literal["trajectory", "step"] = "trajectory"
-    """What counts once in the statistics. A step-weighted mean counts a long failure many times."""
+    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times."""
     returns: Literal["none", "total", "discounted", "gae"] = "total"
-    """What is made of the signal along the trajectory before it is compared (`gae`: with the column ``value``)."""
+    """Return along the trajectory that is computed from the signal before the comparison (`gae` reads the column
+    ``value``)."""
     gamma: float = 1.0
     lam: float = 1.0
     centre: Literal["mean", "leave_one_out", "none"] = "mean"
     scale: StdScale | BetaDensity | None = None
     singleton: Literal["zero", "raw"] = "zero"
-    """What one alone gets: nothing, or its own value (the mean taken as 0 and the deviation as 1)."""
+    """Advantage of a step whose group has no other member: 0, or its own value (mean taken as 0, deviation as 1)."""
     by_tokens: bool = False
-    """Whether a step counts as often in the statistics as it has tokens."""
+    """Weigh each step by its tokens in the statistics."""
     penalty: str | None = None
-    """A column taken off each step's value after its return, so that no earlier step is blamed."""
+    """Name of a column that is subtracted from each step's value after its return, so that no earlier step is
+    blamed."""
     order: Literal["return_then_norm", "norm_then_return"] = "return_then_norm"
     weight: float = 1.0
 
 
 def estimate_advantage(term: AdvantageTerm, batch: StepBatch) -> Floats:
-    """[S]: the term's part of the advantage, unweighted. Raises ConfigError for a column that is not there."""
+    """[S]: the term's advantage, unweighted. Raises ConfigError for a column that the batch does not have."""
     signal = batch.column(term.signal)
     present = ~np.isnan(signal)
     signal = np.where(present, signal, 0.0)
@@ -100,7 +104,7 @@ def _compare_with_group(
 
 
 class _GroupStatistics:
-    """Of the counted values of each group."""
+    """Statistics of the counted values of each group."""
 
     def __init__(
         self, term: AdvantageTerm, group: Ints, values: Floats, counted: npt.NDArray[np.bool_], batch: StepBatch
@@ -136,12 +140,12 @@ class _GroupStatistics:
 
 
 def beta_density(means: Floats, at: Floats) -> Floats:
-    """[K] group means, [J] -> [J]: the density of BNPO's Beta distribution, kept within [1e-6, 1e6].
+    """[K] group means, [J] -> [J]: density of BNPO's Beta distribution, clipped to [1e-6, 1e6].
 
-    Its parameters follow from the moments of the means, weakened to a third and never below 1; where the means do not
-    vary they are 1, which is no scaling at all.
+    Its parameters follow from the moments of the means, weakened to a third and never below 1. If the means do not
+    vary, they are 1, which means no scaling.
 
-    Raises ConfigError for a mean that is no share. Source: arXiv:2506.02864 and its authors' repository.
+    Raises ConfigError for a mean outside [0, 1]. Source: arXiv:2506.02864 and its authors' repository.
     """
     if np.any((means < 0) | (means > 1)):
         raise ConfigError(
@@ -157,7 +161,7 @@ def beta_density(means: Floats, at: Floats) -> Floats:
 
 
 def combine_keys(keys: tuple[Ints, ...], length: int) -> Ints:
-    """[S] each -> [S]: one number per combination, from 0 without gaps; all 0 where there are no keys."""
+    """[S] each -> [S]: one number for each combination of keys, from 0 without gaps; all 0 without keys."""
     code = np.zeros(length, np.int64)
     for key in keys:
         span = int(key.max(initial=0)) + 1
@@ -166,7 +170,8 @@ def combine_keys(keys: tuple[Ints, ...], length: int) -> Ints:
 
 
 def _renumber(code: Ints) -> Ints:
-    """[S] -> [S]: numbered anew from 0 without gaps; sorted only where the numbers are far larger than their count."""
+    """[S] -> [S]: the codes renumbered from 0 without gaps; sorted only if the numbers are far larger than their
+    count."""
     if int(code.max(initial=0)) < 4 * len(code):
         return np.asarray((np.cumsum(np.bincount(code) > 0) - 1)[code], np.int64)
     return np.unique(code, return_inverse=True)[1].astype(np.int64)

@@ -1,6 +1,6 @@
-"""One preset a paper: which signals are compared among whom, and what loss they enter. docs/credit.md explains each.
+"""Presets, one for each paper: the signals that are compared, their groups, and the loss. docs/credit.md explains each.
 
-Defaults are the sane choice; `PARITY` names the settings under which a preset repeats its authors' code.
+Defaults are the sane choice; `PARITY` names the settings under which a preset reproduces its authors' code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = Literal["group", "state", "turn", "trajectory"]
 REWARD = "reward"
 """Name of the column that holds the recorded score."""
 GOLD = "gold"
-"""What a preset needs that compares with the tasks' gold; its shaper says which task has none."""
+"""Need of a preset that compares with the tasks' gold; its shaper names a task that has none."""
 
 
 class Filter(Protocol):
@@ -55,18 +55,18 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossTerm:
-    """A weighted sum of advantage_terms that enters one loss of its own."""
+    """Weighted sum of advantage terms that enters a loss of its own."""
 
     advantage_terms: tuple[AdvantageTerm, ...]
     transforms: tuple[Transform, ...] = ()
     weight: float = 1.0
     active_only: bool = False
-    """Whether its loss is averaged over the trajectories that have an advantage in it, instead of over all."""
+    """Average the loss over the trajectories with an advantage in this term, instead of over all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """How recorded trajectories become advantages and a loss."""
+    """Recipe for turning recorded trajectories into advantages and a loss."""
 
     loss_terms: tuple[LossTerm, ...]
     loss: Loss
@@ -109,31 +109,31 @@ def _single_loss(
 
 
 def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = REWARD) -> Preset:
-    """The score against the group's, over its deviation. arXiv:2402.03300."""
+    """Score less the group's mean, divided by the group's deviation. arXiv:2402.03300."""
     advantage = AdvantageTerm(signal=signal, scale=StdScale(epsilon=epsilon), singleton=singleton)
     return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
 
 
 def dr_grpo(*, singleton: Singleton = "zero", constant_length: int = 1024) -> Preset:
-    """The score less the group's mean, tokens summed and divided by a constant. arXiv:2503.20783."""
+    """Score less the group's mean; the loss sums tokens and divides by a constant. arXiv:2503.20783."""
     loss = Loss(clip_high=0.2, aggregation="seq-mean-token-sum-norm", constant_length=constant_length)
     return _single_loss(AdvantageTerm(signal=REWARD, singleton=singleton), loss=loss)
 
 
 def rloo(*, singleton: Singleton = "zero") -> Preset:
-    """The score less the mean of the others in the group. arXiv:2402.14740."""
+    """Score less the mean of the others in the group. arXiv:2402.14740."""
     advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
     return _single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def loop(*, singleton: Singleton = "zero") -> Preset:
-    """RLOO with ratios clipped token by token, no deviation and no divergence from a reference. arXiv:2502.01600."""
+    """RLOO with ratios clipped token by token, no deviation and no KL penalty. arXiv:2502.01600."""
     advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
     return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="token-mean"))
 
 
 def reinforce_pp(*, gamma: float = 1.0) -> Preset:
-    """The return, whitened over all tokens of the batch; no groups. arXiv:2501.03262.
+    """Return, whitened over all tokens of the batch; no groups. arXiv:2501.03262.
 
     `gamma` discounts over steps, not tokens.
     """
@@ -150,7 +150,7 @@ def reinforce_pp(*, gamma: float = 1.0) -> Preset:
 
 
 def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
-    """The step's return, whitened over all steps of the batch; no groups, no critic (GEM). arXiv:2510.01051."""
+    """Return of each step, whitened over all steps of the batch; no groups, no critic (GEM). arXiv:2510.01051."""
     advantage = AdvantageTerm(
         signal=REWARD,
         key=(),
@@ -175,8 +175,8 @@ def gigpo(
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
-    A state seen once adds nothing. Each trajectory counts once in the episode's statistics; ``unit="step"`` counts its
-    steps, as the authors' code does.
+    A state seen once adds nothing. Each trajectory counts once in the episode's statistics; with ``unit="step"`` each
+    of its steps does, as in the authors' code.
     """
     scale = StdScale() if norm == "mean_std" else None
     penalty = "invalid" if invalid_penalty else None
@@ -196,13 +196,14 @@ def gigpo(
 
 
 def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
-    """GRPO on the score times how few calls it took, against the fewest that ever solved the task. arXiv:2504.14870."""
+    """GRPO on the score times the economy of calls, measured by the fewest that ever solved the task.
+    arXiv:2504.14870."""
     advantage = AdvantageTerm(signal="otc", scale=StdScale(), singleton=singleton)
     return _single_loss(advantage, shapers=(OtcReward(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
 
 
 def hdpo(*, accuracy_weight: float = 1.0, economy_weight: float = 0.15, singleton: Singleton = "zero") -> Preset:
-    """Accuracy and economy of calls in losses of their own; only solved episodes are compared in economy (Metis)."""
+    """Separate losses for accuracy and for economy of calls; economy is compared among solved episodes only (Metis)."""
     accuracy = AdvantageTerm(signal="accuracy", scale=StdScale(), singleton=singleton)
     economy = AdvantageTerm(signal="economy", returns="none", scale=StdScale())
     return Preset(
@@ -224,7 +225,8 @@ def matchtir(
     anchor: tuple[Key, ...] = ("group", "turn"),
     singleton: Singleton = "zero",
 ) -> Preset:
-    """Calls matched with gold calls: half from the episode's sum, half from each step's return. MatchTIR's repository.
+    """Calls matched with gold calls: half from the episode's sum, half from each step's return. Source: MatchTIR's
+    repository.
 
     The authors compare steps of the same index; ``anchor=("group", "state")`` compares steps in the same state.
     """
@@ -247,7 +249,7 @@ def matchtir(
 
 
 def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
-    """GRPO inside strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
+    """GRPO within strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
     scale = StdScale(ddof=ddof)
     return _single_loss(
         AdvantageTerm(signal=REWARD, key=("group", "calls"), scale=scale, weight=blend),
@@ -257,16 +259,17 @@ def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
 
 
 def eapo(*, gamma: float = 0.995) -> Preset:
-    """Every step a row whose reward is the discounted score; all rows of a task compared (IterResearch). The discount
-    is not given in arXiv:2511.07327."""
+    """Discounted score of every step, compared among all steps of a task (IterResearch). The discount is not given in
+    arXiv:2511.07327."""
     advantage = AdvantageTerm(signal=REWARD, unit="step", returns="discounted", gamma=gamma, scale=StdScale())
     return _single_loss(advantage, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
 
 
 def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:
-    """Each part of the verdict normalised in its group, then summed, then normalised over the batch. arXiv:2601.05242.
+    """Each component of the score normalised in its group, then summed, then normalised over the batch.
+    arXiv:2601.05242.
 
-    `components` are names in `Trajectory.components`. Raises ConfigError without any.
+    `components` are names in `Trajectory.components`. Raises ConfigError if there are none.
     """
     if not components or (weights and len(weights) != len(components)):
         raise ConfigError("gdpo: needs components=(names of reward components), and as many weights or none")
@@ -280,12 +283,12 @@ def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), e
 
 
 def bnpo() -> Preset:
-    """The score less the group's mean, over the density of the Beta distribution of such means. arXiv:2506.02864."""
+    """Score less the group's mean, divided by the density of the Beta distribution of such means. arXiv:2506.02864."""
     return _single_loss(AdvantageTerm(signal=REWARD, scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
-    """GRPO, and more for solved episodes that call their first tool early. arXiv:2508.19201."""
+    """GRPO with a bonus for solved episodes that call their first tool early. arXiv:2508.19201."""
     term = LossTerm(
         advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),),
         transforms=(EarlyToolBonus(delta=delta, bound=bound),),
@@ -294,7 +297,7 @@ def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
 
 
 def empg(*, sharpness: float = 1.0, bonus_sharpness: float = 1.0, bonus: float = 0.1) -> Preset:
-    """GRPO, stronger at confident steps, with a bonus for reaching a clear next step. arXiv:2509.09265."""
+    """GRPO, stronger at confident steps, with a bonus for reaching a confident next step. arXiv:2509.09265."""
     transform = EntropyModulation(sharpness=sharpness, bonus_sharpness=bonus_sharpness, bonus=bonus)
     term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),), transforms=(transform,))
     return Preset(loss_terms=(term,), loss=Loss(), needs=frozenset({"entropy"}))
@@ -307,7 +310,7 @@ def flow_grpo(*, singleton: Singleton = "zero") -> Preset:
 
 
 def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Preset:
-    """Generalised advantages over steps from a critic's value of each, whitened over the batch. arXiv:1707.06347."""
+    """Generalised advantage estimates over steps, from a critic's values, whitened over the batch. arXiv:1707.06347."""
     advantage = AdvantageTerm(signal=REWARD, key=(), unit="step", returns="gae", gamma=gamma, lam=lam, centre="none")
     whiten = Whiten(scale=StdScale(epsilon=1e-8, epsilon_in_variance=True), by_tokens=True)
     term = LossTerm(advantage_terms=(advantage,), transforms=(whiten,))
@@ -321,10 +324,10 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
         flow_grpo, ppo,
     )
 }  # fmt: skip
-"""By name; the keywords of each are its options."""
+"""Preset functions by name; the keywords of each are its options."""
 
 WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo")
-"""Presets that compare over the whole batch: one episode a task is enough for them."""
+"""Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
     "grpo": {"singleton": "raw"},
@@ -335,7 +338,7 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "matchtir": {"assignment": "greedy", "singleton": "raw"},
     "flow_grpo": {"singleton": "raw"},
 }
-"""Options under which a preset repeats its authors' code; those not named do so as they are."""
+"""Options under which a preset reproduces its authors' code; presets that are not named do so with their defaults."""
 
 
 _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
@@ -343,7 +346,7 @@ _OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c"), (1e-9,)),
 }
-"""The least value of an option and the largest; those not named may be any number."""
+"""Smallest value of an option and, if there is one, the largest; options that are not named take any number."""
 
 
 def make_preset(name: str, /, **options: object) -> Preset:

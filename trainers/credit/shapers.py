@@ -1,4 +1,4 @@
-"""Reward columns made from recorded trajectories. The record's own score stays as it is: shaping is not scoring."""
+"""Shapers: reward columns from recorded trajectories. They never change the recorded score: shaping is not scoring."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gymcp.types import Task, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trackers:
-    """What is remembered from batch to batch; saved with every checkpoint."""
+    """Values that shapers carry from batch to batch; saved with every checkpoint."""
 
     fewest_calls: Mapping[str, int] = field(default_factory=dict)
-    """By task: the fewest tool calls with which it has ever been solved."""
+    """Fewest tool calls with which each task has ever been solved."""
 
 
 def _ends(batch: StepBatch) -> Ints:
@@ -29,20 +29,20 @@ def _ends(batch: StepBatch) -> Ints:
 
 
 def _place_at_end(batch: StepBatch, values: Floats) -> Floats:
-    """[N] -> [S]: on the last step of each trajectory, 0 elsewhere."""
+    """[N] -> [S]: the value on the last step of each trajectory, 0 elsewhere."""
     column = np.zeros(int(batch.starts[-1]))
     column[_ends(batch)] = values
     return column
 
 
 def is_solved(batch: StepBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """[N]: whether the trajectory got the full score."""
+    """[N]: true for a trajectory with the full score."""
     return batch.totals(batch.column("reward")) >= 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidPenalty:
-    """Column ``invalid``: what a step without a usable action is docked. It is for a channel's `penalty`."""
+    """Column ``invalid``: penalty of a step without a usable action, for `AdvantageTerm.penalty`."""
 
     coefficient: float = 0.1
 
@@ -52,10 +52,10 @@ class InvalidPenalty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtcReward:
-    """Column ``otc``: the score times how close the calls come to the fewest that ever solved the task.
+    """Column ``otc``: the score times the economy of calls, measured by the fewest calls that ever solved the task.
 
-    With m calls made and n the fewest: 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m / (m + n)).
-    Nothing where no trajectory has solved the task yet. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
+    With m calls made and n the fewest, the factor is 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m /
+    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
 
     Source: arXiv:2504.14870; alpha and c are not given there.
     """
@@ -81,7 +81,7 @@ class OtcReward:
 
 
 def tool_productivity(made: float, fewest: float, *, c: float = 1.0) -> float:
-    """In [0, 1]: OTC's r_tool for `made` calls where `fewest` are enough."""
+    """Factor r_tool of OTC in [0, 1] for `made` calls if `fewest` are enough."""
     if fewest == 0:
         return 1.0 if made == 0 else math.cos(made * math.pi / (2 * made + c))
     return math.sin(math.pi * made / (made + fewest))
@@ -91,8 +91,8 @@ def tool_productivity(made: float, fewest: float, *, c: float = 1.0) -> float:
 class AccuracyAndEconomy:
     """Columns ``accuracy`` and ``economy`` of HDPO.
 
-    accuracy: `answer` times the score plus `form` times whether every action was usable. economy: 1 / (T + 1) of a
-    solved trajectory with T steps that call tools; NaN where it is not solved, so that only solved ones are compared.
+    accuracy: `answer` times the score, plus `form` if every action was usable. economy: 1 / (T + 1) for a solved
+    trajectory with T steps that call tools; NaN for an unsolved one, so that only solved ones are compared.
 
     Source: Metis, verl_tool/workers/reward_manager/metis.py.
     """
@@ -111,7 +111,7 @@ class AccuracyAndEconomy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCounts:
-    """Key ``calls``: how many tool calls the whole trajectory made (the strata of SAN)."""
+    """Key ``calls``: number of tool calls of the whole trajectory (the strata of SAN)."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made = batch.totals(batch.column("calls")).astype(np.int64)
@@ -120,7 +120,7 @@ class CallCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """Columns named after the parts of the recorded verdicts (GDPO). Raises ConfigError where a record lacks one."""
+    """Columns named after the components of the recorded scores (GDPO). Raises ConfigError if a record lacks one."""
 
     names: tuple[str, ...]
 
@@ -144,12 +144,12 @@ class Components:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedCalls:
-    """Column ``matched``: how well the calls of a step match gold calls; of a step that only speaks, its words.
+    """Column ``matched``: similarity between a step's calls and the gold calls, averaged over the calls.
 
-    A step's reward is the mean over its calls. The last step of a trajectory, where it makes no call, is compared with
-    the gold's final text by words (F1). Raises ConfigError for tasks without gold.
+    A last step without calls is compared with the gold's final text instead, by words (F1). Raises ConfigError for
+    tasks without gold.
 
-    Source: MatchTIR; `how` = "greedy" and `unmatched` = 0 as its run script has them.
+    Source: MatchTIR; `assignment` = "greedy" and `unmatched` = 0 in its run script.
     """
 
     assignment: Assignment = "optimal"
@@ -171,23 +171,23 @@ class MatchedCalls:
     def _rewards(self, record: Trajectory, task: Task) -> list[float]:
         made = [(t, call) for t, step in enumerate(record.steps) for call in server_calls(step)]
         table = similarities([call for _, call in made], [call for turn in task.gold for call in turn.calls])
-        each = (
-            soft_rewards(table)
-            if self.soft
-            else hard_rewards(table, unmatched=self.unmatched, assignment=self.assignment)
-        )
+        matched = soft_rewards(table) if self.soft else self._hard_rewards(table)
         by_step: list[list[float]] = [[] for _ in record.steps]
-        for (t, _), reward in zip(made, each, strict=True):
+        for (t, _), reward in zip(made, matched, strict=True):
             by_step[t].append(reward)
         rewards = [sum(own) / len(own) if own else 0.0 for own in by_step]
         if record.steps and not record.steps[-1].action.tool_calls:
             rewards[-1] = token_f1(record.steps[-1].action.text, task.gold[-1].final_text)
         return rewards
 
+    def _hard_rewards(self, table: Floats) -> list[float]:
+        return hard_rewards(table, unmatched=self.unmatched, assignment=self.assignment)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlongPenalty:
-    """Column ``overlong``: what a long trajectory is docked at its end, from 0 at `max_tokens - buffer` tokens to -factor.
+    """Column ``overlong``: penalty at the end of a long trajectory, from 0 at `max_tokens - buffer` tokens to -`factor`
+    at `max_tokens`.
 
     Source: DAPO, arXiv:2503.14476.
     """
@@ -202,13 +202,13 @@ class OverlongPenalty:
 
 
 def overlong_penalties(length: Floats, rule: OverlongPenalty) -> Floats:
-    """[N] tokens -> [N] penalties, at most 0; more than `max_tokens` tokens are docked further."""
+    """[N] tokens -> [N] penalties, at most 0; beyond `max_tokens` they keep growing."""
     return np.minimum(-(length - (rule.max_tokens - rule.buffer)) / rule.buffer * rule.factor, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedSum:
-    """A column that is the weighted sum of others, such as a score with costs taken off it."""
+    """Column that is the weighted sum of others, such as the score less the costs."""
 
     name: str
     weights: tuple[tuple[str, float], ...]
@@ -222,14 +222,15 @@ class WeightedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstToolUse:
-    """Columns ``first_use`` and ``length``, in tokens, of solved trajectories that call a tool (ASPO)."""
+    """Columns ``first_use`` and ``length``, in tokens; ``first_use`` is NaN for a trajectory that is not solved or
+    calls no tool (ASPO)."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         tokens, calls = batch.column("tokens"), batch.column("calls")
         before = np.cumsum(tokens) - tokens
         before = before - np.repeat(before[batch.starts[:-1]], batch.lengths)
         earliest = np.minimum.reduceat(np.where(calls > 0, before, np.inf), batch.starts[:-1])
-        where = np.where(is_solved(batch) & np.isfinite(earliest), earliest, np.nan)
+        first_token = np.where(is_solved(batch) & np.isfinite(earliest), earliest, np.nan)
         length = batch.totals(tokens)
-        first_use, lengths = (np.asarray(batch.per_step(each), float) for each in (where, length))
+        first_use, lengths = (np.asarray(batch.per_step(values), float) for values in (first_token, length))
         return batch.with_columns(first_use=first_use, length=lengths), trackers

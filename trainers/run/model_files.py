@@ -24,7 +24,7 @@ def save_final_model(recipe: Recipe, folder: Path, trainable: TrainableModel, le
     """Write the trained model and its tokenizer, with a LoRA adapter merged into the weights."""
     weights = learner.full_state_dict()
     if weights is not None:  # the model here has only a shard of each weight
-        trainable = load_trainable(recipe.model, model_folder(recipe, folder), recipe.seed, place="cpu")
+        trainable = load_trainable(recipe.model, model_folder(recipe, folder), recipe.seed, device="cpu")
         trainable.model.load_state_dict(weights)
     model: Any = trainable.model
     merged = model.merge_and_unload() if recipe.model.lora_rank else model

@@ -22,7 +22,7 @@ from gymcp.cli.policy_options import check_sampling, held_open, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
-from gymcp.evaluators.judge.answers import key_of, open_answers
+from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
 from gymcp.evaluators.report import write_report
 from gymcp.protocols import Judge
@@ -162,7 +162,7 @@ def _missing(
             continue
         asked = question(plan.rubric, record)
         for vote, sampling in enumerate(plan.ballots()):
-            key = key_of(asked, plan.judge, sampling)
+            key = answer_key(asked, plan.judge, sampling)
             if answers.get(key) is None:
                 yield record, vote, sampling, key
 
@@ -179,7 +179,7 @@ async def _ask(
         async with slots:
             with contextlib.suppress(PromptTooLong):  # of this episode alone: it has no verdict
                 text, spent = await judge.ask(question(plan.rubric, record).messages, sampling)
-                answers.keep(
+                answers.add(
                     key,
                     Answer(text=text, spent=spent),
                     {"episode": record.id, "vote": vote, "judge": plan.judge, "prompt_version": PROMPT_VERSION},
@@ -207,7 +207,7 @@ def _grade(
     beside: bool,
 ) -> None:
     asked = question(plan.rubric, record)
-    kept = [answers.get(key_of(asked, plan.judge, sampling)) for sampling in plan.ballots()]
+    kept = [answers.get(answer_key(asked, plan.judge, sampling)) for sampling in plan.ballots()]
     said = {record.id: [None if answer is None else answer.text for answer in kept]}
     task = Task(id=record.task, prompts=())
     graded = apply_grader(judge_grader(plan.rubric, said), task, record, store.state)
