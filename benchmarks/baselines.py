@@ -24,7 +24,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks
 from gymcp.types import Task, Trajectory
 
 TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
@@ -43,11 +43,11 @@ async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Seque
 def nearest_template(recipe: Recipe) -> Iterator[Result]:
     """Success by split, and by level within it, among the demonstrations of the recipe's warm start."""
     env = environment(recipe.env)
-    shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstrated_tasks(env, recipe)))
+    shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstration_tasks(env, recipe)))
     agent = nearest([record for record in shown if record.success])
     rule = recipe.evaluation
-    for split in rule.whole_splits or rule.splits:
-        tasks = held_out(env, recipe, split, rule.whole_tasks or rule.tasks)
+    for split in rule.final_splits or rule.splits:
+        tasks = heldout_tasks(env, recipe, split, rule.final_tasks or rule.tasks)
         solved = {record.task: bool(record.success) for record in asyncio.run(play(env, recipe, agent, tasks))}
         yield _rate(split, len(shown), solved, tasks)
         for level in sorted({task.tags[1] for task in tasks}):
@@ -67,7 +67,7 @@ def main() -> None:
     asked = parser.parse_args()
     settings = list(parsed(asked.set).items())
     if asked.quick:
-        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.whole_tasks", 8)]
+        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.final_tasks", 8)]
     show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)
 
 

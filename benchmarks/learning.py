@@ -13,7 +13,8 @@ from gymcp.atomic import write_atomically
 from gymcp.envs import catalog
 from gymcp.envs.spec import Anchor, LoadedEnv, load_env
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.model_files import FINAL
 from gymcp.types import Json
 
 ENDED = "ended.json"
@@ -48,7 +49,7 @@ def played(run: Run, folder: Path, tell: Tell) -> list[dict[str, Json]]:
             env if run.anchor is None else replace(env, spec=replace(env.spec, anchor=run.anchor)),
             here,
             resume=(here / "training.json").is_file(),
-            tell=lambda row: tell(run.name, row),
+            on_row=lambda row: tell(run.name, row),
         )
         note = {"iterations": ending.iterations, "reason": ending.reason, "seconds": time.perf_counter() - started}
         write_atomically(here / ENDED, json.dumps(note).encode())

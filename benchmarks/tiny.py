@@ -34,7 +34,7 @@ from gymcp.envs.suites.backoffice import make_tasks
 from gymcp.evaluators.statistics.intervals import wilson
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstrated_tasks
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Sampling, Task, Trajectory
@@ -66,7 +66,7 @@ def variants(recipe: Recipe, seconds: Mapping[str, float]) -> dict[str, Recipe]:
 
 
 def families(recipe: Recipe) -> list[str]:
-    tasks = demonstrated_tasks(
+    tasks = demonstration_tasks(
         load_env(load_spec(recipe.env)), replace(recipe, warm_start=replace(recipe.warm_start, families=()))
     )
     return sorted({task.tags[0] for task in tasks})
@@ -84,7 +84,7 @@ def run(recipe: Recipe, env: LoadedEnv, folder: Path) -> dict[str, Any]:
             if row.get("phase") == "warm start":
                 warm.write_text(json.dumps(row["seconds"]))
 
-        train(recipe, env, folder, resume=(folder / "training.json").exists(), tell=tell)
+        train(recipe, env, folder, resume=(folder / "training.json").exists(), on_row=tell)
         rows, shown_s = read_metrics(folder), json.loads(warm.read_text())
         found = {
             "seconds": {"warm start": shown_s, "all": shown_s + sum(map(_seconds, rows))},
@@ -125,7 +125,7 @@ async def _episodes(env: LoadedEnv, recipe: Recipe, tasks: list[Task]) -> list[T
 def shipped(env: LoadedEnv, recipe: Recipe) -> dict[str, float]:
     """Success of the policy in the package, the likeliest token always taken, with its 95 % interval."""
     found: dict[str, float] = {}
-    for split in recipe.evaluation.whole_splits:
+    for split in recipe.evaluation.final_splits:
         for level in recipe.tasks.levels:
             tasks = list(make_tasks(split, levels=[level], count=UNSEEN, first=FIRST_UNSEEN))
             records = asyncio.run(_episodes(env, recipe, tasks))

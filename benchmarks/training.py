@@ -24,7 +24,8 @@ from training_trl import VERSION, trl_trainer
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Row

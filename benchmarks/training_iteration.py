@@ -26,8 +26,8 @@ TABLE: Mapping[str, Any] = {
     "name": "iteration",
     "model": {"vocabulary": 1024, "hidden": 128, "layers": 4, "heads": 4, "context": 768},
     "tasks": {"levels": [1]},
-    "warm_start": {"tasks": 200, "epochs": 6, "batch": 16, "learning_rate": 2e-3},
-    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "turns": 6},
+    "warm_start": {"tasks": 200, "epochs": 6, "batch_size": 16, "learning_rate": 2e-3},
+    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "max_turns": 6},
     "learn": {"iterations": 4, "learning_rate": 3e-4},
     "evaluation": {"every": 0, "tasks": 4},
 }
@@ -45,7 +45,7 @@ def iteration(*, quick: bool) -> list[Result]:
     recipe = make_recipe(table)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        train(recipe, load_env(load_spec("backoffice")), out, resume=False, tell=_tell)
+        train(recipe, load_env(load_spec("backoffice")), out, resume=False, on_row=_tell)
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
-from gymcp.evaluators.graders.questions import ASK_USER, asked_for
+from gymcp.evaluators.graders.questions import ASK_USER, match_facts
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Talk, Tool, ToolCall
 
@@ -50,7 +50,7 @@ class AskableUser:
         return Action(text=self.prompts[said]) if said < len(self.prompts) else None
 
     async def tell(self, question: str) -> str:
-        named = asked_for(question, self.facts)
+        named = match_facts(question, self.facts)
         return " ".join(fact.says for fact in named) or DO_NOT_KNOW
 
 

@@ -18,7 +18,7 @@ from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.envs.audit.fingerprint import cassettes_of, env_digest, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Grader
@@ -188,11 +188,11 @@ def grade_again(
         if row.task not in tasks:
             raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
         recorded = store.load(row.id)
-        truths = {} if refresh else {**recorded.provenance.get(TRUTHS, {}), **store.truths(row.id)}
+        truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.truths(row.id)}
         if truths or refresh:
-            recorded = replace(recorded, provenance={**recorded.provenance, TRUTHS: truths})
+            recorded = replace(recorded, provenance={**recorded.provenance, GROUND_TRUTHS: truths})
         graded = apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
-        store.add_grade(graded, grader=by, truths=graded.provenance.get(TRUTHS, {}))
+        store.add_grade(graded, grader=by, truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from gymcp.errors import ConfigError, GraderError
 from gymcp.evaluators.graders import all_of, answer_equals, final_state_equals
-from gymcp.evaluators.graders.answers import last_words, normalised
-from gymcp.evaluators.graders.difference import first_difference, shown
+from gymcp.evaluators.graders.answers import final_answer, normalise_answer
 from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Action, Json, Observation, Outcome, Score, Step, Task, ToolCall, Trajectory
 
@@ -92,7 +92,7 @@ def test_first_difference_is_that_of_json(found: Json, wanted: Json, difference:
 
 
 def test_a_long_value_is_cut_and_the_cut_is_marked() -> None:
-    assert shown("x" * 1000) == '"' + "x" * 119 + "... (1002 characters)"
+    assert brief("x" * 1000) == '"' + "x" * 119 + "... (1002 characters)"
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_a_target_that_is_no_text_is_a_defect_of_the_suite(target: Json) -> None
 
 def test_the_last_words_are_those_without_a_call() -> None:
     steps = (step("first"), step("second"), step("calling", LOOK), step("", valid=False))
-    assert last_words(Trajectory(id="1", env="e", task="a", steps=steps)) == "second"
+    assert final_answer(Trajectory(id="1", env="e", task="a", steps=steps)) == "second"
 
 
 def test_normalising_twice_changes_nothing() -> None:
     for text in ("'A  b.'", " ``X'' ", "1.000,5", "a..", "'.5'.'", "ﬁne"):
-        assert normalised(normalised(text)) == normalised(text)
+        assert normalise_answer(normalise_answer(text)) == normalise_answer(text)
 
 
 BOTH = all_of({"state": final_state_equals(target_key="state"), "answer": answer_equals(target_key="answer")})

@@ -22,11 +22,11 @@ from statsmodels.stats.proportion import proportion_confint
 from gymcp.evaluators.statistics import (
     Interval,
     Scores,
+    compare_paired,
     flake_index,
     holm,
     mcnemar,
     noise_floor,
-    paired,
     plan_trials,
     sign_flip,
     t_by_task,
@@ -135,7 +135,7 @@ def test_holm_is_statsmodels(p_values: list[float]) -> None:
 
 
 def test_a_pair_by_hand() -> None:
-    found = paired(scores([0.0], [0.0], [1.0], [1.0], [0.0]), scores([1.0], [1.0], [1.0], [0.0]))
+    found = compare_paired(scores([0.0], [0.0], [1.0], [1.0], [0.0]), scores([1.0], [1.0], [1.0], [0.0]))
     assert (found.tasks, found.difference, found.better, found.worse) == (4, 0.25, 2, 1)
     assert found.p_permutation == 1.0  # of the 8 signs of three ones, all sum to 1 or more
     assert found.p_mcnemar == 1.0
@@ -145,22 +145,22 @@ def test_a_pair_by_hand() -> None:
 
 
 def test_a_pair_with_trials_has_no_mcnemar_and_every_task_weighs_alike() -> None:
-    found = paired(scores([0.0, 1.0], [0.0]), scores([1.0, 1.0, 1.0, 1.0], [0.0]))
+    found = compare_paired(scores([0.0, 1.0], [0.0]), scores([1.0, 1.0, 1.0, 1.0], [0.0]))
     assert (found.difference, found.p_mcnemar) == (0.25, None)
 
 
 def test_runs_that_never_differ_are_not_certainly_equal() -> None:
     alike = scores(*([1.0] for _ in range(20)))
-    assert paired(alike, alike).ci95 == Interval(
+    assert compare_paired(alike, alike).ci95 == Interval(
         low=near(-0.1611, 1e-4),
         high=near(0.1611, 1e-4),
         method="Wilson, 20 tasks that differ alike",
     )
-    assert paired(alike, alike).p_permutation == 1.0
-    assert paired(scores([1.0]), scores([1.0])).ci95 is None
-    assert paired({"a": [1.0]}, {"b": [1.0]}).difference is None
+    assert compare_paired(alike, alike).p_permutation == 1.0
+    assert compare_paired(scores([1.0]), scores([1.0])).ci95 is None
+    assert compare_paired({"a": [1.0]}, {"b": [1.0]}).difference is None
     seconds = scores([3.0], [3.0])
-    assert paired(seconds, seconds).ci95 is None
+    assert compare_paired(seconds, seconds).ci95 is None
 
 
 def test_the_flake_index_is_the_chance_that_two_trials_differ() -> None:

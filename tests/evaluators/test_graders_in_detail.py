@@ -27,12 +27,11 @@ from gymcp.evaluators.graders import (
     weighted,
 )
 from gymcp.evaluators.graders.answers import last_number, read_json
-from gymcp.evaluators.graders.difference import first_difference
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.graders.patterns import answer_matches
-from gymcp.evaluators.graders.registry import BY_NAME, named_grader
-from gymcp.evaluators.graders.states import changes
+from gymcp.evaluators.graders.registry import BY_NAME, make_grader
 from gymcp.evaluators.grading import apply_grader
+from gymcp.evaluators.json_diff import STATE_RULE, differences, first_difference
 from gymcp.protocols import Grader
 from gymcp.types import Json, Outcome, Score, Task
 
@@ -84,9 +83,9 @@ def test_everything_includes_itself_and_an_object_with_more_keys_includes_it(val
 
 @given(JSON, JSON)
 def test_there_are_changes_exactly_where_two_states_differ(old: Json, new: Json) -> None:
-    found = list(changes(old, new))
-    assert bool(found) == (first_difference(old, new) is not None)
-    assert len({pointer for pointer, _, _ in found}) == len(found)
+    changes = list(differences(old, new, STATE_RULE))
+    assert bool(changes) == (first_difference(old, new) is not None)
+    assert len({change.path for change in changes}) == len(changes)
 
 
 BEFORE = {"orders": {"7": "open", "8": "open"}, "log": ["start"], "a/b": 1}
@@ -272,8 +271,8 @@ def test_weights_make_a_success_of_successes_only(weights: list[float]) -> None:
         lambda: answer_fits_schema({"properties": {"x": {"pattern": "(a+)+$"}}}),
         lambda: answer_fits_schema({"$ref": "http://example.com"}),
         lambda: dynamic("", lambda task: 1, answer_equals()),
-        lambda: named_grader(["poetry"]),
-        lambda: named_grader(["missing.py"]),
+        lambda: make_grader(["poetry"]),
+        lambda: make_grader(["missing.py"]),
     ],
 )
 def test_a_grader_that_cannot_be_is_refused_when_it_is_made(make: Callable[[], Grader]) -> None:
@@ -319,11 +318,11 @@ def test_a_truth_is_found_out_once_and_kept() -> None:
     first = apply_grader(grader, task, episode(said("41")), no_states)
     again = apply_grader(grader, task, first, no_states)
     assert first == again
-    assert (first.score, first.provenance[TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
+    assert (first.score, first.provenance[GROUND_TRUTHS], asked) == (1.0, {"price": 41}, ["a"])
     other = apply_grader(dynamic("other", lambda task: 7, answer_is_number()), task, first, no_states)
-    assert other.provenance[TRUTHS] == {"price": 41, "other": 7}
+    assert other.provenance[GROUND_TRUTHS] == {"price": 41, "other": 7}
     forgotten = apply_grader(grader, task, episode(said("41")), no_states)
-    assert (forgotten.score, forgotten.provenance[TRUTHS]) == (0.0, {"price": 42})
+    assert (forgotten.score, forgotten.provenance[GROUND_TRUTHS]) == (0.0, {"price": 42})
 
 
 def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
@@ -339,21 +338,21 @@ def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
 
 def test_graders_have_names_for_the_command_line(tmp_path: Path) -> None:
     for name in BY_NAME:
-        assert callable(named_grader([name]))
-    assert verdict(named_grader(["answer:text"]), {"text": "7"}, said("7")).value == 1.0
+        assert callable(make_grader([name]))
+    assert verdict(make_grader(["answer:text"]), {"text": "7"}, said("7")).value == 1.0
     file = tmp_path / "mine.py"
     file.write_text(
         "from gymcp.types import Score\n"
         "def GRADE(task, trajectory, states):\n"
         "    return Score(value=0.5, reason='half')\n"
     )
-    assert verdict(named_grader([str(file), "answer"]), "7", said("7")).components == {str(file): 0.5, "answer": 1.0}
+    assert verdict(make_grader([str(file), "answer"]), "7", said("7")).components == {str(file): 0.5, "answer": 1.0}
     file.write_text("x = 1\n")
     with pytest.raises(ConfigError, match="defines no function GRADE"):
-        named_grader([str(file)])
+        make_grader([str(file)])
     file.write_text("1 / 0\n")
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        named_grader([str(file)])
+        make_grader([str(file)])
 
 
 @settings(max_examples=50)

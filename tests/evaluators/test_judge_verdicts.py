@@ -12,7 +12,7 @@ from statsmodels.stats.inter_rater import cohens_kappa as reference_kappa
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
-from gymcp.evaluators.judge import Point, Question, Rubric, agreement, judged, load_rubric, question
+from gymcp.evaluators.judge import Point, Question, Rubric, judge_grader, load_rubric, measure_agreement, question
 from gymcp.evaluators.judge.agreement import load_labels
 from gymcp.types import Action, Json, Message, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -45,7 +45,7 @@ def verdict(asked: Question, **points: object) -> str:
 
 
 def grade(trajectory: Trajectory, *answers: str | None, rubric: Rubric = RUBRIC) -> Trajectory:
-    return apply_grader(judged(rubric, {trajectory.id: answers}), TASK, trajectory, STATES.__getitem__)
+    return apply_grader(judge_grader(rubric, {trajectory.id: answers}), TASK, trajectory, STATES.__getitem__)
 
 
 def test_points_are_weighed_and_votes_are_counted() -> None:
@@ -175,7 +175,7 @@ def test_a_rubric_that_cannot_be_judged_by_is_one_error(text: str, why: str, tmp
 def test_kappa_is_statsmodels(table: tuple[int, int, int, int]) -> None:
     cells = ((True, True), (True, False), (False, True), (False, False))
     pairs = [cell for cell, count in zip(cells, table, strict=True) for _ in range(count)]
-    found = agreement(pairs)
+    found = measure_agreement(pairs)
     expected = reference_kappa(np.array(table).reshape(2, 2))
     assert (found.items, found.table, found.agree) == (len(pairs), table, (table[0] + table[3]) / len(pairs))
     assert found.kappa == pytest.approx(expected.kappa, abs=1e-12)
@@ -198,17 +198,17 @@ def test_kappas_interval_holds_the_truth_as_often_as_it_says() -> None:
             for cell, count in zip(((True, True), (True, False), (False, True), (False, False)), counts, strict=True)
             for _ in range(count)
         ]
-        interval = agreement(pairs).kappa_ci95
+        interval = measure_agreement(pairs).kappa_ci95
         assert interval is not None
         held += interval.low <= truth <= interval.high
     assert 0.90 <= held / 150 <= 0.99
 
 
 def test_one_label_for_everything_has_no_kappa() -> None:
-    found = agreement([(True, True)] * 5)
+    found = measure_agreement([(True, True)] * 5)
     assert (found.agree, found.kappa, found.kappa_ci95) == (1.0, None, None)
     with pytest.raises(ConfigError, match="no item has both"):
-        agreement([])
+        measure_agreement([])
 
 
 @pytest.mark.parametrize(

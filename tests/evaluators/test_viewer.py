@@ -14,9 +14,9 @@ from records import order_episode
 from viewing import viewed
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.json_diff import changes
-from gymcp.evaluators.viewer.divergence import parting
-from gymcp.evaluators.viewer.index import told, untold
+from gymcp.evaluators.json_diff import list_changes
+from gymcp.evaluators.viewer.divergence import first_divergence
+from gymcp.evaluators.viewer.index import escape_surrogates, restore_surrogates
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.store import TrajectoryStore, create_run
@@ -171,12 +171,12 @@ def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
 
 def test_where_two_episodes_part() -> None:
     pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
-    assert parting(pays, pays) is None
-    assert parting(pays, refunds) == (1, "they call different tools")
+    assert first_divergence(pays, pays) is None
+    assert first_divergence(pays, refunds) == (1, "they call different tools")
 
 
 def test_what_a_step_changed() -> None:
-    found = changes({"a": [1, True], "b": {"x": "old"}, "c": 1}, {"a": [1, 1], "b": {"x": "new"}, "d": None})
+    found = list_changes({"a": [1, True], "b": {"x": "old"}, "c": 1}, {"a": [1, 1], "b": {"x": "new"}, "d": None})
     assert [(".".join(each["path"]), each["kind"], each["before"], each["after"]) for each in found["changes"]] == [
         ("a.1", "changed", "true", "1"),
         ("b.x", "changed", "old", "new"),
@@ -186,7 +186,7 @@ def test_what_a_step_changed() -> None:
 
 
 def test_text_that_sqlite_refuses_is_kept() -> None:
-    assert untold(told("a\ud800b\udfff\U0001f600")) == "a\ud800b\udfff\U0001f600"
+    assert restore_surrogates(escape_surrogates("a\ud800b\udfff\U0001f600")) == "a\ud800b\udfff\U0001f600"
 
 
 def test_a_broken_run_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:

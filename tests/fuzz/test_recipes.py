@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import PRESETS
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
@@ -43,7 +44,7 @@ def made(table: dict[str, Json]) -> None:
     except ConfigError as error:
         assert "\n" not in str(error)  # noqa: PT017
         return
-    assert recipe.preset.terms
+    assert build_preset(recipe).loss_terms
 
 
 @given(st.sampled_from(keys()), values)

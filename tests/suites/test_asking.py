@@ -23,11 +23,11 @@ from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.ask_user import MAX_QUESTION, QUESTION_COST, asking
 from gymcp.envs.wrappers.stress import stressed
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.matching import arguments_of
-from gymcp.evaluators.graders.questions import ASK_USER, asked_for
+from gymcp.evaluators.graders.matching import parse_arguments
+from gymcp.evaluators.graders.questions import ASK_USER, match_facts
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.trainers.credit.shapers import Sum, Trackers
+from gymcp.trainers.credit.shapers import Trackers, WeightedSum
 from gymcp.trainers.credit.step_batch import batch_of
 from gymcp.types import Action, Fact, Json, Message, Suite, Talk, Task, ToolCall, Trajectory
 
@@ -108,7 +108,7 @@ def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[]
         assert needing  # so that something must wait for the answer
         if fact.name in ("order", "ticket", "name"):  # of what is asked for, or whom: nothing can be done before
             assert needing == {call.name for call in rest}
-        assert asked_for(str(arguments_of(ask)), task.facts) == [fact]
+        assert match_facts(str(parse_arguments(ask)), task.facts) == [fact]
         value = fact.says.removeprefix("It is ").removesuffix(".")
         assert value in twin.prompts[0]
         assert task.prompts[0] != twin.prompts[0]
@@ -152,7 +152,7 @@ def test_who_acts_first_and_asks_afterwards_never_passes_even_where_the_guess_is
 def test_a_wrong_guess_is_not_made_good_by_asking_and_doing_it_again(env: LoadedEnv) -> None:
     def guess(task: Task) -> list[Action]:
         ask, right = task.gold[0].calls
-        known = arguments_of(right)
+        known = parse_arguments(right)
         assert known is not None
         wrong = replace(right, id="guess", arguments={**known, "city": "Paris"})
         return [step(wrong), step(ask), step(right), Action(text="done")]
@@ -200,7 +200,7 @@ def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: Loaded
 
 def test_trainers_can_take_the_price_off_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:
     batch = batch_of([by_oracle[UNDERSPECIFIED][0], by_oracle[COMPLETE][0]])
-    net, _ = Sum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, Trackers())
+    net, _ = WeightedSum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, Trackers())
     assert np.allclose(net.totals(net.column("net")), [1 - QUESTION_COST, 1.0])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gymcp.trainers.credit.anchors import Anchor, anchor_codes
-from gymcp.trainers.credit.diagnostics import anchor_statistics, explained_share
+from gymcp.trainers.credit.diagnostics import anchor_statistics, correlation_ratio
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, Message, Observation, Step, Trajectory
@@ -63,6 +63,6 @@ def test_statistics_count_what_can_be_compared() -> None:
 def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:
     batch = batch_of_columns([[0.0, 0.0, 1.0]] * 2, ["g", "g"])
     turn = batch.keys["turn"]
-    assert explained_share(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
-    assert explained_share(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
-    assert explained_share(np.zeros(6), batch.keys["group"], turn) == 0.0
+    assert correlation_ratio(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
+    assert correlation_ratio(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
+    assert correlation_ratio(np.zeros(6), batch.keys["group"], turn) == 0.0

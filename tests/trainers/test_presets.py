@@ -11,7 +11,7 @@ import pytest
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.estimators import beta_density
-from gymcp.trainers.credit.filters import CleanSuccesses, Informative
+from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
@@ -154,7 +154,7 @@ def test_lost_episodes_never_enter_a_batch() -> None:
 
 def test_groups_that_say_nothing_are_dropped() -> None:
     batch = batch_of_columns([[1.0], [1.0], [1.0], [0.0], [0.0]], ["same", "same", "split", "split", "alone"])
-    kept = batch.keep(Informative()(batch))
+    kept = batch.keep(DropUninformative()(batch))
     assert kept.tasks == ("split", "split", "alone")
     assert kept.column("reward").tolist() == [1.0, 0.0, 0.0]
 
@@ -166,14 +166,14 @@ def test_roc_keeps_the_cleanest_successes() -> None:
         calls=[[4.0]] * 6,
         errors=[[2.0], [0.0], [1.0], [0], [0], [0]],
     )
-    assert CleanSuccesses(keep=4)(batch).tolist() == [False, True, True, True, True, False]
+    assert KeepCleanest(keep=4)(batch).tolist() == [False, True, True, True, True, False]
 
 
 def test_roc_takes_a_part_of_the_score_for_a_failure_that_says_something() -> None:
     batch = batch_of_columns(
         [[1.0], [0.3], [0.3], [0.3], [0.3], [0.0]], ["g", "g", "g", "same", "same", "lone"], calls=[[1.0]] * 6
     )
-    assert CleanSuccesses(keep=4)(batch).tolist() == [True, True, True, False, False, False]
+    assert KeepCleanest(keep=4)(batch).tolist() == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("name", ["reinforce_pp", "ppo"])

@@ -9,6 +9,7 @@ import pytest
 from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import load_recipe, make_recipe
 from gymcp.trainers.settings.loss import TruncatedWeight
 
@@ -24,7 +25,7 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('env = "backoffice"\n[learn]\niterations = 3\n')
     recipe = load_recipe(path, (("learn.iterations", 5), ("credit.preset", "grpo"), ("loss.clip_high", 0.4)))
-    assert (recipe.name, recipe.learn.iterations, recipe.preset.loss.clip_high) == ("mine", 5, 0.4)
+    assert (recipe.name, recipe.learn.iterations, build_preset(recipe).loss.clip_high) == ("mine", 5, 0.4)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +47,9 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"rollout": {"temperature": 0}}, "must be above 0"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must not be negative"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
-        ({"learn": {"updates": 0}}, "learn.updates must be 1 or more"),
+        ({"learn": {"minibatches": 0}}, "learn.minibatches must be 1 or more"),
         ({"learn": {"patience": 0}}, "learn.patience must be 1 or more"),
-        ({"warm_start": {"batch": 0}}, "warm_start.batch must be 1 or more"),
+        ({"warm_start": {"batch_size": 0}}, "warm_start.batch_size must be 1 or more"),
         ({"model": {"layers": 0}}, "model.layers must be 1 or more"),
         ({"learn": {"max_grad_norm": 0}}, "learn.max_grad_norm must be above 0"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
@@ -88,7 +89,10 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
             {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "bnpo"}},
             "docks scores below 0, and bnpo needs scores from 0 to 1",
         ),
-        ({"learn": {"cleanest": 3}}, "learn.cleanest is 3: of each task at least 2 solved ones and as many others"),
+        (
+            {"learn": {"keep_cleanest": 3}},
+            "learn.keep_cleanest is 3: of each task at least 2 solved ones and as many others",
+        ),
         ({"learn": {"learning_rate": 1e30}}, "learn.learning_rate is 1e[+]30: it must be at most 1"),
         ({"warm_start": {"learning_rate": 2}}, "warm_start.learning_rate is 2: it must be at most 1"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
@@ -108,7 +112,7 @@ def test_a_preset_without_groups_takes_one_episode_of_each_task() -> None:
 def test_the_loss_of_the_preset_is_changed_key_by_key() -> None:
     weight = {"rule": "truncated", "cap": 3.0}
     recipe = make_recipe({"env": "e", "credit": {"preset": "grpo"}, "loss": {"kl": 0.1, "weight": weight}})
-    loss = recipe.preset.loss
+    loss = build_preset(recipe).loss
     assert (loss.kl, loss.weight, loss.aggregation) == (0.1, TruncatedWeight(cap=3.0), "seq-mean-token-mean")
 
 

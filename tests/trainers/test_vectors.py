@@ -11,11 +11,11 @@ import pytest
 from vectors import VECTORS, near
 
 from gymcp.trainers.credit.assign import advantages, assign_credit
-from gymcp.trainers.credit.call_matching import assigned, hard_rewards, similarities, soft_rewards
+from gymcp.trainers.credit.call_matching import assign_gold, hard_rewards, similarities, soft_rewards
 from gymcp.trainers.credit.filters import tool_penalty
 from gymcp.trainers.credit.presets import PARITY, Preset, make_preset
-from gymcp.trainers.credit.returns import generalised_advantages
-from gymcp.trainers.credit.shapers import ShortEnough, Trackers, overlong_penalty, tool_productivity
+from gymcp.trainers.credit.returns import gae
+from gymcp.trainers.credit.shapers import OverlongPenalty, Trackers, overlong_penalties, tool_productivity
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
 from gymcp.trainers.credit.transforms import EntropyModulation
 from gymcp.types import ToolCall
@@ -94,7 +94,7 @@ def test_matchtir_similarity_and_both_matchings() -> None:
     vector = VECTORS["matchtir_similarity_and_matching"]
     table = similarities(_calls(vector["inputs"]["pred"], "arguments"), _calls(vector["inputs"]["gold"], "parameters"))
     assert table.tolist() == near(vector["similarity"])
-    assert hard_rewards(table, how="greedy") == near(vector["hard_rewards_unmatched0"])
+    assert hard_rewards(table, assignment="greedy") == near(vector["hard_rewards_unmatched0"])
     assert hard_rewards(table) == near(vector["hard_true_kuhn_munkres"])
     assert soft_rewards(table) == near(vector["soft_rewards_sinkhorn_reg0_1"])
 
@@ -102,8 +102,8 @@ def test_matchtir_similarity_and_both_matchings() -> None:
 def test_the_authors_matching_is_greedy_and_ours_is_not() -> None:
     vector = VECTORS["matchtir_similarity_and_matching"]["greedy_vs_optimal"]
     table = np.array(vector["matrix"])
-    assert assigned(table, "greedy") == vector["official_assignment"]
-    assert assigned(table) == vector["optimal_assignment"]
+    assert assign_gold(table, "greedy") == vector["official_assignment"]
+    assert assign_gold(table) == vector["optimal_assignment"]
 
 
 def test_matchtir_adds_the_episode_and_the_turn() -> None:
@@ -196,7 +196,7 @@ def test_generalised_advantages_pass_over_what_the_policy_did_not_say() -> None:
     vector = VECTORS["gae_tokens_skip_obs"]
     inputs = vector["inputs"]
     drawn = np.array(inputs["mask"][0]) == 1
-    found = generalised_advantages(
+    found = gae(
         np.array(inputs["rewards"][0])[drawn],
         np.array(inputs["values"][0])[drawn],
         np.array([0, int(drawn.sum())]),
@@ -218,9 +218,9 @@ def test_ppo_whitens_generalised_advantages() -> None:
 
 def test_overlong_answers_are_docked_softly() -> None:
     params = VECTORS["dapo_overlong"]["params"]
-    rule = ShortEnough(most=params["L_max"], buffer=params["buffer"], factor=params["factor"])
+    rule = OverlongPenalty(max_tokens=params["L_max"], buffer=params["buffer"], factor=params["factor"])
     for length, expected in VECTORS["dapo_overlong"]["penalty"].items():
-        assert overlong_penalty(np.array([float(length)]), rule).tolist() == near([expected])
+        assert overlong_penalties(np.array([float(length)]), rule).tolist() == near([expected])
 
 
 def test_roc_counts_failed_calls() -> None:

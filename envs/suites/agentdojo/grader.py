@@ -11,8 +11,8 @@ from gymcp.envs.suites.agentdojo.suite import install_agentdojo, judge_server, r
 from gymcp.envs.suites.agentdojo.tasks import folded, gold_calls, to_task
 from gymcp.envs.suites.upstream.grader_process import Worker
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import last_words
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.answers import final_answer
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
 
@@ -74,11 +74,11 @@ def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Json:
         **task.target,
         "initial_state": task.initial_state,
         "final_state": states(trajectory.final_state),
-        "output": last_words(trajectory) or "",
+        "output": final_answer(trajectory) or "",
         "calls": [
             {"name": call.name, "arguments": dict(call.arguments)}
             for step in trajectory.steps
-            for call in served_calls(step)
+            for call in server_calls(step)
             if isinstance(call.arguments, Mapping)
         ],
     }

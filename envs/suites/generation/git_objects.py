@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.states import final_state
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory

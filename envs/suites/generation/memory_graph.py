@@ -7,8 +7,8 @@ from typing import Any
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from gymcp.envs.suites.tau2.suite import install_tau2, judge_server
 from gymcp.envs.suites.upstream.grader_process import Worker
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.protocols import StateReader
 from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 
@@ -22,7 +22,7 @@ def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
     """
     if trajectory.final_state is None:
         raise GraderError(f"trajectory {trajectory.id}: no final state was recorded")
-    agents = list(_made(call for step in trajectory.steps for call in served_calls(step)))
+    agents = list(_made(call for step in trajectory.steps for call in server_calls(step)))
     users = list(_made(call for step in trajectory.steps for act in step.user_acts for call in act.calls))
     found = _worker.ask(
         {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.files import texts_of
 from gymcp.evaluators.graders.states import final_state
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.mcp_servers.programs.shelf.server import services
 from gymcp.protocols import StateReader
 from gymcp.types import Score, Task, Trajectory

@@ -9,9 +9,9 @@ from dataclasses import replace
 from gymcp.envs.suites.generation.git_objects import repository_equals
 from gymcp.envs.suites.generation.memory_graph import graph_equals
 from gymcp.evaluators.graders import answer_equals, final_files, of_server
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.states import final_state
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 

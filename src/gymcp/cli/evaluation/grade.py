@@ -14,7 +14,7 @@ from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.selection import Worn
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.graders.registry import FORMS, named_grader
+from gymcp.evaluators.graders.registry import FORMS, make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.store import Run, TrajectoryStore, open_run
 
@@ -42,7 +42,7 @@ def command(
     only if you ran it here before with the same content, or give it with --env.
     Exit code 1 where a score differs from the one before.
     """
-    other = named_grader(grader) if grader else None
+    other = make_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
