@@ -21,7 +21,7 @@ from gymcp.mcp_servers.packages.lockfile import read_lock, remembered_locks
 from gymcp.mcp_servers.sandbox.docker.images import (
     BUILT,
     DOCKERFILE_LABEL,
-    built_images,
+    list_built_images,
     context_digest,
     name_of_build,
 )
@@ -53,7 +53,7 @@ def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
 
     Raises ConfigError for a lock that cannot be read.
     """
-    found = built_images()
+    found = list_built_images()
     if not found:
         return []
     named = {

@@ -385,7 +385,7 @@ class ToolSession:
 
     async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
-            await self._process.settled()
+            await self._process.drain_stderr()
         if self._violation.text and self._process.limit_hit() is None:  # else it was ended in the middle of a line
             return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):

@@ -173,7 +173,7 @@ def _probe(namespace: OverlayNamespace) -> None:
         system = (word for path in _PROBE_SHOWN if os.path.exists(path) for word in ("--ro-bind", path, path))  # noqa: PTH110
         command = [*namespace.entry, *sandbox, *system, "--proc", "/proc", "/bin/sh", "-c", script, str(merged)]
         subprocess.run(
-            own.opened(command) if own is not None else command,
+            own.with_namespaces(command) if own is not None else command,
             check=True,
             capture_output=True,
             timeout=_PROBE_TIMEOUT_S,

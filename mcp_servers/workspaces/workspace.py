@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gymcp.errors import EnvInfraError, SnapshotError
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers, is_others
+from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers, needs_new_owner
 from gymcp.mcp_servers.workspaces.copying import copy_tree
 from gymcp.mcp_servers.workspaces.overlay import OverlayNamespace, can_be_mounted, overlay_namespace, why_no_overlay
 from gymcp.scratch import remove_tree, scratch_folder
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 class Workspace:
     folder: Path
     """What is mounted at /workspace; where there is an overlay, it can be seen through `entry` only."""
-    written: Path
+    upper_folder: Path
     """On the host: an overlay's upper layer, else `folder`."""
     seed: Path
     entry: tuple[str, ...] = ()
@@ -55,12 +55,12 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
     try:
         if namespace is None:
             await _copied(saved.folder if saved else seed, folder, sandbox)
-            yield Workspace(folder=folder, written=folder, seed=seed)
+            yield Workspace(folder=folder, upper_folder=folder, seed=seed)
             return
         upper, work, merged = folder / "upper", folder / "work", folder / "merged"
         for path in (folder, work, merged):
             path.mkdir(mode=0o700)
-        if is_others(seed):  # an earlier version's, or made where servers had another id
+        if needs_new_owner(seed):  # an earlier version's, or made where servers had another id
             await asyncio.to_thread(give_to_servers, seed)
         if saved is None:
             _make_like(seed, upper)
@@ -68,7 +68,7 @@ async def open_workspace(seed: Path, sandbox: Sandbox, saved: SavedWorkspace | N
             await _copied(saved.folder, upper, sandbox)
         namespace.mount(seed, upper, work, merged)
         try:
-            yield Workspace(folder=merged, written=upper, seed=seed, entry=namespace.entry)
+            yield Workspace(folder=merged, upper_folder=upper, seed=seed, entry=namespace.entry)
         finally:
             namespace.unmount(merged)
             with contextlib.suppress(OSError):  # the kernel leaves it without any mode, which only root can walk
@@ -81,11 +81,11 @@ async def save_workspace(workspace: Workspace) -> SavedWorkspace:
     """A copy of what has been written: of the upper layer alone where there is an overlay. Raises SnapshotError."""
     folder = scratch_folder() / f"saved-{next(_numbers)}"
     try:
-        await _copied(workspace.written, folder, None)
+        await _copied(workspace.upper_folder, folder, None)
     except EnvInfraError as error:
         await asyncio.to_thread(remove_tree, folder)
         raise SnapshotError(str(error)) from error
-    return SavedWorkspace(folder=folder, seed=workspace.seed, is_layer=workspace.folder != workspace.written)
+    return SavedWorkspace(folder=folder, seed=workspace.seed, is_layer=workspace.folder != workspace.upper_folder)
 
 
 def describe_workspaces() -> str:

@@ -69,7 +69,7 @@ async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncItera
     namespace = overlay_namespace()
     entry = namespace.entry if namespace is not None and WAY == "forked" else ()
     give_to_servers(folder)
-    workspace = Workspace(folder=folder, written=folder, seed=folder, entry=entry)
+    workspace = Workspace(folder=folder, upper_folder=folder, seed=folder, entry=entry)
     async with contextlib.AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(warmed(Bubblewrap()))
         opened = [open_digester("desk", source, workspace, sandbox) for _ in range(count)]

@@ -24,13 +24,13 @@ from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.container import Container, State, own_cgroup
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, kill, labelled, request
+from gymcp.mcp_servers.sandbox.docker.container import Container, State, parse_own_cgroup
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, request
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
-from gymcp.mcp_servers.sandbox.seccomp import engine_profile
+from gymcp.mcp_servers.sandbox.seccomp import docker_profile
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.workspaces.digester import open_digester
 from gymcp.mcp_servers.workspaces.workspace import Workspace
@@ -50,7 +50,7 @@ LAUNCH = Launch(argv=("python3", "-I", "-S", "-c", REMEMBERS))
 
 @pytest.fixture
 def pool(engine: None) -> Iterator[Pool]:
-    made = Pool(spares=2)
+    made = Pool(size=2)
     yield made
     made.close()
 
@@ -68,7 +68,7 @@ async def _episode(sandbox: Docker) -> tuple[str, bytes]:
 
 def _mine() -> set[str]:
     """Containers of this process; spares that other tests have left in its own pool go when their time has come."""
-    return {found["Id"] for found in labelled(f"{OWNER_LABEL}={owner()}")}
+    return {found["Id"] for found in find_containers(f"{OWNER_LABEL}={owner()}")}
 
 
 def test_no_container_serves_two_episodes(pool: Pool) -> None:
@@ -88,7 +88,7 @@ def test_spares_wait_ready_and_go_with_the_pool(pool: Pool) -> None:
 
     before = _mine()
     asyncio.run(two_at_once())
-    pool.wait_for_spares()
+    pool.wait_until_filled()
     spares = _mine() - before
     assert 1 <= len(spares) <= 2
     container, _ = asyncio.run(_episode(Docker(pool=pool)))
@@ -101,7 +101,7 @@ def test_spares_that_have_ended_are_not_handed_out(pool: Pool) -> None:
     before = _mine()
     for _ in range(2):
         asyncio.run(_episode(Docker(pool=pool)))
-    pool.wait_for_spares()
+    pool.wait_until_filled()
     for spare in _mine() - before:
         kill(spare)
     assert asyncio.run(_episode(Docker(pool=pool)))[1] == b"False\n"
@@ -121,7 +121,7 @@ def test_a_server_is_held_by_the_engines_own_limits(pool: Pool) -> None:
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges", f"seccomp={engine_profile(platform.machine())}"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={docker_profile(platform.machine())}"],
         "IpcMode": "private",
     }
     assert (host["Memory"], host["MemorySwap"]) == (300_000_000, 300_000_000)
@@ -172,7 +172,7 @@ def test_what_a_killed_harness_left_is_found_and_removed(engine: None) -> None:
     # none where a command of another test, which looks for leftovers when it starts, was quicker
     assert [(found.kind, found.owner.split("-")[0]) for found in left] in ([], [("container", str(harness.pid))])
     remove_leftovers(left)
-    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+    assert container not in [found["Id"] for found in find_containers(OWNER_LABEL)]
 
 
 def test_a_killed_harness_leaves_no_container_to_the_reaper(engine: None) -> None:
@@ -183,7 +183,7 @@ def test_a_killed_harness_leaves_no_container_to_the_reaper(engine: None) -> Non
         harness.kill()
     assert select.select([handle], [], [], TIMEOUT_S)[0]  # its work is done
     os.close(handle)
-    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+    assert container not in [found["Id"] for found in find_containers(OWNER_LABEL)]
 
 
 DOCKERFILE = """
@@ -251,7 +251,7 @@ def test_what_a_server_has_closed_to_everybody_is_digested(pool: Pool, tmp_path:
         path.chmod(0)
 
     async def digested() -> Json:
-        workspace = Workspace(folder=tmp_path, written=tmp_path, seed=tmp_path)
+        workspace = Workspace(folder=tmp_path, upper_folder=tmp_path, seed=tmp_path)
         async with open_digester("desk", FileState(), workspace, Docker(pool=pool)) as digester:
             return (await digester.state(await digester.key()))[1]
 
@@ -342,7 +342,7 @@ def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, m
             await server.open()
             engines.sendall(struct.pack(">BxxxL", 1, 9) + b"nonsense\n")
             line = await server.stdout.readline()
-            await server.settled()
+            await server.drain_stderr()
             return line, server.stderr_tail()
 
     assert asyncio.run(tail()) == (b"nonsense\n", "last words")
@@ -351,10 +351,10 @@ def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, m
 def test_a_container_that_is_ending_is_not_counted_as_the_whole_machine() -> None:
     mounts = "\n".join(f"3{i} 1 0:3{i} / /c/{kind} rw - cgroup cgroup rw,{kind}" for i, kind in enumerate(V1))
     running = [f"{i}:{kind}:/docker/abc" for i, kind in enumerate(V1)]
-    found = own_cgroup("abc", mounts, "\n".join(running))
+    found = parse_own_cgroup("abc", mounts, "\n".join(running))
     assert found is not None
     assert (found.memory, found.cpu) == (Path("/c/memory/docker/abc"), Path("/c/cpuacct/docker/abc"))
-    ending = own_cgroup("abc", mounts, "\n".join([*running[:2], "2:cpuacct:/"]))
+    ending = parse_own_cgroup("abc", mounts, "\n".join([*running[:2], "2:cpuacct:/"]))
     assert ending is not None
     assert ending.cpu is None
-    assert own_cgroup("abc", mounts, "\n".join([running[0], "1:memory:/", "2:cpuacct:/"])) is None
+    assert parse_own_cgroup("abc", mounts, "\n".join([running[0], "1:memory:/", "2:cpuacct:/"])) is None

@@ -19,7 +19,7 @@ import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, WALL_COMMANDS, engine_profile, program
+from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, NAMESPACE_COMMANDS, docker_profile, program
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = "allowed", "killed"
@@ -112,7 +112,7 @@ def test_commands_are_an_allow_list(call: Call, name: str) -> None:
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_an_engines_rules_are_the_same_allow_list(machine: str, name: str) -> None:
     """Each rule refuses a block of commands: none has one that is allowed, together they have all others."""
-    rules = [rule for rule in json.loads(engine_profile(machine))["syscalls"] if rule["names"] == [name]]
+    rules = [rule for rule in json.loads(docker_profile(machine))["syscalls"] if rule["names"] == [name]]
     index, refused = UNKNOWN[name]
     assert {rule["errnoRet"] for rule in rules} == {getattr(errno, refused)}
     blocks = [(argument["value"], argument["valueTwo"]) for rule in rules for argument in rule["args"]]
@@ -139,7 +139,7 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
             "LOOP_SET_FD": 0x4C00,
         },
         "prctl": {
-            **WALL_COMMANDS,
+            **NAMESPACE_COMMANDS,
             "PR_SET_SECUREBITS": 28,
             "PR_SET_MM": 35,
             "PR_SET_SPECULATION_CTRL": 53,
@@ -154,8 +154,8 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
 
 
 def test_what_makes_a_cell_may_drop_rights_under_the_filter(call: Call) -> None:
-    for more in ("alone", "makes_walls"):
-        assert {call("prctl", command, **{more: True}) for command in WALL_COMMANDS.values()} == {ALLOWED}
+    for more in ("forked_server", "makes_namespaces"):
+        assert {call("prctl", command, **{more: True}) for command in NAMESPACE_COMMANDS.values()} == {ALLOWED}
         assert call("prctl", 35, **{more: True}) == "EINVAL"  # PR_SET_MM
 
 
