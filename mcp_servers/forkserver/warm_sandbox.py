@@ -207,7 +207,7 @@ def _tree(launch: Launch) -> int | None:
     if namespace is None or launch.workspace is None:
         return None
     try:
-        return namespace.tree(launch.workspace, read_only=launch.read_only)
+        return namespace.open_tree(launch.workspace, read_only=launch.read_only)
     except EnvInfraError:
         return None
 

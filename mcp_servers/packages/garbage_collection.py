@@ -21,8 +21,8 @@ from gymcp.mcp_servers.packages.lockfile import read_lock, remembered_locks
 from gymcp.mcp_servers.sandbox.docker.images import (
     BUILT,
     DOCKERFILE_LABEL,
-    list_built_images,
     context_digest,
+    list_built_images,
     name_of_build,
 )
 from gymcp.process_owner import is_free

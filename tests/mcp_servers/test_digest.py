@@ -421,7 +421,7 @@ def test_a_world_that_ends_every_helper_has_no_digest(tmp_path: Path) -> None:
 
     async def work(digester: Digester) -> None:
         await digester.key()
-        again = digester._again
+        again = digester._start_another
 
         async def spoilt() -> SandboxProcess:
             process = await again()
@@ -429,7 +429,7 @@ def test_a_world_that_ends_every_helper_has_no_digest(tmp_path: Path) -> None:
             await process.wait()
             return process
 
-        digester._again = spoilt
+        digester._start_another = spoilt
         digester._process.stdin.write(b"this is not JSON\n")
         await digester._process.wait()
         with pytest.raises(Undigestible, match="server 'desk': its state has no digest: the helper ended: "):

@@ -13,7 +13,7 @@ from runtime_wire import ENVELOPE, Wire, json_values
 
 from gymcp.mcp_servers.native.runtime import (
     MAX_DEPTH,
-    MAX_LINE,
+    MAX_LINE_BYTES,
     RESULT_STATE_KEY,
     STATE_KEY,
     STATE_WITHIN_KEY,
@@ -120,7 +120,7 @@ def test_the_harness_methods_are_out_of_the_agents_reach(wire: Wire) -> None:
         (b"\xef\xbb\xbf{}", -32700),
         (b"[" * 200_000, -32700),
         (b'{"a":' * 200_000, -32700),
-        (b"x" * (MAX_LINE + 100), -32700),
+        (b"x" * (MAX_LINE_BYTES + 100), -32700),
         (b"[]", -32600),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
         (b"null", -32600),

@@ -131,10 +131,10 @@ def preload() -> None:
 
 def main() -> None:
     reader, writer = runtime.claim_wire()
-    options = json.loads(reader.readline(runtime.MAX_LINE))
+    options = json.loads(reader.readline(runtime.MAX_LINE_BYTES))
     tree = Tree(options["limits"], options["masks"], options["begun_ns"])
     root = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     teller = Teller(tree, reader_of(options["kind"], tree), root, options["path"])
-    while line := reader.readline(runtime.MAX_LINE):
+    while line := reader.readline(runtime.MAX_LINE_BYTES):
         writer.write(dumps(teller.answer(json.loads(line))).encode() + b"\n")
         writer.flush()
