@@ -99,8 +99,8 @@ def _class_source(cls: type) -> str:
     coroutines = [name for name, part in vars(cls).items() if _is_async(part) and not name.startswith("_")]
     if coroutines:
         raise ConfigError(
-            f"native server: class '{cls.__name__}': async {', '.join(coroutines)}: tools run one at a time, without an "
-            "event loop; make them plain methods"
+            f"native server: class '{cls.__name__}': async {', '.join(coroutines)}: tools run one at a time, "
+            "without an event loop; make them plain methods"
         )
     return "\n".join(
         [
