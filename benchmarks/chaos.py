@@ -29,8 +29,8 @@ from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.cleanup import cgroup_mountpoints
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, labelled
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.scratch import runtime_folder, scratch_folder
 from gymcp.store import TrajectoryStore
@@ -101,7 +101,7 @@ def _in_own_process(wall: Wall, episodes: int, concurrency: int) -> Found:
             check=True,
         )
     said = json.loads(done.stdout)
-    left = [f"process {pid}" for pid in tagged(TOKEN, token)] + marked(said["owner"], wall)
+    left = [f"process {pid}" for pid in find_by_environment(TOKEN, token)] + marked(said["owner"], wall)
     return Found(
         results=[*(Result(**row) for row in said["results"]), _row(wall, "left after the end", len(left), "things")],
         wrong=[*said["wrong"], *(f"{wall}: left after the end: {thing}" for thing in left)],
@@ -111,10 +111,10 @@ def _in_own_process(wall: Wall, episodes: int, concurrency: int) -> Found:
 def marked(owner_tag: str, wall: Wall) -> list[str]:
     """What bears the mark of an owner."""
     folder = runtime_folder() / owner_tag
-    containers = labelled(f"{OWNER_LABEL}={owner_tag}") if wall == "docker" else []
+    containers = find_containers(f"{OWNER_LABEL}={owner_tag}") if wall == "docker" else []
     return [
         *(f"container {row['Id']}" for row in containers),
-        *(f"process {pid}" for pid in tagged(OWNER_VARIABLE, owner_tag)),
+        *(f"process {pid}" for pid in find_by_environment(OWNER_VARIABLE, owner_tag)),
         *(f"folder {folder}" for _ in range(folder.exists())),
         *(f"cgroup {path}" for path in _cgroups(owner_tag)),
     ]
@@ -179,7 +179,7 @@ def _start_timeout_s(wall: Wall, episodes: int) -> float:
 
 
 def with_token(env: LoadedEnv, token: str) -> LoadedEnv:
-    """Its servers, and whatever they start, can be found by `tagged(TOKEN, token)`."""
+    """Its servers, and whatever they start, can be found by `find_by_environment(TOKEN, token)`."""
     servers = tuple(replace(server, env={**server.env, TOKEN: token}) for server in env.servers)
     return replace(env, servers=servers)
 
@@ -215,7 +215,7 @@ def _standing(wall: Wall) -> dict[str, int]:
     """How much of everything there is while no episode runs. Docker keeps spares for a while: those go at the end."""
     if wall == "docker":
         return {"folders": len(list(scratch_folder().iterdir()))}
-    ours = tagged(OWNER_VARIABLE, owner())  # what lives as long as the harness, such as its mounter
+    ours = find_by_environment(OWNER_VARIABLE, owner())  # what lives as long as the harness, such as its mounter
     return {
         "processes": len(ours),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),

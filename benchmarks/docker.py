@@ -42,7 +42,7 @@ def main() -> None:
 
 def _starts(count: int) -> list[Result]:
     run_ms = statistics.median(_docker_run_ms() for _ in range(count)) if shutil.which("docker") else None
-    cold, warm = Pool(spares=0), Pool(spares=1)
+    cold, warm = Pool(size=0), Pool(size=1)
     try:
         cold_ms, _ = zip(*(asyncio.run(_start_ms(cold)) for _ in range(count)), strict=True)
         warm_ms, leave_ms = zip(*(asyncio.run(_start_ms(warm)) for _ in range(count + 2)), strict=True)
@@ -73,7 +73,7 @@ async def _start_ms(pool: Pool) -> tuple[float, float]:
         process.stdin.write(b"x\n")
         await process.stdout.readline()
         answered = time.perf_counter()
-        await asyncio.to_thread(pool.wait_for_spares)
+        await asyncio.to_thread(pool.wait_until_filled)
         leaving = time.perf_counter()
     return (answered - started) * 1e3, (time.perf_counter() - leaving) * 1e3
 

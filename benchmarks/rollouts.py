@@ -36,7 +36,7 @@ from gymcp.envs.episodes.toolbox import Toolbox
 from gymcp.envs.episodes.world import World
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.protocols import Agent
 from gymcp.store import TrajectoryStore
@@ -195,7 +195,7 @@ def _unlike(ended: list[Trajectory], episodes: int) -> list[str]:
 
 def _standing() -> dict[str, int]:
     return {
-        "processes": len(tagged(OWNER_VARIABLE, owner())),
+        "processes": len(find_by_environment(OWNER_VARIABLE, owner())),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gymcp.envs.episodes.world import Origin, World
-from gymcp.mcp_servers.snapshots.server_snapshot import ServerImage, capture_server
+from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot, snapshot_server
 from gymcp.types import Json, Observation, Step
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class WorldImage:
     """A world that stands still: live ones can be made from it, at the same time. Each server has a way of its own."""
 
-    servers: Mapping[str, ServerImage]
+    servers: Mapping[str, ServerSnapshot]
 
     def discard(self) -> None:
         """Frees what it holds. Harmless when called again."""
@@ -31,11 +31,11 @@ async def capture(world: World, opens: int | None) -> WorldImage | None:
 
     Raises SnapshotError.
     """
-    images: dict[str, ServerImage] = {}
+    images: dict[str, ServerSnapshot] = {}
     whole = WorldImage(servers=images)
     try:
         for session in world.sessions:  # one that was not started yet is started later, too
-            image = await capture_server(session, opens)
+            image = await snapshot_server(session, opens)
             if image is None:  # a fork more or less is cheaper than to ask all servers twice
                 whole.discard()
                 return None

@@ -15,7 +15,7 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.sessions.tool_list_cache import lists_of
-from gymcp.mcp_servers.snapshots.server_snapshot import ServerImage
+from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
@@ -126,7 +126,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def open_world(origin: Origin, images: Mapping[str, ServerImage] | None = None) -> AsyncIterator[World]:
+async def open_world(origin: Origin, images: Mapping[str, ServerSnapshot] | None = None) -> AsyncIterator[World]:
     """New server processes on a fresh state, or on the images of all servers; nothing remains on the way out.
 
     Of an environment that is lazy, servers without an image are started when they are called. Enter and leave it in the
@@ -140,7 +140,7 @@ async def open_world(origin: Origin, images: Mapping[str, ServerImage] | None = 
 
 
 async def _started(
-    origin: Origin, images: Mapping[str, ServerImage] | None, stack: contextlib.AsyncExitStack
+    origin: Origin, images: Mapping[str, ServerSnapshot] | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LateServer]:
     sessions: list[ToolSession | LateServer] = []
     for server in servers_of(origin):
@@ -152,7 +152,7 @@ async def _started(
 
 
 async def _late(
-    origin: Origin, images: Mapping[str, ServerImage] | None, stack: contextlib.AsyncExitStack
+    origin: Origin, images: Mapping[str, ServerSnapshot] | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LateServer]:
     lists = await lists_of(servers_of(origin), origin.sandbox)
     servers: list[ToolSession | LateServer] = []

@@ -27,7 +27,7 @@ from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
@@ -210,7 +210,7 @@ def recorded(folder: Path) -> int:
 
 def test_two_hundred_episodes_at_once_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     def standing() -> tuple[int, int]:
-        return len(tagged(OWNER_VARIABLE, owner())), len(list(Path("/proc/self/fd").iterdir()))
+        return len(find_by_environment(OWNER_VARIABLE, owner())), len(list(Path("/proc/self/fd").iterdir()))
 
     with stub_server() as stub:
         (tmp_path / "first").mkdir()

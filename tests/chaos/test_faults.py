@@ -18,7 +18,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import owner
 from gymcp.types import Outcome, Trajectory
 
@@ -90,5 +90,5 @@ def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with
         others = [wrong for task, end in ended.items() if (wrong := difference(end, FINE, task))]
         assert (len(ended), others) == (len([f for f in must if f not in HANGS_AT_START]), [])
     with subtests.test("nothing is left"):
-        assert tagged(TOKEN, token) == ()
+        assert find_by_environment(TOKEN, token) == ()
         assert [thing for thing in marked(owner(), wall) if thing.startswith("cgroup")] == []

@@ -15,7 +15,7 @@ import pytest
 from chaos import TOKEN, marked
 from faults import SANDBOX, Wall
 
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import start_time
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
@@ -100,7 +100,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         if handle is not None:
             assert select.select([handle], [], [], 60)[0]
             os.close(handle)
-        assert tagged(TOKEN, victim.token) == ()
+        assert find_by_environment(TOKEN, victim.token) == ()
         assert marked(victim.owner, wall) == []
         living.wait_until_it_plays()
         living.process.send_signal(signal.SIGINT)
@@ -108,7 +108,7 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         assert living.process.returncode == INTERRUPTED, err
         with TrajectoryStore.open(living.folder) as store:
             assert {summary.outcome for summary in store.summaries()} == {Outcome.SCORED}
-        assert (tagged(TOKEN, living.token), marked(living.owner, wall)) == ((), [])
+        assert (find_by_environment(TOKEN, living.token), marked(living.owner, wall)) == ((), [])
     finally:
         for run in (victim, living):
             run.process.kill()

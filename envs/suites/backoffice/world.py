@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from gymcp.mcp_servers.programs.backoffice.books import MOST_ROWS
+from gymcp.mcp_servers.programs.backoffice.books import MAX_LISTED_ROWS
 from gymcp.mcp_servers.programs.backoffice.company import (
     CITIES,
     HELD_OUT_CITIES,
@@ -41,7 +41,8 @@ class World:
         return [
             row
             for row in self.tables["customers"].values()
-            if (row["name"].split()[1] in HELD_OUT_LAST) == self._held_out and len(self.orders_of(row)) <= MOST_ROWS
+            if (row["name"].split()[1] in HELD_OUT_LAST) == self._held_out
+            and len(self.orders_of(row)) <= MAX_LISTED_ROWS
         ]
 
     @cached_property
@@ -86,7 +87,7 @@ class World:
 
     def after(self, calls: Sequence[Call]) -> Json:
         """The state that the calls lead to. Raises ToolError where one fails."""
-        with self._office._tried():
+        with self._office._dry_run():
             for name, arguments in calls:
                 getattr(self._office, name)(**arguments)
             return dict(self._office.changes)
