@@ -1,7 +1,7 @@
 """The suite, installed once in gymcp's cache: the first session needs a package index, later ones do not."""
 
 import pytest
-from bfcl_played import ToolsByClass, served_tools
+from bfcl_replay import ToolsByClass, served_tools
 
 from gymcp.envs.suites.bfcl.suite import install_bfcl, load_suite
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from bfcl_played import ToolsByClass, alter, gold_calls, play
+from bfcl_replay import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
 from gymcp.envs.suites.bfcl.suite import grade

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 
-from bfcl_played import ToolsByClass, random_call, tools_of
+from bfcl_replay import ToolsByClass, random_call, tools_of
 from upstream import upstream_verdicts
 
 from gymcp.agents.runner.rollout import Job, Rollout

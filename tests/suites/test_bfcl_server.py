@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bfcl_played import serve
+from bfcl_replay import serve
 
 from gymcp.envs.suites.bfcl.suite import replay
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles

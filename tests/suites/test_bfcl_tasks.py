@@ -5,7 +5,7 @@ import subprocess
 from collections import Counter
 
 import jsonschema
-from bfcl_played import ToolsByClass, gold_calls, play, tools_of
+from bfcl_replay import ToolsByClass, gold_calls, play, tools_of
 
 from gymcp.envs.suites.bfcl.suite import grade, load_suite
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gymcp.atomic import make_once
-from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack_wheel
 from gymcp.errors import IntegrityError, UsageError
 
 
@@ -69,14 +69,14 @@ def test_a_wheel_that_is_nowhere_is_one_line_that_says_what_to_do(index: Path, t
 
 def test_only_what_is_allowed_is_unpacked(index: Path, tmp_path: Path) -> None:
     path = fetch_wheel(_wheel(index), tmp_path / "wheels")
-    unpack(path, tmp_path / "out", lambda name: name if name.endswith("__init__.py") else None)
+    unpack_wheel(path, tmp_path / "out", lambda name: name if name.endswith("__init__.py") else None)
     assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["__init__.py"]
 
 
 def test_nothing_is_unpacked_outside_its_folder(index: Path, tmp_path: Path) -> None:
     path = fetch_wheel(_wheel(index), tmp_path / "wheels")
     with pytest.raises(IntegrityError, match="outside its folder"):
-        unpack(path, tmp_path / "out", lambda name: f"../{name}")
+        unpack_wheel(path, tmp_path / "out", lambda name: f"../{name}")
 
 
 def test_two_at_once_make_one_folder(tmp_path: Path) -> None:

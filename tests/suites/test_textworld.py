@@ -17,9 +17,9 @@ from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.catalog.textworld import ENV
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
-from gymcp.envs.suites.textworld.solving import as_call, last_necessary
+from gymcp.envs.suites.textworld.solutions import as_call, last_necessary
 from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
-from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.native.runtime import ToolError
@@ -84,7 +84,7 @@ def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
     Its games are made in another order than ours: what was made before a game must not change it.
     """
     program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld.maker",))
-    answers = run_to_end(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
+    answers = run_once(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
     for made, line in zip(reversed(make_games(ORDERS)), answers.splitlines(), strict=True):
         world = TextWorld(made["game"])
         for command, facts, commands, score, failed in json.loads(line):

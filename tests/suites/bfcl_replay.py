@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.envs.suites.bfcl.suite import bfcl_server, replay
 from gymcp.envs.suites.bfcl.targets import replay_turns
-from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -49,7 +49,7 @@ def _listed(files: SuiteFiles, name: str) -> list[Tool]:
 def serve(files: SuiteFiles, requests: Sequence[Json]) -> list[Json]:
     """The server's answers, one per request."""
     text = "".join(json.dumps(request) + "\n" for request in requests)
-    answers = run_to_end(bfcl_server(files), get_sandbox("bwrap"), text)
+    answers = run_once(bfcl_server(files), get_sandbox("bwrap"), text)
     return [json.loads(line) for line in answers.splitlines()]
 
 

@@ -16,9 +16,9 @@ from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.catalog import backoffice_asking, workbench_asking
 from gymcp.envs.episodes.user_turn import Counterpart
-from gymcp.envs.suites.backoffice import underspecified as backoffice
-from gymcp.envs.suites.generation.underspecified import COMPLETE, UNDERSPECIFIED
-from gymcp.envs.suites.workbench import underspecified as workbench
+from gymcp.envs.suites.backoffice import underspecified_requests as backoffice
+from gymcp.envs.suites.generation.underspecified_pairs import COMPLETE, UNDERSPECIFIED
+from gymcp.envs.suites.workbench import underspecified_requests as workbench
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.ask_user import MAX_QUESTION, QUESTION_COST, asking
 from gymcp.envs.wrappers.stress import stressed

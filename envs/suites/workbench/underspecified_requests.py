@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from gymcp.envs.suites.generation.underspecified import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, make_pairs
 from gymcp.envs.suites.workbench.tasks import LEVELS, task_and_draft
 from gymcp.types import Suite
 
