@@ -1,4 +1,4 @@
-"""Workbench requests with something left out that only the user knows, beside the same requests in full."""
+"""Workbench requests that leave out what only the user knows, beside the same requests in full."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ HIDDEN: Mapping[str, Hidden] = {
         tools=("git_create_branch",),
     ),
 }
-"""By family, what is left out."""
+"""The part that is left out, by family."""
 
 
 def make_suite() -> Suite:
