@@ -40,7 +40,7 @@ def _by_name(customer: Row) -> tuple[Call, ...]:
 
 
 def contact(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks for an email address, over more and more tables."""
+    """A request for an email address, over more and more tables."""
     if level == 1:
         who = world.pick(rng, world.customers)
         return Draft(slots={"id": who["id"]}, calls=(("get_customer", {"customer": who["id"]}),), answer=who["email"])
@@ -74,7 +74,7 @@ def _items(world: World, order: Row) -> str:
 
 
 def cancel(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks to cancel orders: one, one that may have gone out, the only open one, all open ones."""
+    """A request to cancel orders: one, one that may have gone out, the only open one, all open ones."""
     if level <= 2:
         states = ("open", "paid") if level == 1 else ("open", "paid", "shipped", "delivered", "cancelled")
         status = rng.choice(states)
@@ -108,7 +108,7 @@ def _open(world: World, customer: Row) -> list[Row]:
 
 
 def refund(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks for money back, under more and more rules."""
+    """A request for money back, under more and more rules."""
 
     def is_paid(row: Row) -> bool:
         return row["status"] in ("paid", "shipped", "delivered")
@@ -163,7 +163,7 @@ def _refund_if(
 
 
 def amount(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks for sums and extremes over a customer's orders."""
+    """A request for sums and extremes over a customer's orders."""
     least = 1 if level <= 2 else 2
     who = world.pick(rng, world.customers, lambda row: least <= len(world.orders_of(row)) <= level + 1)
     orders = world.orders_of(who)
@@ -183,7 +183,7 @@ def amount(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def correct(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks to correct data that are wrong, as given or as the customer wrote it in a ticket."""
+    """A request to correct data that are wrong, as given or as the customer wrote it in a ticket."""
     if level <= 2:
         who = world.pick(rng, world.customers)
         city = world.city(rng, who["city"])
@@ -225,7 +225,7 @@ def _call_for(ticket: Row) -> Call:
 
 
 def credit(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks for credit, which must be refused as often as not: the customer is blocked, or over a limit."""
+    """A request for credit, which must be refused as often as not: the customer is blocked, or over a limit."""
     gift = rng.choice((5, 10, 15, 20, 25, 30))
     blocked = rng.random() < 0.5
     limit = world.policy("credit_limit")
@@ -257,7 +257,7 @@ def credit(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def talk(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks a question that the handbook in the request answers: no tool is needed."""
+    """A question that the handbook in the request answers: no tool is needed."""
     topics = rng.sample(
         ["refund_days", "refund_limit", "goodwill", "gold_spend", "reorder_level", "reorder_amount"], min(level, 3)
     )
@@ -268,7 +268,7 @@ def talk(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def ticket(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks to close tickets, or to raise their priority by their age."""
+    """A request to close tickets, or to raise their priority by their age."""
     if level == 1:
         row = world.pick(rng, world.tickets, lambda row: row["status"] != "closed")
         return Draft(slots={"ticket": row["id"]}, calls=(("close_ticket", {"ticket": row["id"]}),), answer=DONE)
@@ -303,7 +303,7 @@ def ticket(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def stock(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks to correct the stock of a product, or to reorder what is short."""
+    """A request to correct the stock of a product, or to reorder what is short."""
     product = world.pick(rng, world.products)
     if level <= 2:
         pieces = rng.randint(1, 60)
@@ -342,7 +342,7 @@ def stock(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def parcel(world: World, rng: random.Random, level: int) -> Draft:
-    """Asks about parcels on their way, arrived or lost, and for what the company does about a lost one."""
+    """A request about parcels on their way, arrived or lost, and for what the company does about a lost one."""
     sent = [row for row in world.orders if row["status"] in ("shipped", "delivered")]
     order = world.pick(rng, sent)
     shipment = world.tables["shipments"]["S" + order["id"][1:]]

@@ -19,14 +19,14 @@ Job = tuple[str, Call, Call | None, str]
 
 
 def tell_city(world: World, rng: random.Random) -> Job:
-    """Asks for the city of a customer whose file is quoted."""
+    """A request for the city of a customer whose file is quoted."""
     who = world.pick(rng, world.customers)
     request = f"the city of customer {who['id']} (on file: {_file(who)})"
     return request, ("get_customer", {"customer": who["id"]}), None, who["city"]
 
 
 def change_city(world: World, rng: random.Random) -> Job:
-    """Asks to change the city of a customer whose file is quoted."""
+    """A request to change the city of a customer whose file is quoted."""
     who = world.pick(rng, world.customers)
     city = world.city(rng, who["city"])
     request = f"the city of customer {who['id']} to {city} (on file: {_file(who)})"
@@ -34,7 +34,7 @@ def change_city(world: World, rng: random.Random) -> Job:
 
 
 def cancel_order(world: World, rng: random.Random) -> Job:
-    """Asks to cancel an order whose list entry is quoted."""
+    """A request to cancel an order whose list entry is quoted."""
     order = world.pick(rng, world.orders, lambda row: row["status"] in ("open", "paid"))
     entry = f"{order['status']}, day {order['day']}, total {order['total']}"
     request = f"order {order['id']} (on the list: {entry})"

@@ -12,7 +12,7 @@ from gymcp.mcp_servers.programs.backoffice.company import CITIES
 
 
 def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Enters a new person on all servers."""
+    """A request to enter a new person on all servers."""
     name = f"Zara {rng.choice(('Quill', 'Marsh', 'Lund', 'Petit'))}"
     team, city = rng.choice(TEAMS), rng.choice(CITIES)
     email = f"zara{rng.randint(10, 99)}@office.example"
@@ -36,7 +36,7 @@ def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Hands over the tickets of a person who leaves, and updates events and graph."""
+    """A request to hand over the tickets of a person who leaves, and to update events and graph."""
     old, new = rng.sample(bench.people, 2)
     others = [name for name in bench.people if name not in (old, new)]
     rows = [bench.ticket(f"{word.title()} renewal", assignee=old) for word in rng.sample(WORDS, level)]
@@ -54,7 +54,7 @@ def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Changes the cities of people in the address book and in the graph."""
+    """A request to change the cities of people in the address book and in the graph."""
     movers = rng.sample(bench.people, level)
     cities = rng.sample(CITIES, 2 * level)
     calls: list[Call] = []
@@ -74,7 +74,7 @@ def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Writes figures from several servers into one file."""
+    """A request to write figures from several servers into one file."""
     who, day = rng.choice(bench.people), rng.choice(DAYS)
     others = [name for name in bench.people if name != who]
     tickets, events = rng.randint(1, 5), rng.randint(1, 5)
@@ -110,7 +110,7 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Closes a project: its file, a branch, the graph, and its events."""
+    """A request to close a project: its file, a branch, the graph, and its events."""
     word = rng.choice(WORDS)
     project = f"Project {word.title()}"
     bench.graph["entities"][project] = ["project", ["is active"]]

@@ -12,7 +12,7 @@ from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
 def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Enters a call at a person's local time, converted to ours; the zone is in the address book."""
+    """A request to enter a call at a person's local time, converted to ours; the zone is in the address book."""
     who = rng.choice(bench.people)
     theirs, ours = rng.sample(sorted(ZONES), 2)
     for row in bench.contacts.values():
@@ -37,7 +37,7 @@ def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Changes the setting that a ticket asks for, in the application's file, and closes the ticket."""
+    """A request to change the setting that a ticket asks for, in the application's file, and to close the ticket."""
     names = rng.sample(WORDS, level + 2)
     values = {name: rng.randint(100, 999) for name in names}
     text = "".join(f"[{name}]\nquota = {value}\n" for name, value in values.items())
@@ -59,7 +59,7 @@ def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Writes the messages of the newest commits into a file, and opens a ticket."""
+    """A request to write the messages of the newest commits into a file, and to open a ticket."""
     subjects = [f"{rng.choice(('Fix', 'Speed up', 'Drop', 'Add'))} {word}" for word in rng.sample(WORDS, level + 2)]
     for number, subject in enumerate(subjects):
         bench.repo.change({"main.cfg": f"mode = plain\nrevision = {number} {rng.randint(10, 99)}\n"})
@@ -79,7 +79,7 @@ def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Invites a project's lead, or a manager of that lead, to an event, and gives them a ticket."""
+    """A request to invite a project's lead, or a manager of that lead, to an event, and to give them a ticket."""
     line = rng.sample(bench.people, level + 1)
     project = f"Project {rng.choice(WORDS).title()}"
     bench.graph["entities"][project] = ["project", []]
@@ -103,7 +103,7 @@ def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Makes a branch named after a ticket and its component, and assigns the ticket to the component's maintainer."""
+    """A request to make a branch for a ticket, and to assign the ticket to the maintainer of its component."""
     parts = rng.sample(WORDS, level + 2)
     experts = rng.sample(bench.people, level + 2)
     for part, expert in zip(parts, experts, strict=True):

@@ -10,7 +10,7 @@ from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
 def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Raises a number in each of several files by the same amount."""
+    """A request to raise a number in each of several files by the same amount."""
     names = rng.sample(WORDS, level + 3)
     counts = {name: rng.randint(10, 99) for name in names}
     for name, count in counts.items():
@@ -30,7 +30,7 @@ def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Adds an observation to every member of a team, and removes another."""
+    """A request to add an observation to every member of a team, and to remove another."""
     team = rng.choice(TEAMS)
     members = rng.sample(bench.people, level + 1)
     bench.graph["relations"] = [row for row in bench.graph["relations"] if row[2] != team]
@@ -48,7 +48,7 @@ def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Makes branches from the current commit, and stages the changed files, which must be looked up."""
+    """A request to make branches from the current commit, and to stage the changed files, which must be looked up."""
     files = {f"{name}.cfg": "on = yes\n" for name in rng.sample(WORDS, level + 3)}
     bench.repo.change(files)
     bench.repo.save("Add switches")
@@ -62,7 +62,7 @@ def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Invites a person to all events of a day."""
+    """A request to invite a person to all events of a day."""
     day, *others = rng.sample(DAYS, 3)
     who = rng.choice(bench.people)
     free = ", ".join(sorted(rng.sample([name for name in bench.people if name != who], 2)))
@@ -78,7 +78,7 @@ def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def reassign(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Assigns all open tickets of one person to another."""
+    """A request to assign all open tickets of one person to another."""
     old, new, other = rng.sample(bench.people, 3)
     rows = [bench.ticket(f"{word.title()} is missing", assignee=old) for word in rng.sample(WORDS, level + 1)]
     bench.ticket("Old request", assignee=old, status="closed")

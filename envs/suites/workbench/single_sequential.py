@@ -12,7 +12,7 @@ WORDS = ["amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron",
 
 
 def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Follows notes that each name the next; the last one holds a code."""
+    """A request to follow notes that each name the next; the last one holds a code."""
     names = rng.sample(WORDS, level + 4)
     chain, others = names[: level + 2], names[level + 2 :]
     code = f"{rng.choice('KLMNP')}{rng.randint(1000, 9999)}"
@@ -30,7 +30,7 @@ def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Finds the person a number of steps up the line, and adds an observation to them."""
+    """A request to find the person a number of steps up the line, and to add an observation to them."""
     line = rng.sample(bench.people, level + 2)
     for low, high in itertools.pairwise(line):
         bench.graph["relations"].append([low, "reports to", high])
@@ -46,7 +46,7 @@ def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Finds a file by the commit that changed it last, and commits the pending change to that file."""
+    """A request to find a file by the commit that changed it last, and to commit the pending change to that file."""
     names = rng.sample(WORDS, level + 3)
     files = {f"{name}.cfg": f"limit = {rng.randint(10, 99)}\n" for name in names}
     bench.repo.change(files)
@@ -67,7 +67,7 @@ def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Moves an event to the end of another, which is the second or last of its day; its length stays."""
+    """A request to move an event to the end of another, which is the second or last of its day; its length stays."""
     day = rng.choice(DAYS)
     titles = rng.sample(WORDS, level + 3)
     first = bench.event(f"{titles[0].title()} review", day, 8 * 60 + rng.randrange(0, 90, 15), 45)
@@ -96,7 +96,7 @@ def _minutes(time: str) -> int:
 
 
 def duplicates(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Closes a ticket that repeats others, and gives the original to the assignee of the closed ticket."""
+    """A request to close a ticket that repeats others, and to give the original to the assignee of the closed ticket."""
     for _ in range(level):
         bench.ticket(f"{rng.choice(WORDS).title()} is slow")
     word = rng.choice(WORDS)
