@@ -84,7 +84,7 @@ class Measurements:
         self.values: dict[tuple[str, str, str], list[float]] = {}
 
     def add(self, benchmark: str, results: list[dict[str, object]]) -> None:
-        """Adds one run. A metric that is listed twice, for another baseline, counts once."""
+        """Add one run. A metric that is listed twice, for another baseline, counts once."""
         seen = set()
         for result in results:
             key = (benchmark, str(result["metric"]), str(result["unit"]))

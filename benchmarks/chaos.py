@@ -197,7 +197,7 @@ def _play(
     planned: Mapping[str, End],
     ended: list[Ended],
 ) -> None:
-    """Plays the tasks; adds each episode to `ended` as it ends."""
+    """Play the tasks, and add each episode to `ended` as it ends."""
     total = trials * len(env.suite.tasks)
 
     def note(trajectory: Trajectory) -> None:

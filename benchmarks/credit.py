@@ -113,7 +113,7 @@ def recipe_of(ground: str, seed: int, quick: bool) -> Recipe:
 
 
 class ProgressPrinter:
-    """Prints a line for each iteration, with rates and time left."""
+    """Printer of a line for each iteration, with rates and time left."""
 
     def __init__(self, remaining: Sequence[Place], iterations: Mapping[str, int]) -> None:
         self._left = {(place.ground, place.run): iterations[place.ground] for place in remaining}
@@ -144,7 +144,7 @@ class ProgressPrinter:
 
 
 def run_all(folder: Path, quick: bool, grounds: Sequence[Ground]) -> None:
-    """Runs the trainings that have not ended yet."""
+    """Run the trainings that have not ended yet."""
     remaining = [place for place in places(quick, grounds) if not has_ended(folder / place.ground / place.run)]
     iterations = {name: recipe_of(name, 0, quick).learn.iterations for name in {p.ground for p in remaining}}
     tell = ProgressPrinter(remaining, iterations)

@@ -61,7 +61,7 @@ def of_success(kind: str, tasks: int, trials: int) -> Callable[[Draw, float], tu
 
 
 def of_partial_credit(tasks: int, trials: int) -> Callable[[Draw, float], tuple[Interval | None, float]]:
-    """Draws scores that are the share of four milestones passed."""
+    """A draw of scores that are the share of four milestones passed."""
 
     def once(draw: Draw, rate: float) -> tuple[Interval | None, float]:
         chance = chances(draw, "spread", rate, tasks)
@@ -71,7 +71,7 @@ def of_partial_credit(tasks: int, trials: int) -> Callable[[Draw, float], tuple[
 
 
 def of_difference(tasks: int, trials: int) -> Callable[[Draw, float], tuple[Interval | None, float]]:
-    """Draws two runs; the second solves a tenth of what the first does not solve, and loses nothing."""
+    """A draw of two runs; the second solves a tenth of what the first does not solve, and loses nothing."""
 
     def once(draw: Draw, rate: float) -> tuple[Interval | None, float]:
         first = chances(draw, "spread", rate, tasks)

@@ -16,7 +16,7 @@ Judge = Callable[[Json], Json]
 
 
 def run_judge(describe_tasks: Callable[[], Json], judge: Judge, *, fork: bool = False) -> None:
-    """Does what the command line asks for.
+    """Write the tasks or answer questions, as the command line says.
 
     `fork`: answer each question in a process of its own, so that no answer depends on the questions before it.
     """

@@ -1,4 +1,4 @@
-"""A grader that is a program: its answers, its failures, and its end with the process that asked."""
+"""A grader that is a program: its answers, its failures, and its end with the process that started it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def program() -> ServerSpec:
     return ServerSpec(name="counter", argv=("python3", "-c", PROGRAM), limits=Limits(memory_mb=128))
 
 
-def test_it_answers_and_after_it_has_died_answers_again() -> None:
+def test_a_grader_answers_again_after_it_has_died() -> None:
     grader = GraderProcess(program)
     try:
         assert grader.ask("abc") == {"length": 3}
@@ -52,4 +52,4 @@ def test_a_process_that_has_asked_ends_at_once_and_leaves_nothing() -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     answered_at = float(done.stdout.split()[-1])
     assert done.stdout.startswith("{'length': 3}")
-    assert time.monotonic() - answered_at < 40  # it would be asked again for a minute
+    assert time.monotonic() - answered_at < 40  # without this it would live for a minute

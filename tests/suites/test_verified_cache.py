@@ -1,4 +1,4 @@
-"""What is installed of a suite is used only as it was installed, and can be installed again."""
+"""The installed files of a suite are used only as they were installed, and can be installed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gymcp.process_owner import is_free
 GYMCP = Path(sys.executable).with_name("gymcp")
 
 
-def test_a_folder_is_hashed_once_held_while_it_is_right_and_free_where_it_is_not(tmp_path: Path) -> None:
+def test_a_folder_is_hashed_once_and_held_and_let_go_if_it_has_changed(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         (folder / "tool.py").write_text("x = 1")
 
@@ -32,13 +32,13 @@ def test_a_folder_is_hashed_once_held_while_it_is_right_and_free_where_it_is_not
 
     other = verified_folder("mine", tmp_path / "mine-2", make).rename(tmp_path / "moved")
     (other / "tool.py").write_text("x = 2")
-    said = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
-    with pytest.raises(Drifted, match=said) as caught:
+    message = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
+    with pytest.raises(Drifted, match=message) as caught:
         verified_folder("mine", other, make)
     assert (caught.value.folder, is_free(tmp_path / "mine-1")) == (other, False)
 
 
-def test_what_was_computed_comes_back_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+def test_checked_content_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
     write_checked(tmp_path / "tasks.json", b"[1]")
     assert read_checked("mine", tmp_path / "tasks.json") == b"[1]"
     (tmp_path / "tasks.json").write_bytes((tmp_path / "tasks.json").read_bytes().replace(b"[1]", b"[2]"))

@@ -84,7 +84,7 @@ def _private_member(name: str) -> str | None:
 
 
 def _check_tasks(suites: Json) -> None:
-    """Raises IntegrityError if these are not as many tasks and goals as the wheel should have."""
+    """Check the numbers of tasks and goals. Raises IntegrityError if they are not those of the pinned wheel."""
     counts = tuple(sum(len(suite[part]) for suite in suites.values()) for part in ("user_tasks", "injection_tasks"))
     if counts != (TASKS, GOALS):
         raise IntegrityError(f"suite 'agentdojo': has {counts[0]} tasks and {counts[1]} goals, not {TASKS} and {GOALS}")

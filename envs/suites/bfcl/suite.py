@@ -100,7 +100,10 @@ def _files(home: Path) -> SuiteFiles:
 
 
 def replay(files: SuiteFiles, sandbox: Sandbox, text: str) -> str:
-    """Replays calls on fresh worlds, one task a line; the program's docstring has the format of lines and answers."""
+    """The output of the server's program for calls on fresh worlds, one task a line of `text`.
+
+    The program's docstring has the format of the lines and of the output.
+    """
     return run_once(bfcl_server(files), sandbox, text, "--replay")
 
 

@@ -10,7 +10,7 @@ from gymcp.evaluators.graders.bfcl import PlayedTurn, judge, make_target
 from gymcp.types import Json
 
 Replay = Callable[[str], str]
-"""Runs the server's program with ``--replay`` on this standard input; returns what it wrote."""
+"""A function that runs the server's program with ``--replay`` on a standard input, and returns its output."""
 
 Position = tuple[int, int]
 """(user turn, call)."""

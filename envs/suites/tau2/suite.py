@@ -105,7 +105,7 @@ def _world_file(wheel: Path) -> dict[str, bytes]:
 
 
 def _check_tasks(tasks: Json) -> None:
-    """Raises IntegrityError if these are not the tasks that the wheel should have."""
+    """Check the numbers of tasks and the user's tools. Raises IntegrityError if they are not the pinned wheel's."""
     counts = {name: sum(name in row["splits"] for row in tasks["tasks"]) for name in TASKS_BY_SET}
     if counts != TASKS_BY_SET:
         raise IntegrityError(f"suite 'tau2': its sets have {counts} tasks, not {TASKS_BY_SET}")

@@ -128,7 +128,7 @@ def make_suite(sandbox: Sandbox | None = None) -> Suite:
 
 
 def prepare(sandbox: Sandbox | None = None) -> None:
-    """Installs TextWorld, which is needed for games beyond the suite's, and makes the suite's. Raises UsageError."""
+    """Install TextWorld, which is needed for games beyond the suite's, and make the suite's. Raises UsageError."""
     install_textworld()
     make_suite(sandbox)
 

@@ -52,7 +52,7 @@ class Desk:
         return names
 
     def play(self, calls: Sequence[Call]) -> None:
-        """Makes the calls of tools that the services have; the other calls are for other servers."""
+        """Make the calls of tools that the services have; the other calls are for other servers."""
         owners = {tool: name for name in self.shelves for tool in services()[name].operations}
         for tool, arguments in calls:
             if tool in owners:

@@ -61,9 +61,9 @@ class GraderProcess:
         return verdict
 
     def end(self) -> None:
-        """Ends the program and returns when nothing of it is left; a later question starts it again.
+        """End the program, and return when nothing of it is left; a later question starts it again.
 
-        Does nothing if nothing was asked.
+        Nothing happens if nothing was asked.
         """
         with self._lock:
             if self._process == os.getpid() and self._thread is not None:
@@ -86,7 +86,7 @@ class GraderProcess:
         asyncio.run(live())
 
     async def _serve(self, question: _Question, questions: asyncio.Queue[_Question | None]) -> bool:
-        """Answers questions until none comes for `IDLE_S`; True if the program is to end for good."""
+        """Answer questions until none comes for `IDLE_S`; True if the program is to end for good."""
         item: _Question | None = question
         try:
             server = self._server()

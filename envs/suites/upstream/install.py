@@ -32,7 +32,7 @@ JUDGE_MEMORY_MB = 1024
 """Memory that a judge program may use."""
 
 Member = Callable[[str], str | None]
-"""Maps the name of a wheel's member to its place in a folder, or to None, which leaves it out."""
+"""A function from the name of a wheel's member to its place in a folder, or to None, which leaves it out."""
 
 
 def _no_files(wheel: Path) -> Mapping[str, bytes]:
@@ -56,13 +56,13 @@ class UpstreamSuite:
     code: PurePosixPath
     """Folder in a sandbox at which upstream's code is mounted."""
     for_server: Member
-    """Selects the members that a server may read."""
+    """Selection of the members that a server may read."""
     for_judge: Member
-    """Selects the members that only the judge program may read."""
+    """Selection of the members that only the judge program may read."""
     extra_files: Callable[[Path], Mapping[str, bytes]] = _no_files
-    """Makes further files for both folders from the wheel: names and contents."""
+    """A function that makes further files for both folders from the wheel: names and contents."""
     check_tasks: Callable[[Json], None]
-    """Raises IntegrityError for tasks that are not those of the pinned version."""
+    """A function that raises IntegrityError for tasks that are not those of the pinned version."""
 
 
 @in_cache()

@@ -37,7 +37,7 @@ def verified_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> P
 
 
 def write_checked(path: Path, content: bytes) -> None:
-    """Writes the content with its hash, for `read_checked`."""
+    """Write the content with its hash, for `read_checked`."""
     write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 

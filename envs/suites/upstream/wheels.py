@@ -50,7 +50,7 @@ def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
 
 
 def unpack_wheel(archive: Path, into: Path, place_of: Callable[[str], str | None]) -> None:
-    """Writes the members of a wheel to the places under `into` that `place_of` gives; None leaves a member out."""
+    """Write the members of a wheel to the places under `into` that `place_of` gives; None leaves a member out."""
     with zipfile.ZipFile(archive) as members:
         for member in members.infolist():
             place = None if member.is_dir() else place_of(member.filename)

@@ -99,7 +99,7 @@ class Bench:
             self.graph["entities"][team] = ["team", []]
 
     def contact(self, name: str, **more: str) -> Row:
-        """Adds a contact; `more` are fields of its row."""
+        """Add a contact; `more` are fields of its row."""
         key = f"C{len(self.contacts) + 1:03d}"
         first = name.split(maxsplit=1)[0].lower()
         row = {"id": key, "name": name, "email": f"{first}{self.rng.randint(10, 99)}@office.example"}
@@ -111,7 +111,7 @@ class Bench:
         return next(row for row in self.contacts.values() if row["name"] == name)
 
     def ticket(self, title: str, **more: str) -> Row:
-        """Adds a ticket; `more` are fields of its row."""
+        """Add a ticket; `more` are fields of its row."""
         key = f"T{len(self.tickets) + 1:03d}"
         row = {
             "id": key,
@@ -125,7 +125,7 @@ class Bench:
         return row
 
     def event(self, title: str, day: str, start: int, minutes: int, **more: str) -> Row:
-        """Adds an event; `start` is in minutes after midnight."""
+        """Add an event; `start` is in minutes after midnight."""
         key = f"E{len(self.events) + 1:03d}"
         names = ", ".join(sorted(self.rng.sample(self.people, 2)))
         row = {"id": key, "title": title, "day": day, "start": at(start), "end": at(start + minutes), "room": ""}

@@ -35,13 +35,13 @@ class Repository:
         self.save("Start")
 
     def change(self, files: Mapping[str, str]) -> None:
-        """Writes files."""
+        """Write files."""
         self.files = {**self.files, **files}
         for path, text in files.items():
             self._steps += ["write", path, text]
 
     def save(self, message: str) -> str:
-        """Commits everything; returns the name of the commit."""
+        """Commit everything; the result is the name of the commit."""
         self._steps += ["commit", message]
         self._index = dict(self.files)
         return self._commit(f"{message}\n")  # the command line ends a message with a line end, the server does not
@@ -51,7 +51,7 @@ class Repository:
         return {"files": {"repo": None}, "commands": [["sh", "-c", _SCRIPT, "seed", *self._steps]]}
 
     def run(self, tool: str, arguments: Mapping[str, Any]) -> None:
-        """Has the effect of a call; a call that only reads has none."""
+        """Apply the effect of a call; a call that only reads has none."""
         if tool == "git_add":
             self._index = {**self._index, **{path: self.files[path] for path in arguments["files"]}}
         elif tool == "git_reset":

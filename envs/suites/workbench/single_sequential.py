@@ -96,7 +96,7 @@ def _minutes(time: str) -> int:
 
 
 def duplicates(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A request to close a ticket that repeats others, and to give the original to the assignee of the closed ticket."""
+    """A request to close a ticket that repeats others, and to give the original to the assignee of that ticket."""
     for _ in range(level):
         bench.ticket(f"{rng.choice(WORDS).title()} is slow")
     word = rng.choice(WORDS)
