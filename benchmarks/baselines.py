@@ -1,6 +1,6 @@
-"""What a recipe's policy stands against without any learning: the nearest of its warm start's demonstrations.
+"""The baseline of a recipe's policy that learns nothing: the nearest of the warm start's demonstrations.
 
-It reads results as a policy does, on the same held-out tasks. Supervised learning alone: `tiny.py`.
+It reads results as a policy does, on the same held-out tasks. `tiny.py` has the baseline of supervised learning alone.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
 
 async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
     """The scored records of one episode of each task, in the order in which they ended."""
-    found: list[Trajectory] = []
+    records: list[Trajectory] = []
     async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
         jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
         schedule = Schedule(concurrency=recipe.rollout.concurrency)
-        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: found.append(done.trajectory))
-    return [record for record in found if record.outcome.has_score]
+        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: records.append(done.trajectory))
+    return [record for record in records if record.outcome.has_score]
 
 
 def nearest_template(recipe: Recipe) -> Iterator[Result]:
-    """Success by split, and by level within it, among the demonstrations of the recipe's warm start."""
+    """Success by split, and by level within it, of the nearest among the demonstrations of the warm start."""
     env = environment(recipe.env)
     shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstration_tasks(env, recipe)))
     agent = nearest([record for record in shown if record.success])

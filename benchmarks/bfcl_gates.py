@@ -1,4 +1,7 @@
-"""The gates of BFCL over all 800 tasks: oracle 800, null 0, mutated 0; twice in one process, then 16 interleaved."""
+"""The gates of BFCL over all 800 tasks: oracle 800, null 0, mutated 0; twice in one process, then 16 interleaved.
+
+Exit code 1 if a score is not as it must be, or a reset is not clean.
+"""
 
 from __future__ import annotations
 

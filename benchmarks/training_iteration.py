@@ -20,6 +20,7 @@ from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json
 
 LIMIT_S = 30.0
+"""Seconds that an iteration of 256 episodes may take."""
 PARTS = ("rollout", "credit", "update")
 TABLE: Mapping[str, Any] = {
     "env": "backoffice",
@@ -34,7 +35,7 @@ TABLE: Mapping[str, Any] = {
 
 
 def iteration(*, quick: bool) -> list[Result]:
-    """The median iteration, after one that warms up, and what its parts take."""
+    """Seconds of the median iteration, after one that warms up, and of its parts."""
     table = dict(TABLE)
     if quick:
         table |= {

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chaos import TOKEN, marked
-from faults import SANDBOX, Wall
+from chaos import TOKEN, find_marked
+from faults import SANDBOX, StartPath
 
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import start_time
@@ -26,7 +26,7 @@ ENV_FILE = """
 import os
 from chaos import TOKEN, with_token
 from faults import environment
-loaded = with_token(environment({wall!r}, ["nothing"]), os.environ[TOKEN])
+loaded = with_token(environment({start_path!r}, ["nothing"]), os.environ[TOKEN])
 from dataclasses import replace
 ENV = replace(loaded.spec, servers=loaded.servers)
 """
@@ -40,12 +40,12 @@ TRIALS = 5000
 class Run:
     """One `gymcp eval`."""
 
-    def __init__(self, wall: Wall, folder: Path, name: str) -> None:
+    def __init__(self, start_path: StartPath, folder: Path, name: str) -> None:
         self.token = f"{name}-{os.getpid()}"
         self.folder = folder / name
         file = folder / f"{name}.py"
-        file.write_text(ENV_FILE.format(wall=wall))
-        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[wall], "--trials", str(TRIALS)]
+        file.write_text(ENV_FILE.format(start_path=start_path))
+        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[start_path], "--trials", str(TRIALS)]
         self.process = subprocess.Popen(
             [*command, "--out", str(self.folder), "--concurrency", "4", "--json"],
             env={**os.environ, "PYTHONPATH": str(BENCHMARKS), TOKEN: self.token},
@@ -80,16 +80,16 @@ def reaper_of(owner: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("wall", ["files", "forked", "docker"])
+@pytest.mark.parametrize("start_path", ["files", "forked", "docker"])
 def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
-    wall: Wall, require: Callable[[str], None], tmp_path: Path
+    start_path: StartPath, require: Callable[[str], None], tmp_path: Path
 ) -> None:
-    require(SANDBOX[wall])
-    victim, living = Run(wall, tmp_path, "victim"), Run(wall, tmp_path, "living")
+    require(SANDBOX[start_path])
+    victim, living = Run(start_path, tmp_path, "victim"), Run(start_path, tmp_path, "living")
     try:
         victim.wait_until_it_plays()
         living.wait_until_it_plays()
-        assert marked(victim.owner, wall) != []
+        assert find_marked(victim.owner, start_path) != []
         reaper = reaper_of(victim.owner)
         handle = os.pidfd_open(reaper) if reaper is not None else None
         victim.process.send_signal(signal.SIGKILL)
@@ -101,14 +101,14 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
             assert select.select([handle], [], [], 60)[0]
             os.close(handle)
         assert find_by_environment(TOKEN, victim.token) == ()
-        assert marked(victim.owner, wall) == []
+        assert find_marked(victim.owner, start_path) == []
         living.wait_until_it_plays()
         living.process.send_signal(signal.SIGINT)
         _, err = living.process.communicate(timeout=60)
         assert living.process.returncode == INTERRUPTED, err
         with TrajectoryStore.open(living.folder) as store:
             assert {summary.outcome for summary in store.summaries()} == {Outcome.SCORED}
-        assert (find_by_environment(TOKEN, living.token), marked(living.owner, wall)) == ((), [])
+        assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, start_path)) == ((), [])
     finally:
         for run in (victim, living):
             run.process.kill()

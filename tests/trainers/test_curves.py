@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from curve_figures import curve_of, draw, paired
+from curve_figures import compare_pairs, curve_of, draw
 
 ROWS = [
     {"iteration": 0, "test/seeds/success": 0.2, "test/seeds/calls_of_solved": 3.0},
@@ -32,7 +32,7 @@ def test_a_curve_holds_the_evaluations_among_the_rows() -> None:
 
 
 def test_pairs_are_compared_by_their_differences() -> None:
-    gain = paired([(0.5, 0.3), (0.9, 0.5)])
+    gain = compare_pairs([(0.5, 0.3), (0.9, 0.5)])
     assert gain.mean == pytest.approx(0.3)
     half = 12.7062 * 0.1  # Student's t with one degree of freedom, times the standard error of 0.2 and 0.4
     assert gain.low == pytest.approx(0.3 - half, abs=1e-4)
@@ -40,7 +40,7 @@ def test_pairs_are_compared_by_their_differences() -> None:
 
 
 def test_one_pair_has_no_interval() -> None:
-    gain = paired([(0.5, 0.3)])
+    gain = compare_pairs([(0.5, 0.3)])
     assert gain.mean == pytest.approx(0.2)
     assert (gain.low, gain.high) == (None, None)
 

@@ -1,19 +1,14 @@
-"""AgentDojo's own graders for recorded states, and its tasks as JSON: upstream's code in a sandbox of its own.
-
-``--tasks`` writes suites and tasks with their gold calls as one JSON object. ``--judge`` answers one question per line,
-each in a process of its own, so that no answer depends on earlier questions.
-"""
+"""AgentDojo's own graders over recorded states, and its tasks as JSON: upstream's code, in a sandbox of its own."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from gymcp.mcp_servers.programs.agentdojo.server import SUITES, declare, format_result, make_environment, rebuild, stub
+from gymcp.mcp_servers.programs.judge_main import run_judge
 
 Json = Any
 BENCHMARK = "v1.2.2"
@@ -22,12 +17,7 @@ CANARY = "<CANARY---{}--->"
 
 def main() -> None:
     _prepare()
-    if sys.argv[1:] == ["--tasks"]:
-        json.dump({name: _suite(name) for name in SUITES}, sys.stdout)
-    elif sys.argv[1:] == ["--judge"]:
-        _serve()
-    else:
-        sys.exit("usage: --tasks | --judge")
+    run_judge(lambda: {name: _suite(name) for name in SUITES}, _judge, fork=True)
 
 
 def _prepare() -> None:
@@ -45,23 +35,6 @@ def _upstream(suite: str) -> Any:
 
 
 # Judging
-
-
-def _serve() -> None:
-    for line in sys.stdin:
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            try:
-                answer = _judge(json.loads(line))
-            except Exception as error:  # the boundary to upstream's graders
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != 0:
-            sys.stdout.write(json.dumps({"error": "the grader's process died"}) + "\n")
-            sys.stdout.flush()
 
 
 def _judge(question: Json) -> Json:

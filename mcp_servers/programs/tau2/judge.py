@@ -1,7 +1,4 @@
-"""tau2's own graders for recorded states, and its telecom tasks as JSON: upstream's code in a sandbox of its own.
-
-``--tasks`` writes all tasks with their gold calls as one JSON object. ``--judge`` answers one question per line.
-"""
+"""tau2's own graders over recorded states, and its telecom tasks as JSON: upstream's code, in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.programs.judge_main import run_judge
 from gymcp.mcp_servers.programs.tau2.server import call, declare, make_environment, rebuild, stand_in, tools, upstream
 
 Json = Any
@@ -24,18 +22,7 @@ TAU2 = "inspect_evals.tau2"
 
 def main() -> None:
     _prepare()
-    if sys.argv[1:] == ["--tasks"]:
-        json.dump(_suite(), sys.stdout)
-    elif sys.argv[1:] == ["--judge"]:
-        for line in sys.stdin:
-            try:
-                answer = _judge(json.loads(line))
-            except Exception as error:  # the boundary to upstream's graders
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-    else:
-        sys.exit("usage: --tasks | --judge")
+    run_judge(_suite, _judge)
 
 
 def _prepare() -> None:

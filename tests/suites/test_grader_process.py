@@ -1,4 +1,4 @@
-"""A grader that is a program: its answers, its failures, and its end with the process that asked."""
+"""A grader that is a program: its answers, its failures, and its end with the process that started it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gymcp.envs.suites.upstream.grader_process import Worker
+from gymcp.envs.suites.upstream.grader_process import GraderProcess
 from gymcp.errors import GraderError
 from gymcp.mcp_servers.sandbox import Limits
 from gymcp.mcp_servers.spec import ServerSpec
@@ -27,29 +27,29 @@ def program() -> ServerSpec:
     return ServerSpec(name="counter", argv=("python3", "-c", PROGRAM), limits=Limits(memory_mb=128))
 
 
-def test_it_answers_and_after_it_has_died_answers_again() -> None:
-    worker = Worker(program)
+def test_a_grader_answers_again_after_it_has_died() -> None:
+    grader = GraderProcess(program)
     try:
-        assert worker.ask("abc") == {"length": 3}
+        assert grader.ask("abc") == {"length": 3}
         with pytest.raises(GraderError, match="grader 'counter': no"):
-            worker.ask("fail")
+            grader.ask("fail")
         with pytest.raises(GraderError, match="grader 'counter': ended: as it was told"):
-            worker.ask("die")
-        assert worker.ask([1, 2]) == {"length": 2}
+            grader.ask("die")
+        assert grader.ask([1, 2]) == {"length": 2}
     finally:
-        worker.end()
-    assert worker.ask("ab") == {"length": 2}
-    worker.end()
+        grader.end()
+    assert grader.ask("ab") == {"length": 2}
+    grader.end()
 
 
 def test_a_process_that_has_asked_ends_at_once_and_leaves_nothing() -> None:
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
-        "import test_worker\n"
-        "print(test_worker.Worker(test_worker.program).ask('abc'), time.monotonic())"
+        "import test_grader_process\n"
+        "print(test_grader_process.GraderProcess(test_grader_process.program).ask('abc'), time.monotonic())"
     )
     argv = [sys.executable, "-c", code, __file__.rpartition("/")[0]]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     answered_at = float(done.stdout.split()[-1])
     assert done.stdout.startswith("{'length': 3}")
-    assert time.monotonic() - answered_at < 40  # it would be asked again for a minute
+    assert time.monotonic() - answered_at < 40  # without this it would live for a minute

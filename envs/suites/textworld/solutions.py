@@ -1,4 +1,4 @@
-"""From TextWorld's walkthroughs to gold calls: played on the server's own code, and freed of what is not needed."""
+"""Gold calls from TextWorld's walkthroughs: played on the server's own code, and shortened to what is needed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SECOND = {"unlock": "key", "lock": "key", "insert": "container", "put": "suppor
 _COOKS = {"cook": "appliance", "chop": "knife", "slice": "knife", "dice": "knife"}
 _JOINTS = (" with ", " into ", " on ", " from ")
 READ = "examine"
-"""What a cook must do once, though the world does not ask for it: read the recipe."""
+"""The tool with which a cook reads the recipe once: gold keeps it, though the world does not need it."""
 
 
 def gold_calls(game: Json, walkthrough: Iterable[str]) -> list[Call] | None:
-    """The shortest part of the walkthrough that wins, with what it reads; None where it does not win."""
+    """The walkthrough as calls, shortened as long as it wins, with its reads; None if it does not win."""
     calls = _without_failures(game, [call for command in walkthrough if (call := as_call(command)) is not None])
     if not wins(game, calls):
         return None
@@ -31,7 +31,7 @@ def gold_calls(game: Json, walkthrough: Iterable[str]) -> list[Call] | None:
 
 
 def as_call(command: str) -> Call | None:
-    """A command of TextWorld's as a call of ours; None for one that only looks."""
+    """The call for a command of TextWorld's; None for a command that only looks."""
     verb, _, rest = command.partition(" ")
     if verb in ("look", "inventory"):
         return None
@@ -49,7 +49,7 @@ def as_call(command: str) -> Call | None:
 
 
 def wins(game: Json, calls: Sequence[Call]) -> bool:
-    """Whether every call can be made, and the last ends the game as won."""
+    """True if every call can be made and the game is won after the last."""
     world = TextWorld(game)
     try:
         for call in calls:
@@ -60,15 +60,15 @@ def wins(game: Json, calls: Sequence[Call]) -> bool:
 
 
 def last_necessary(game: Json, calls: Sequence[Call]) -> int | None:
-    """The last call without which the others do not win."""
+    """The number of the last call without which the others do not win; None if there is none."""
     for number in reversed(range(len(calls))):
-        if not _won_after([*calls[:number], *calls[number + 1 :]], game):
+        if not _wins_despite_failures([*calls[:number], *calls[number + 1 :]], game):
             return number
     return None
 
 
-def _won_after(calls: Sequence[Call], game: Json) -> bool:
-    """As an agent plays: a call that fails is passed over."""
+def _wins_despite_failures(calls: Sequence[Call], game: Json) -> bool:
+    """True if the game is won after the calls, played as an agent plays: a call that fails is passed over."""
     world = TextWorld(game)
     for call in calls:
         try:
@@ -80,14 +80,14 @@ def _won_after(calls: Sequence[Call], game: Json) -> bool:
 
 def _without_failures(game: Json, calls: Sequence[Call]) -> list[Call]:
     world = TextWorld(game)
-    kept = []
+    successful = []
     for call in calls:
         try:
             _play(world, call)
         except ToolError:
             continue
-        kept.append(call)
-    return kept
+        successful.append(call)
+    return successful
 
 
 def _play(world: TextWorld, call: Call) -> str:
@@ -98,7 +98,7 @@ def _play(world: TextWorld, call: Call) -> str:
 
 def _parts(rest: str) -> tuple[str, str]:
     for joint in _JOINTS:
-        first, found, second = rest.partition(joint)
-        if found:
+        first, separator, second = rest.partition(joint)
+        if separator:
             return first, second
     return rest, ""

@@ -1,4 +1,4 @@
-"""Requests to the back office with something left out that only the user knows, beside the same requests in full."""
+"""Requests to the back office that leave out what only the user knows, beside the same requests in full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from gymcp.envs.suites.backoffice.tasks import task_and_draft
-from gymcp.envs.suites.generation.underspecified import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, make_pairs
 from gymcp.types import Suite
 
 ORDER = Hidden(
@@ -17,7 +17,7 @@ ORDER = Hidden(
     question="Which order is it?",
     tools=(
         *("get_order", "get_payment", "get_shipment", "cancel_order", "refund_order"),
-        *("get_customer", "add_credit", "open_ticket"),  # of whom it is
+        *("get_customer", "add_credit", "open_ticket"),  # for the customer whose order it is
     ),
 )
 TICKET = Hidden(
@@ -71,7 +71,7 @@ HIDDEN: Mapping[str, Mapping[int, Hidden]] = {
     "stock": {1: PIECES, 2: PIECES},
     "parcel": {1: ORDER, 3: ORDER},
 }
-"""By family and level, what is left out."""
+"""The part that is left out, by family and level."""
 
 
 def make_suite() -> Suite:

@@ -1,4 +1,4 @@
-"""What is installed of a suite is used only as it was installed, and can be installed again."""
+"""The installed files of a suite are used only as they were installed, and can be installed again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from said import errors
 
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
-from gymcp.envs.suites.upstream.verified_cache import keep, kept, kept_folder
+from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
 from gymcp.errors import IntegrityError
 from gymcp.mcp_servers.packages.install_folder import Drifted
 from gymcp.paths import gymcp_home
@@ -21,29 +21,29 @@ from gymcp.process_owner import is_free
 GYMCP = Path(sys.executable).with_name("gymcp")
 
 
-def test_a_folder_is_hashed_once_held_while_it_is_right_and_free_where_it_is_not(tmp_path: Path) -> None:
+def test_a_folder_is_hashed_once_and_held_and_let_go_if_it_has_changed(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         (folder / "tool.py").write_text("x = 1")
 
-    folder = kept_folder("mine", tmp_path / "mine-1", make)
+    folder = verified_folder("mine", tmp_path / "mine-1", make)
     assert not is_free(folder)
     (folder / "tool.py").write_text("x = 2")
-    assert kept_folder("mine", folder, make) == folder  # this process has seen that it was right
+    assert verified_folder("mine", folder, make) == folder  # this process has seen that it was right
 
-    other = kept_folder("mine", tmp_path / "mine-2", make).rename(tmp_path / "moved")
+    other = verified_folder("mine", tmp_path / "mine-2", make).rename(tmp_path / "moved")
     (other / "tool.py").write_text("x = 2")
-    said = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
-    with pytest.raises(Drifted, match=said) as caught:
-        kept_folder("mine", other, make)
+    message = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
+    with pytest.raises(Drifted, match=message) as caught:
+        verified_folder("mine", other, make)
     assert (caught.value.folder, is_free(tmp_path / "mine-1")) == (other, False)
 
 
-def test_what_was_computed_comes_back_as_it_was_or_not_at_all(tmp_path: Path) -> None:
-    keep(tmp_path / "tasks.json", b"[1]")
-    assert kept("mine", tmp_path / "tasks.json") == b"[1]"
+def test_checked_content_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:
+    write_checked(tmp_path / "tasks.json", b"[1]")
+    assert read_checked("mine", tmp_path / "tasks.json") == b"[1]"
     (tmp_path / "tasks.json").write_bytes((tmp_path / "tasks.json").read_bytes().replace(b"[1]", b"[2]"))
     with pytest.raises(IntegrityError, match=r"suite 'mine': .*tasks.json has changed; remove it, then run: gymcp"):
-        kept("mine", tmp_path / "tasks.json")
+        read_checked("mine", tmp_path / "tasks.json")
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""Workbench requests with something left out that only the user knows, beside the same requests in full."""
+"""Workbench requests that leave out what only the user knows, beside the same requests in full."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 
-from gymcp.envs.suites.generation.underspecified import VERSION, Hidden, make_pairs
+from gymcp.envs.suites.generation.underspecified_pairs import VERSION, Hidden, make_pairs
 from gymcp.envs.suites.workbench.tasks import LEVELS, task_and_draft
 from gymcp.types import Suite
 
@@ -88,7 +88,7 @@ HIDDEN: Mapping[str, Hidden] = {
         tools=("git_create_branch",),
     ),
 }
-"""By family, what is left out."""
+"""The part that is left out, by family."""
 
 
 def make_suite() -> Suite:

@@ -1,4 +1,4 @@
-"""Requests that tempt to look up what they tell."""
+"""Requests that tempt an agent to look up what they already tell."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_gold_makes_no_look_up_and_the_checked_gold_makes_one_before_and_after(f
 
 
 @pytest.mark.parametrize("family", PLAIN)
-def test_everything_that_is_needed_is_told(family: str) -> None:
+def test_a_request_contains_every_value_that_it_needs(family: str) -> None:
     for task in tasks(family):
         asked = task.prompts[0].split("\n")[-1]
         given = [call.arguments for call in task.gold[0].calls if not isinstance(call.arguments, str)]
@@ -43,7 +43,7 @@ def test_everything_that_is_needed_is_told(family: str) -> None:
         assert task.target["answer"] == "done" or all(word in asked for word in task.target["answer"].split())
 
 
-def test_they_are_made_only_where_they_are_named() -> None:
+def test_tempting_requests_are_made_only_if_they_are_named() -> None:
     assert not set(TEMPTING_FAMILIES) & set(FAMILIES)
     assert {task.tags[0] for task in make_tasks("train", levels=[1], count=1)} == set(FAMILIES)
 
@@ -55,5 +55,5 @@ def test_calls_beyond_gold_are_counted_from_the_record() -> None:
         for made in (0, 1, 3)
     ]
     assert counts == [0, 0, 2]
-    untold = Trajectory(id="r", env="e", task="x", usage=Usage(tool_calls=3))
-    assert calls_beyond_gold(Task(id="x", prompts=("?",)), untold) == 0
+    without_gold = Trajectory(id="r", env="e", task="x", usage=Usage(tool_calls=3))
+    assert calls_beyond_gold(Task(id="x", prompts=("?",)), without_gold) == 0

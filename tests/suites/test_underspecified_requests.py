@@ -1,4 +1,4 @@
-"""Requests that leave something out: asked when it must be, not asked when not, and every question has a price."""
+"""Requests that leave something out: an agent must ask if it needs to, not otherwise, and pays for every question."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.catalog import backoffice_asking, workbench_asking
 from gymcp.envs.episodes.user_turn import Counterpart
-from gymcp.envs.suites.backoffice import underspecified as backoffice
-from gymcp.envs.suites.generation.underspecified import COMPLETE, UNDERSPECIFIED
-from gymcp.envs.suites.workbench import underspecified as workbench
+from gymcp.envs.suites.backoffice import underspecified_requests as backoffice
+from gymcp.envs.suites.generation.underspecified_pairs import COMPLETE, UNDERSPECIFIED
+from gymcp.envs.suites.workbench import underspecified_requests as workbench
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
 from gymcp.envs.wrappers.ask_user import MAX_QUESTION, QUESTION_COST, asking
 from gymcp.envs.wrappers.stress import stressed
@@ -37,22 +37,22 @@ USER = AskableUser(prompts=("Change the city.",), facts=(CITY,))
 
 @pytest.fixture(scope="module")
 def env() -> LoadedEnv:
-    """Pairs of the back office in which something else is left out each: a name, two orders, a city, a sum."""
+    """Pairs of the back office that leave out different things: a name, two orders, a city, a sum."""
     return some(
         backoffice_asking.ENV, "contact-2-100", "contact-3-100", "cancel-1-100", "correct-1-100", "credit-2-100"
     )
 
 
 def some(spec: EnvSpec, *names: str) -> LoadedEnv:
-    """Of the environment, the tasks with one of the names in their id."""
+    """The environment with only the tasks whose ids contain one of the names."""
     loaded = load_env(spec)
     tasks = tuple(task for task in loaded.suite.tasks if any(name in task.id for name in names))
     assert len(tasks) == 2 * len(names)
     return replace(loaded, suite=replace(loaded.suite, tasks=tasks))
 
 
-def played(env: LoadedEnv, agent: str) -> dict[str, list[Trajectory]]:
-    """By kind of request, by the agent of that name."""
+def play(env: LoadedEnv, agent: str) -> dict[str, list[Trajectory]]:
+    """Trajectories of the agent of that name, by kind of request."""
     ended: dict[str, list[Trajectory]] = {UNDERSPECIFIED: [], COMPLETE: []}
     for trajectory in run(env, SCRIPTED[agent], Plan(agent=agent)):
         ended[trajectory.task.rpartition("-")[2]].append(trajectory)
@@ -72,7 +72,7 @@ def run(env: LoadedEnv, make_agent: AgentFactory, plan: Plan) -> list[Trajectory
 
 
 def run_one(env: LoadedEnv, task: str, actions: Callable[[Task], Iterable[Action]]) -> Trajectory:
-    """The task whose id has `task` in it, underspecified, with these actions."""
+    """The trajectory of these actions in the underspecified task whose id contains `task`."""
     plan = Plan(agent="oracle", tasks=f"*{task}*{UNDERSPECIFIED}")
     (ended,) = run(env, lambda task, seed: Replay(iter(actions(task))), plan)
     return ended
@@ -84,11 +84,11 @@ def step(*calls: ToolCall) -> Action:
 
 @pytest.fixture(scope="module")
 def by_oracle(env: LoadedEnv) -> dict[str, list[Trajectory]]:
-    return played(env, "oracle")
+    return play(env, "oracle")
 
 
 def figures(ended: list[Trajectory], name: str) -> set[float | None]:
-    return {each.score if name == "score" else each.components.get(name) for each in ended}
+    return {record.score if name == "score" else record.components.get(name) for record in ended}
 
 
 @pytest.mark.parametrize("make_suite", [backoffice.make_suite, workbench.make_suite])
@@ -102,11 +102,11 @@ def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[]
         ask, *rest = task.gold[0].calls
         assert (ask.name, tuple(rest)) == (ASK_USER, twin.gold[0].calls)
         assert (task.initial_state, task.target) == (twin.initial_state, twin.target)
-        (fact,), (told,) = task.facts, twin.facts
-        assert (fact.needed, told.needed) == (True, False)
+        (fact,), (known,) = task.facts, twin.facts
+        assert (fact.needed, known.needed) == (True, False)
         needing = {call.name for call in rest} & set(fact.needed_by)
         assert needing  # so that something must wait for the answer
-        if fact.name in ("order", "ticket", "name"):  # of what is asked for, or whom: nothing can be done before
+        if fact.name in ("order", "ticket", "name"):  # the record that the request is about: nothing can be done before
             assert needing == {call.name for call in rest}
         assert match_facts(str(parse_arguments(ask)), task.facts) == [fact]
         value = fact.says.removeprefix("It is ").removesuffix(".")
@@ -114,7 +114,7 @@ def test_twins_differ_in_the_request_and_in_the_question(make_suite: Callable[[]
         assert task.prompts[0] != twin.prompts[0]
 
 
-def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(
+def test_an_agent_that_asks_when_needed_passes_and_pays_for_that_question_only(
     by_oracle: dict[str, list[Trajectory]],
 ) -> None:
     ended = by_oracle
@@ -126,21 +126,21 @@ def test_who_asks_when_it_is_needed_passes_and_pays_for_that_alone(
     assert {each.usage.cost for each in ended[COMPLETE]} == {0.0}
 
 
-def test_who_never_asks_never_passes_even_where_the_guess_is_right(env: LoadedEnv) -> None:
-    ended = played(env, "never_asks")
+def test_an_agent_that_never_asks_fails_even_if_its_guess_is_right(env: LoadedEnv) -> None:
+    ended = play(env, "never_asks")
     assert ended[COMPLETE] == []  # there it is the oracle
     assert figures(ended[UNDERSPECIFIED], "score") == {0.0}
     assert figures(ended[UNDERSPECIFIED], "state") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {0.0}
 
 
-def test_who_acts_first_and_asks_afterwards_never_passes_even_where_the_guess_is_right(env: LoadedEnv) -> None:
-    ended = played(env, "asks_late")
+def test_an_agent_that_acts_before_it_asks_fails_even_if_its_guess_is_right(env: LoadedEnv) -> None:
+    ended = play(env, "asks_late")
     assert ended[COMPLETE] == []  # there it is the oracle
     assert figures(ended[UNDERSPECIFIED], "score") == {0.0}
     assert figures(ended[UNDERSPECIFIED], "state") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {0.0}
-    assert {each.reason.split("asked for too late: ")[1] for each in ended[UNDERSPECIFIED]} == {
+    assert {record.reason.split("asked for too late: ")[1] for record in ended[UNDERSPECIFIED]} == {
         "name, which find_customer needs",
         "order, which get_order needs",
         "order, which cancel_order needs",
@@ -149,7 +149,7 @@ def test_who_acts_first_and_asks_afterwards_never_passes_even_where_the_guess_is
     }
 
 
-def test_a_wrong_guess_is_not_made_good_by_asking_and_doing_it_again(env: LoadedEnv) -> None:
+def test_a_wrong_guess_is_not_repaired_by_asking_and_acting_again(env: LoadedEnv) -> None:
     def guess(task: Task) -> list[Action]:
         ask, right = task.gold[0].calls
         known = parse_arguments(right)
@@ -161,14 +161,14 @@ def test_a_wrong_guess_is_not_made_good_by_asking_and_doing_it_again(env: Loaded
     assert (ended.score, ended.components["state"], ended.components["questions"]) == (0.0, 1.0, 1.0)
 
 
-def test_what_is_done_in_the_step_of_the_question_was_guessed(env: LoadedEnv) -> None:
+def test_a_call_in_the_same_step_as_the_question_counts_as_a_guess(env: LoadedEnv) -> None:
     ended = run_one(env, "correct-1", lambda task: [step(*task.gold[0].calls), Action(text="done")])
     assert [result.is_error for result in ended.steps[0].results] == [False, False]
     assert (ended.score, ended.components["state"], ended.components["asked_when_needed"]) == (0.0, 1.0, 0.0)
 
 
-def test_what_does_not_need_the_answer_may_be_done_before_it() -> None:
-    """Who leaves is known, and who comes after them is not."""
+def test_calls_that_do_not_need_the_answer_may_come_before_it() -> None:
+    """The request names the person who leaves, but not the successor."""
     env = some(workbench_asking.ENV, "leaver-1")
 
     def honest(task: Task) -> list[Action]:
@@ -179,18 +179,18 @@ def test_what_does_not_need_the_answer_may_be_done_before_it() -> None:
         return [*map(step, others), step(ask), *map(step, needing), Action(text=task.gold[0].final_text)]
 
     assert run_one(env, "leaver-1", honest).score == 1.0
-    (late,) = played(env, "asks_late")[UNDERSPECIFIED]
+    (late,) = play(env, "asks_late")[UNDERSPECIFIED]
     assert (late.score, late.components["desk"]) == (0.0, 1.0)
 
 
-def test_a_question_counts_whatever_the_tool_is_called_by_whom_it_is_asked(env: LoadedEnv) -> None:
-    ended = played(replace(env, spec=stressed(env.spec, ["renamed"])), "adaptive")
+def test_a_question_counts_if_the_tool_for_questions_is_renamed(env: LoadedEnv) -> None:
+    ended = play(replace(env, spec=stressed(env.spec, ["renamed"])), "adaptive")
     assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
 
 
-def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: LoadedEnv) -> None:
-    ended = played(env, "always_asks")
+def test_an_agent_that_always_asks_passes_and_pays_for_needless_questions(env: LoadedEnv) -> None:
+    ended = play(env, "always_asks")
     assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
     assert figures(ended[COMPLETE], "asked_when_not_needed") == {1.0}
     assert figures(ended[COMPLETE], "needless") == {1.0}
@@ -198,19 +198,19 @@ def test_who_always_asks_passes_and_is_charged_for_what_was_needless(env: Loaded
     assert {each.usage.tools[ASK_USER]["cost"] for each in ended[COMPLETE]} == {QUESTION_COST}
 
 
-def test_trainers_can_take_the_price_off_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:
+def test_trainers_can_subtract_the_price_from_the_score(by_oracle: dict[str, list[Trajectory]]) -> None:
     batch = batch_of([by_oracle[UNDERSPECIFIED][0], by_oracle[COMPLETE][0]])
     net, _ = WeightedSum(name="net", weights=(("reward", 1.0), ("cost", -1.0)))(batch, Trackers())
     assert np.allclose(net.totals(net.column("net")), [1 - QUESTION_COST, 1.0])
 
 
-def test_the_user_says_what_is_asked_for_and_nothing_else() -> None:
+def test_the_user_answers_a_question_and_tells_nothing_else() -> None:
     answers = [asyncio.run(USER.tell(text)) for text in ("Which TOWN?", "Which street?", "capacity?")]
     assert answers == ["It is Rome.", DO_NOT_KNOW, DO_NOT_KNOW]
     assert asyncio.run(Counterpart(AskableUser(prompts=()), 0).tell("Which city?")) == DO_NOT_KNOW
 
 
-def test_who_asks_aloud_is_told_once_how_to_ask() -> None:
+def test_an_agent_that_asks_in_its_text_is_told_once_to_use_the_tool() -> None:
     async def reply(*spoken: str) -> Action | None:
         roles = ("user", "assistant")
         messages = (Message(role=roles[n % 2], content=text) for n, text in enumerate(spoken))  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def test_who_asks_aloud_is_told_once_how_to_ask() -> None:
     assert asyncio.run(reply("Change the city.", "Done.")) is None
 
 
-def test_what_is_no_question_costs_nothing(env: LoadedEnv) -> None:
+def test_an_invalid_question_costs_nothing(env: LoadedEnv) -> None:
     wrong: list[dict[str, Json]] = [
         {},
         {"question": " "},
@@ -239,13 +239,13 @@ def test_what_is_no_question_costs_nothing(env: LoadedEnv) -> None:
     assert (ended.usage.cost, ended.components["questions"]) == (0.0, 0.0)
 
 
-def test_a_question_cannot_be_paid_for_by_the_user() -> None:
+def test_a_negative_price_is_refused() -> None:
     with pytest.raises(ConfigError, match="the price of a question is -1, not a number from 0 on"):
         asking(backoffice_asking.ENV, price=-1)
 
 
 @pytest.mark.parametrize("agent", ["never_asks", "asks_late", "always_asks"])
-def test_agents_of_questions_refuse_tasks_without_any(agent: str) -> None:
+def test_agents_for_questions_refuse_tasks_without_facts(agent: str) -> None:
     task = Task(id="plain", prompts=("Hi.",))
     with pytest.raises(ConfigError, match=f"agent '{agent}': task 'plain' has no"):
         SCRIPTED[agent](task, 0)

@@ -1,4 +1,4 @@
-"""Twins of tasks: one from whose request a needed fact is gone, so that the user must be asked, and one that has it."""
+"""Pairs of tasks: one whose request lacks a needed fact, so that the agent must ask the user, and its complete twin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HINT = (
 UNDERSPECIFIED, COMPLETE = "underspecified", "complete"
 VERSION = "2"
 _FIRST = 100
-"""The number of the first task; the suites that the tasks are taken from have none so high."""
+"""Number of the first task that is drawn; the suites that the tasks are taken from have no number so high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,48 +26,47 @@ class Hidden:
     """A part of a request that only the user knows."""
 
     shown: tuple[str, ...]
-    """How it stands in the request, with slots open; the more words first."""
+    """The wordings of the part in a request, with slots open; longer wordings first."""
     vague: str
-    """What stands there instead."""
+    """The words that replace the part."""
     fact: str
-    """The slot that is asked for."""
+    """Name of the slot whose value the user must be asked for."""
     words: tuple[str, ...]
-    """A question with any of them names it."""
+    """Words of which any one in a question asks for the fact."""
     question: str
     tools: tuple[str, ...]
-    """Those of which every call needs it."""
+    """Tools of which every call needs the fact."""
 
 
 class Draft(Protocol):
-    """What a task was made of."""
+    """The parts from which a task was made."""
 
     @property
     def slots(self) -> Mapping[str, object]: ...
 
 
 Kind = tuple[Callable[[int], tuple[Task, Draft]], Hidden]
-"""Makes tasks by their number, and what is left out of them."""
+"""A function that makes tasks by their number, and the part that is left out of their requests."""
 
 
 def make_pairs(kinds: Iterable[Kind], count: int) -> Iterator[Task]:
-    """Both twins of `count` tasks of each kind in which something cannot be done without what is left out."""
+    """Both twins of `count` tasks of each kind; only tasks with a call that needs the left-out fact are taken."""
     for make, hidden in kinds:
         drawn = map(make, itertools.count(_FIRST))
         needing = ((task, draft) for task, draft in drawn if _needs(task, hidden))
         for task, draft in itertools.islice(needing, count):
-            yield from twins(task, draft.slots, hidden)
+            yield from make_twins(task, draft.slots, hidden)
 
 
 def _needs(task: Task, hidden: Hidden) -> bool:
     return any(call.name in hidden.tools for turn in task.gold for call in turn.calls)
 
 
-def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task, Task]:
-    """(underspecified, complete): the same task, of whose gold the first begins with the question.
+def make_twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task, Task]:
+    """(underspecified, complete): the same task twice; the gold of the first begins with the question.
 
-    The request is the last line of its prompt.
-
-    Raises ValueError where the fact is not in the request, or is in it still.
+    The request is the last line of the task's prompt. Raises ValueError if the fact is not in the request, or is still
+    in it afterwards.
     """
     (prompt,) = task.prompts
     head, _, request = prompt.rpartition("\n")
@@ -99,5 +98,5 @@ def twins(task: Task, slots: Mapping[str, object], hidden: Hidden) -> tuple[Task
 
 
 def _alone(text: str) -> re.Pattern[str]:
-    """The text where it is no part of a word, a path, a date or a time."""
+    """A pattern that finds the text only if it is no part of a word, a path, a date or a time."""
     return re.compile(rf"(?<![\w/-])(?<!\d:){re.escape(text)}(?![\w-]|:\d)")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.envs.suites.bfcl.suite import bfcl_server, replay
 from gymcp.envs.suites.bfcl.targets import replay_turns
-from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -25,16 +25,16 @@ Calls = list[list[ToolCall]]
 ToolsByClass = dict[str, list[Tool]]
 
 
-def served_tools(files: SuiteFiles) -> ToolsByClass:
-    return {name: _listed(files, name) for name in CLASSES}
+def list_tools_by_class(files: SuiteFiles) -> ToolsByClass:
+    return {name: _list_tools(files, name) for name in CLASSES}
 
 
 def tools_of(task: Task, tools: ToolsByClass) -> list[Tool]:
     return [tool for name in task.initial_state["classes"] for tool in tools[name]]
 
 
-def _listed(files: SuiteFiles, name: str) -> list[Tool]:
-    """What a server made of this class alone lists."""
+def _list_tools(files: SuiteFiles, name: str) -> list[Tool]:
+    """The tools of a server that has this class alone."""
     setup = {"initialState": {"classes": [name], "config": {}, "long_context": False}, "seed": 0}
     requests = [
         {"jsonrpc": "2.0", "id": 1, "method": "gymcp/setup", "params": setup},
@@ -49,7 +49,7 @@ def _listed(files: SuiteFiles, name: str) -> list[Tool]:
 def serve(files: SuiteFiles, requests: Sequence[Json]) -> list[Json]:
     """The server's answers, one per request."""
     text = "".join(json.dumps(request) + "\n" for request in requests)
-    answers = run_to_end(bfcl_server(files), get_sandbox("bwrap"), text)
+    answers = run_once(bfcl_server(files), get_sandbox("bwrap"), text)
     return [json.loads(line) for line in answers.splitlines()]
 
 
@@ -84,7 +84,7 @@ def gold_calls(task: Task) -> Calls:
 
 
 def alter(task: Task, tools: ToolsByClass, rng: random.Random) -> Calls:
-    """Gold with one to three things done to it, or calls drawn at random."""
+    """The gold with one to three random changes, or calls drawn at random."""
     calls = gold_calls(task)
     own = tools_of(task, tools)
     if rng.random() < 0.1:
@@ -98,7 +98,7 @@ def alter(task: Task, tools: ToolsByClass, rng: random.Random) -> Calls:
             case "double" if turn:
                 turn.insert(place, turn[place])
             case "change" if turn:
-                turn[place] = _changed(turn[place], _words(task), rng)
+                turn[place] = _change_argument(turn[place], _words(task), rng)
             case "swap":
                 rng.shuffle(turn)
             case "move" if turn:
@@ -109,12 +109,12 @@ def alter(task: Task, tools: ToolsByClass, rng: random.Random) -> Calls:
 
 
 def random_call(tool: Tool, words: Sequence[str], rng: random.Random) -> ToolCall:
-    """Valid by the schema; strings are drawn from what the task's gold says."""
+    """A call that the schema allows; strings are drawn from `words`."""
     return ToolCall(id="random", name=tool.name, arguments=sample_instance(tool.input_schema, rng, words))
 
 
-def _changed(call: ToolCall, words: Sequence[str], rng: random.Random) -> ToolCall:
-    """One argument differs, in a way that its type allows; sometimes only 1 for 1.0, which is no difference."""
+def _change_argument(call: ToolCall, words: Sequence[str], rng: random.Random) -> ToolCall:
+    """The call with another value for one argument, of the same type; 1 for 1.0 can occur, which is no difference."""
     arguments = dict(call.arguments) if isinstance(call.arguments, Mapping) else {}
     if arguments:
         name = rng.choice(list(arguments))
