@@ -20,7 +20,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServerOptions, VllmServer, run_vllm_server
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 
@@ -37,7 +37,7 @@ def main() -> None:
     trials = 10 if args.quick else 40
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         run, model = Path(folder) / "run", make_tiny_model(Path(folder) / "model")
-        server = servers.enter_context(running_vllm(VllmPlan(model=model), _say))
+        server = servers.enter_context(run_vllm_server(VllmServerOptions(model=model), _say))
         command = [str(GYMCP), "eval", str(BANK), "--agent", "react", "--policy", server.spec, "--trials", str(trials)]
         command += ["--max-tokens", "32", "--max-turns", "4", "--concurrency", "4", "--out", str(run), "--resume"]
         evaluation = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -46,7 +46,7 @@ def main() -> None:
         os.killpg(server.process.pid, signal.SIGKILL)
         _until(lambda: Outcome.POLICY_INFRA in _outcomes(run), evaluation)
         again = _same_again(server, model)
-        servers.enter_context(running_vllm(again, _say))
+        servers.enter_context(run_vllm_server(again, _say))
         code, resumes = evaluation.wait(WAIT_S), 0
         while code == LOST_TO_INFRA and resumes < MOST_RESUMES:
             resumes += 1
@@ -68,10 +68,10 @@ def main() -> None:
     sys.exit(code != FINISHED or not lost or [result.value for result in results[:4]] != wanted)
 
 
-def _same_again(server: VllmServer, model: Path) -> VllmPlan:
+def _same_again(server: VllmServer, model: Path) -> VllmServerOptions:
     """For the run, nothing has changed but that nobody answers for a while."""
     server.process.wait(WAIT_S)
-    return VllmPlan(model=model, port=int(server.url.rpartition(":")[2]))
+    return VllmServerOptions(model=model, port=int(server.url.rpartition(":")[2]))
 
 
 def _outcomes(run: Path) -> list[Outcome]:

@@ -57,17 +57,17 @@ class _Library:
         self._weights = {word: math.log((1 + len(texts)) / (1 + count)) for word, count in counts.items()}
         self._by_called: dict[tuple[str, ...], list[tuple[Moment, _Bag, _Bag]]] = {}
         for moment in moments:
-            entry = (moment, self._weighed(moment.read[0]), self._weighed(moment.read[-1]))
+            entry = (moment, self._weigh(moment.read[0]), self._weigh(moment.read[-1]))
             self._by_called.setdefault(moment.called, []).append(entry)
 
     def nearest(self, read: Sequence[str], called: tuple[str, ...]) -> Moment | None:
         """None where no demonstration had called these tools."""
-        request, result = self._weighed(read[0]), self._weighed(read[-1])
+        request, result = self._weigh(read[0]), self._weigh(read[-1])
         known = self._by_called.get(called, ())
-        best = max(known, key=lambda entry: _shared(request, entry[1]) + _shared(result, entry[2]), default=None)
+        best = max(known, key=lambda entry: _weighted_jaccard(request, entry[1]) + _weighted_jaccard(result, entry[2]), default=None)
         return best[0] if best is not None else None
 
-    def _weighed(self, text: str) -> _Bag:
+    def _weigh(self, text: str) -> _Bag:
         return {word: count * self._weights.get(word, 0.0) for word, count in _bag(text).items()}
 
 
@@ -83,29 +83,29 @@ class _Nearest:
         if chosen is None:
             return Action(text="")
         calls = tuple(
-            ToolCall(id=f"call_{len(self._called) + number}", name=call.name, arguments=self._filled(call, chosen))
+            ToolCall(id=f"call_{len(self._called) + number}", name=call.name, arguments=self._fill_arguments(call, chosen))
             for number, call in enumerate(chosen.action.tool_calls, 1)
         )
         self._called += tuple(call.name for call in calls)
-        return Action(text=self._said(chosen.action.text, chosen), tool_calls=calls)
+        return Action(text=self._translate(chosen.action.text, chosen), tool_calls=calls)
 
-    def _filled(self, call: ToolCall, moment: Moment) -> dict[str, Json]:
+    def _fill_arguments(self, call: ToolCall, moment: Moment) -> dict[str, Json]:
         if isinstance(call.arguments, str):
             return {}
         return {key: self._value(value, moment) for key, value in call.arguments.items()}
 
     def _value(self, value: Json, moment: Moment) -> Json:
-        said = self._said(value, moment) if isinstance(value, str) else self._said(str(value), moment)
+        said = self._translate(value, moment) if isinstance(value, str) else self._translate(str(value), moment)
         return int(said) if isinstance(value, int) and said.isdecimal() else said if isinstance(value, str) else value
 
-    def _said(self, text: str, moment: Moment) -> str:
+    def _translate(self, text: str, moment: Moment) -> str:
         """As one where it was read in one piece, else word by word; what was not read stays."""
-        if (found := self._found(_words(text), moment)) is not None:
+        if (found := self._find_words_here(_words(text), moment)) is not None:
             return found
         parts = re.split(r"(\s+)", text)
-        return "".join(self._found(_words(part), moment) or part for part in parts)
+        return "".join(self._find_words_here(_words(part), moment) or part for part in parts)
 
-    def _found(self, words: Sequence[str], moment: Moment) -> str | None:
+    def _find_words_here(self, words: Sequence[str], moment: Moment) -> str | None:
         """What stands here where the demonstration had read these words, the latest time it did."""
         for at in reversed(range(min(len(moment.read), len(self._read)))):
             theirs = _words(moment.read[at])
@@ -161,7 +161,7 @@ def _bag(text: str) -> Counter[str]:
     return Counter(_NUMBERS.sub("#", word) for word in _words(text))
 
 
-def _shared(a: _Bag, b: _Bag) -> float:
+def _weighted_jaccard(a: _Bag, b: _Bag) -> float:
     """Of the weight of all words of both, the share that both have."""
     both = sum(min(weight, b[word]) for word, weight in a.items() if word in b)
     return both / max(sum(a.values()) + sum(b.values()) - both, 1e-9)

@@ -19,7 +19,7 @@ MAX_WORDS = 2000
 """Words of one message that are remembered."""
 
 
-def words_of(text: str) -> list[str]:
+def find_words(text: str) -> list[str]:
     """Words, quoted phrases and numbers of a text: what arguments are usually made of."""
     quoted = re.findall(r"'([^'\n]{1,60})'|\"([^\"\n]{1,60})\"", text[:100_000])
     phrases = [a or b for a, b in quoted]

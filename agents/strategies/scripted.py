@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gymcp.agents.strategies.random_arguments import sample_instance, words_of
+from gymcp.agents.strategies.random_arguments import sample_instance, find_words
 from gymcp.envs.wrappers.retrieval import SEARCH
 from gymcp.envs.wrappers.stress import TRANSIENT, words_in
 from gymcp.errors import ConfigError
@@ -47,7 +47,7 @@ class RandomAgent:
 
     async def act(self, observation: Observation) -> Action:
         for message in observation.messages:
-            self._words += words_of(message.content)
+            self._words += find_words(message.content)
         if not observation.tools or self._random.random() < RANDOM_STOP:
             return Action(text="I am done.")
         tool = self._random.choice(observation.tools)
@@ -111,25 +111,25 @@ class Adaptive:
             if wanted and SEARCH in offered:
                 self._searched = True
                 return Action(tool_calls=tuple(map(self._search, wanted)))
-        return replace(self._last, tool_calls=tuple(self._adapted(call, observation) for call in self._last.tool_calls))
+        return replace(self._last, tool_calls=tuple(self._adapt(call, observation) for call in self._last.tool_calls))
 
     def _search(self, name: str) -> ToolCall:
         self._calls += 1
         return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(words_in(name))})
 
-    def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
+    def _adapt(self, call: ToolCall, observation: Observation) -> ToolCall:
         self._calls += 1
         named = replace(call, id=f"call_{self._calls}")
         tools = {tool.name: tool for tool in observation.tools}
         if call.name in tools or not isinstance(call.arguments, Mapping) or not tools:
             return named
-        tool = tools[closest(call.name, tools)]
+        tool = tools[find_closest(call.name, tools)]
         have = tool.input_schema.get("properties", {})
-        arguments = {closest(name, have) if have else name: value for name, value in call.arguments.items()}
+        arguments = {find_closest(name, have) if have else name: value for name, value in call.arguments.items()}
         return replace(named, name=tool.name, arguments=arguments)
 
 
-def closest(name: str, names: Iterable[str]) -> str:
+def find_closest(name: str, names: Iterable[str]) -> str:
     """The name that shares most words with `name`, and of such the one with fewest others."""
     words = set(words_in(name))
     return max(names, key=lambda other: (len(words & set(words_in(other))), -len(words ^ set(words_in(other)))))

@@ -58,6 +58,6 @@ def load(folder: Path) -> TokenModel:
         name="tiny",
         policy=GeneratePolicy(model),
         renderer=Renderer(tokenizer, "tiny"),
-        read=choose_format(None, tokenizer, "tiny"),
+        parse_calls=choose_format(None, tokenizer, "tiny"),
         context=model.config.max_position_embeddings,
     )

@@ -11,7 +11,7 @@ from engine_models import VOCABULARY, llama, plain_logits, qwen
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig, MistralForCausalLM
 
-from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported, shared_copy
+from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported, copy_sharing_weights
 from gymcp.errors import ConfigError
 
 
@@ -50,7 +50,7 @@ def test_logits_of_any_interleaving_are_those_of_a_plain_forward(make: Any, seed
 
 def test_the_weights_are_shared_and_the_mode_is_not() -> None:
     model = qwen(attention_dropout=0.5).train()
-    view = shared_copy(model)
+    view = copy_sharing_weights(model)
     assert not view.training
     assert model.training
     assert all(a is b for a, b in zip(model.parameters(), view.parameters(), strict=True))

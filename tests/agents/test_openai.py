@@ -13,14 +13,14 @@ from chat_server import Answer, ChatServer, Reply, chat_server, says
 
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
-from gymcp.agents.policies.text_tool_calls import Templated
+from gymcp.agents.policies.text_tool_calls import TextToolCallPolicy
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Json, Message, Sampling, Tool, ToolCall
 
 HELLO = (Message(role="user", content="Hello."),)
 TOOL = Tool(name="pay", description="Pay.", input_schema={"type": "object", "properties": {"to": {"type": "string"}}})
-QUICK = Retries(attempts=4, first_pause_s=0.001, longest_pause_s=5)
+QUICK = Retries(attempts=4, first_pause_s=0.001, max_pause_s=5)
 
 
 def endpoint(server: ChatServer) -> Endpoint:
@@ -36,7 +36,7 @@ def ask(
 ) -> Decision:
     async def main() -> Decision:
         async with open_endpoint(to) as policy:
-            asked: ChatPolicy = Templated(policy) if templated else policy
+            asked: ChatPolicy = TextToolCallPolicy(policy) if templated else policy
             return await asked.chat(messages, tools, sampling or Sampling())
 
     return asyncio.run(main())

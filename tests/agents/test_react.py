@@ -17,14 +17,14 @@ from chat_server import Answer, Reply, chat_server, says
 from generate_policy import GeneratePolicy, load
 
 from gymcp.agents.policies.chat_adapter import as_chat
-from gymcp.agents.policies.models import LEAST_ANSWER, ChatModel, Model, TokenModel
+from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, ChatModel, Model, TokenModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.tiny_model import STYLES, Style, TinySize, make_tiny_model
 from gymcp.agents.prompts.context import DROPPED
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
-from gymcp.agents.strategies.react import KEPT, ReactSettings, react
+from gymcp.agents.strategies.react import REFILL_SHARE, ReactSettings, react
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
@@ -286,7 +286,7 @@ def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
     found = play(model, ReactSettings(overflow="drop", sampling=Sampling(max_tokens=32)), library(16))
     assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
     prompts = [step.sampled for step in found.steps if step.sampled]
-    texts = [model.renderer.text(prompt.prompt_ids) for prompt in prompts]
+    texts = [model.renderer.decode(prompt.prompt_ids) for prompt in prompts]
     seen = [[page for page in range(1, 17) if f"page {page}:" in text] for text in texts]
     dropped = [text.count(DROPPED) for text in texts]
     assert seen == [list(range(gone + 1, answers + 1)) for answers, gone in enumerate(dropped)], "the oldest went first"
@@ -296,7 +296,7 @@ def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
     assert grows == [before == after for before, after in pairwise(dropped)], "it only grows where nothing is dropped"
     assert 1 <= grows.count(False) < len(grows) / 2, "several are dropped at a time"
     for grew, prompt in zip(grows, prompts[1:], strict=True):
-        assert len(prompt.prompt_ids) <= (1024 - LEAST_ANSWER) * (1 if grew else KEPT)
+        assert len(prompt.prompt_ids) <= (1024 - MIN_ANSWER_TOKENS) * (1 if grew else REFILL_SHARE)
     assert all(prompt.prompt_ids[: len(first)] == first for first in [prompts[0].prompt_ids] for prompt in prompts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from gymcp.agents.runner.run import Ended, Plan, jobs_of, run_plan, select_tasks
+from gymcp.agents.runner.run import RunEnd, Plan, make_jobs, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -29,7 +29,7 @@ def run(env: LoadedEnv, plan: Plan, folder: Path, **schedule: float) -> list[Tra
     with TrajectoryStore.open(folder, write=True) as store:
         settings = Schedule(**schedule)  # type: ignore[arg-type]
         how = run_plan(env, get_sandbox("bwrap"), plan, store, settings, on_episode=ended.append)
-        assert how is Ended.FINISHED
+        assert how is RunEnd.FINISHED
     return ended
 
 
@@ -137,8 +137,8 @@ def test_a_limit_spreads_over_the_suite() -> None:
 
 def test_seeds_depend_on_the_plan_alone() -> None:
     plan = Plan(agent="random", seed=3, trials=2)
-    seeds = [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
-    assert seeds == [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
+    seeds = [job.seed for job in make_jobs(plan, BANK.suite.tasks)]
+    assert seeds == [job.seed for job in make_jobs(plan, BANK.suite.tasks)]
     assert len(set(seeds)) == 6
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcp.agents.strategies.random_arguments import sample_instance, words_of
+from gymcp.agents.strategies.random_arguments import sample_instance, find_words
 from gymcp.types import Json
 
 SCHEMAS: list[dict[str, Json]] = [
@@ -30,7 +30,7 @@ def test_what_is_drawn_is_valid(schema: dict[str, Json], seed: int) -> None:
 
 
 def test_words_are_what_arguments_are_made_of() -> None:
-    assert words_of("Move 'final report.pdf' to temp_dir, please #now") == [
+    assert find_words("Move 'final report.pdf' to temp_dir, please #now") == [
         "final report.pdf",
         "Move",
         "final",

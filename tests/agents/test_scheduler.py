@@ -75,7 +75,7 @@ def test_a_slow_episode_holds_no_other() -> None:
                 others_ended.set()
         return Action(text="done")
 
-    ended = play(decide, 8, Schedule(concurrency=2, least_free_mb=0.0))
+    ended = play(decide, 8, Schedule(concurrency=2, min_free_mb=0.0))
     assert acted == 7
     assert len(ended) == 8
     assert {done.trajectory.outcome for done in ended} == {Outcome.SCORED}
@@ -91,7 +91,7 @@ def test_a_hung_episode_ends_by_itself_while_the_others_are_played() -> None:
         return await done(observation)
 
     one_s = play_once(lambda task, seed: Doing(done)).usage.wall_s  # on this machine, as busy as it is
-    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, least_free_mb=0.0)
+    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, min_free_mb=0.0)
     ended = play(decide, 4, schedule)
     assert [(done.job.trial, done.trajectory.outcome) for done in ended][-1] == (0, Outcome.TIMEOUT)
     assert {done.trajectory.outcome for done in ended[:-1]} == {Outcome.SCORED}
@@ -121,10 +121,10 @@ def test_without_free_memory_episodes_run_one_after_another() -> None:
         under_way -= 1
         return Action(text="done")
 
-    assert len(play(decide, 4, Schedule(concurrency=4, least_free_mb=1e12))) == 4
+    assert len(play(decide, 4, Schedule(concurrency=4, min_free_mb=1e12))) == 4
     assert most == 1
     all_there = asyncio.Event()
-    assert len(play(sleepy, 4, Schedule(concurrency=4, least_free_mb=0.0))) == 4
+    assert len(play(sleepy, 4, Schedule(concurrency=4, min_free_mb=0.0))) == 4
     assert most == 4
 
 

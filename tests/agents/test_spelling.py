@@ -40,4 +40,4 @@ def test_words_are_pieces_and_digits_stand_alone() -> None:
 def test_no_tool_is_listed() -> None:
     renderer = Renderer(make_tiny_tokenizer("terse", vocabulary=400), "model")
     tools = [Tool(name="look", description="", input_schema={"type": "object", "properties": {}})]
-    assert renderer.text(renderer.start([Message(role="user", content="Hello.")], tools)) == "<|u|>Hello.<|a|>"
+    assert renderer.decode(renderer.first_prompt([Message(role="user", content="Hello.")], tools)) == "<|u|>Hello.<|a|>"

@@ -21,7 +21,7 @@ from chat_server import Reply, chat_server, says
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
@@ -59,7 +59,7 @@ def play(
         retries = Retries(attempts=2, first_pause_s=0.01)
         async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
             agents = react(ChatModel(name="m", policy=policy), ReactSettings())
-            jobs = jobs_of(Plan(agent="react", trials=trials), env.suite.tasks)
+            jobs = make_jobs(Plan(agent="react", trials=trials), env.suite.tasks)
             await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, keep)
 
     asyncio.run(run())

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from gymcp.agents.policies.vllm import guard as vllm_guard
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE, KeyOnEveryPath
-from gymcp.agents.policies.vllm.keys import find_key, kept_key, key_for
-from gymcp.agents.policies.vllm.server import VllmPlan, _arguments, _environment
+from gymcp.agents.policies.vllm.keys import find_key, publish_key, choose_key
+from gymcp.agents.policies.vllm.server import VllmServerOptions, _arguments, _environment
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 
@@ -116,7 +116,7 @@ def test_the_guard_needs_nothing_but_the_standard_library(tmp_path: Path) -> Non
 
 
 def test_what_vllm_is_started_with(tmp_path: Path) -> None:
-    plan = VllmPlan(model=tmp_path)
+    plan = VllmServerOptions(model=tmp_path)
     words, settings = _arguments(plan, tmp_path, "tiny", 7), _environment(plan, tmp_path / "guard", KEY)
     given = dict(pairwise(words))
     assert (given["--host"], given["--port"]) == ("127.0.0.1", "7")
@@ -129,7 +129,7 @@ def test_what_vllm_is_started_with(tmp_path: Path) -> None:
 
 
 def test_endpoints_for_weights_are_there_only_if_they_are_wanted(tmp_path: Path) -> None:
-    settings = _environment(VllmPlan(model=tmp_path, takes_weights=True, lora_rank=8), tmp_path, KEY)
+    settings = _environment(VllmServerOptions(model=tmp_path, takes_weights=True, lora_rank=8), tmp_path, KEY)
     assert (settings["VLLM_SERVER_DEV_MODE"], settings["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]) == ("1", "1")
 
 
@@ -141,19 +141,19 @@ def test_our_own_client_finds_the_key_and_no_other_does() -> None:
     with serving(guarded=True, origins=[]) as url:
         with pytest.raises(ConfigError, match="asks for a key"):
             asyncio.run(sampled(url))
-        with kept_key(int(url.rpartition(":")[2]), KEY) as file:
+        with publish_key(int(url.rpartition(":")[2]), KEY) as file:
             assert asyncio.run(sampled(url)) == (7,)
             assert file.stat().st_mode & 0o777 == 0o600
             assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_key_is_found_while_its_server_runs_and_comes_back_with_it() -> None:
-    key = key_for(4711)
+    key = choose_key(4711)
     assert len(key) > 40
     assert find_key("http://127.0.0.1:4711") is None
-    with kept_key(4711, key):
+    with publish_key(4711, key):
         assert find_key("http://127.0.0.1:4711/v1") == find_key("http://localhost:4711") == key
         assert find_key("http://127.0.0.1:4712") is None
         assert find_key("http://192.0.2.1:4711") is None
     assert find_key("http://127.0.0.1:4711") is None
-    assert key_for(4711) == key != key_for(4712)
+    assert choose_key(4711) == key != choose_key(4712)

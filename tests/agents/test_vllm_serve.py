@@ -23,7 +23,7 @@ from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
 from gymcp.agents.policies.specs import parse_policy
 from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.agents.policies.vllm.client import open_vllm
-from gymcp.agents.prompts.rendering import function
+from gymcp.agents.prompts.rendering import describe_tool
 from gymcp.errors import PolicyRefused, PromptTooLong
 from gymcp.store import TrajectoryStore
 from gymcp.types import Decision, Message, Sampling, Tool
@@ -122,7 +122,7 @@ def ask(url: str, model: str, messages: list[Message], **sampling: Any) -> Decis
 def prompt_of(url: str, model: str, messages: list[Message]) -> list[int]:
     """What the server makes of the messages, with its own template."""
     said = [{"role": message.role, "content": message.content} for message in messages]
-    body = {"model": model, "messages": said, "tools": [function(PAY)], "add_generation_prompt": True}
+    body = {"model": model, "messages": said, "tools": [describe_tool(PAY)], "add_generation_prompt": True}
     signed = {"authorization": f"Bearer {KEY}"}
     answer = httpx.post(f"{url}/tokenize", json=body, headers=signed, timeout=WAIT_S, trust_env=False)
     tokens: list[int] = answer.raise_for_status().json()["tokens"]

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from gymcp.agents.policies.local_model import SMALL_BYTES, context_of, load_tokenizer
+from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES, read_context_length, load_tokenizer
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
@@ -64,7 +64,7 @@ def is_small(model: Any) -> bool:
     """Whether the threads of one operation would mostly wait for each other; `OMP_NUM_THREADS`, where set, decides."""
     parameters = list(model.parameters())
     size = sum(weight.numel() * weight.element_size() for weight in parameters)
-    return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
+    return parameters[0].device.type == "cpu" and size < SMALL_MODEL_BYTES and "OMP_NUM_THREADS" not in os.environ
 
 
 def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> Pupil:
@@ -75,7 +75,7 @@ def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str =
     Weights that are trained are float32 whatever they compute in: a small step would be lost in bfloat16.
     """
     who = f"model '{folder}'"
-    context = min(context_of(folder, who), recipe.context)
+    context = min(read_context_length(folder, who), recipe.context)
     tokenizer, end_ids = load_tokenizer(folder, who)
     place = place or ("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from gymcp.evaluators.metrics import calls_beyond_gold
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
+from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.model import Pupil
 from gymcp.trainers.recipe.recipe import Recipe
@@ -52,7 +52,7 @@ class Ground:
             Job(
                 task=task,
                 trial=first + k,
-                seed=hash_seed(self.recipe.seed, task.id, first + k),
+                seed=derive_seed(self.recipe.seed, task.id, first + k),
                 policy_version=str(iteration),
             )
             for task, first in practised(self.env, self.recipe, iteration)
@@ -80,7 +80,7 @@ class Ground:
         most = rule.whole_tasks if whole and rule.whole_tasks else rule.tasks
         for split in rule.whole_splits if whole and rule.whole_splits else rule.splits:
             tasks = held_out(self.env, self.recipe, split, most)
-            jobs = [Job(task=task, trial=0, seed=hash_seed(self.recipe.seed, task.id, 0)) for task in tasks]
+            jobs = [Job(task=task, trial=0, seed=derive_seed(self.recipe.seed, task.id, 0)) for task in tasks]
             records = await self._play(self._agent(pupil, policy, rule.temperature), jobs)
             found |= {f"test/{split}/{name}": value for name, value in _calls_of(records, jobs).items()}
             scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
@@ -111,7 +111,7 @@ class Ground:
     def _agent(self, pupil: Pupil, policy: Policy, temperature: float) -> AgentFactory:
         rollout = self.recipe.rollout
         model = TokenModel(
-            name=self.recipe.name, policy=policy, renderer=pupil.renderer, read=pupil.read, context=pupil.context
+            name=self.recipe.name, policy=policy, renderer=pupil.renderer, parse_calls=pupil.read, context=pupil.context
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
         return react(model, ReactSettings(sampling=sampling, budget=Budget(turns=rollout.turns)))
@@ -134,11 +134,6 @@ def told(records: Sequence[Trajectory]) -> dict[str, Json]:
         for name in sorted({name for record in scored for name in record.components}):
             found[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
     return found
-
-
-def hash_seed(seed: int, task: str, trial: int) -> int:
-    """A seed of 31 bits for an episode, from nothing but these."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{task}/{trial}".encode()).digest()[:4], "big") >> 1
 
 
 def _calls_of(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:

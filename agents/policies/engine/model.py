@@ -10,10 +10,10 @@ import torch
 
 from gymcp.errors import ConfigError
 
-CHUNKS = 256
+CACHE_CHUNK_TOKENS = 256
 """The cache grows to multiples of this many tokens."""
 
-PROBE = 12
+PROBE_TOKENS = 12
 """Tokens of the check that the engine computes what the model computes."""
 
 
@@ -56,7 +56,7 @@ class SlotCache:
         rows, positions = self._write
         held_keys[rows, :, positions] = keys.transpose(1, 2)
         held_values[rows, :, positions] = values.transpose(1, 2)
-        return self._seen(held_keys), self._seen(held_values)
+        return self._readable(held_keys), self._readable(held_values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Positions are always given, so this is only asked for form's sake."""
@@ -69,17 +69,17 @@ class SlotCache:
             for tensor in held:
                 tensor[target, :, :tokens] = tensor[source, :, :tokens]
 
-    def _seen(self, held: torch.Tensor) -> torch.Tensor:
+    def _readable(self, held: torch.Tensor) -> torch.Tensor:
         if isinstance(self._read, slice):
             return held[self._read, :, : self._length]
         return held[:, :, : self._length].index_select(0, self._read)
 
     def _grow(self, least: int) -> None:
-        self.capacity = -(-least // CHUNKS) * CHUNKS
+        self.capacity = -(-least // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
         for layer, held in self._layers.items():
-            self._layers[layer] = (self._grown(held[0]), self._grown(held[1]))
+            self._layers[layer] = (self._enlarge(held[0]), self._enlarge(held[1]))
 
-    def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _enlarge(self, tensor: torch.Tensor) -> torch.Tensor:
         grown = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[3]))
         grown[:, :, : tensor.shape[2]] = tensor
         return grown
@@ -92,7 +92,7 @@ class SlotModel:
         self.weights = model
         self.max_context = max_context
         self.cache = SlotCache(slots)
-        self._view = shared_copy(model)
+        self._view = copy_sharing_weights(model)
         self._view.config._attn_implementation = "sdpa"
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
@@ -139,7 +139,7 @@ class SlotModel:
         self.cache = SlotCache(0)
 
 
-def shared_copy(model: Any) -> Any:
+def copy_sharing_weights(model: Any) -> Any:
     """The same model over the same parameters and buffers, in evaluation mode, with a configuration of its own.
 
     So the trainer's dropout, gradient checkpointing and choice of attention do not reach the engine, and no weight is
@@ -176,12 +176,12 @@ def check_exact(model: Any, max_context: int) -> None:
     """Raises ConfigError where slots do not give the model's own logits, whatever the reason."""
     who = f"embedded engine: {type(model).__name__}"
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    length = min(PROBE, max_context - 1)
+    length = min(PROBE_TOKENS, max_context - 1)
     ids = [(7 * at + 3) % vocabulary for at in range(length)]
     runner = SlotModel(model, 2, max_context)
     try:
         with torch.inference_mode():
-            plain = shared_copy(model)(input_ids=torch.tensor([ids], device=runner.device), use_cache=False).logits[0]
+            plain = copy_sharing_weights(model)(input_ids=torch.tensor([ids], device=runner.device), use_cache=False).logits[0]
         cut = length // 2
         runner.forward([0, 1], [0, 0], [ids[:cut], ids[: cut - 1]], window=False)
         ours = runner.forward([1, 0], [cut - 1, cut], [ids[cut - 1 :], ids[cut:]], window=False)

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from gymcp.types import Sampled, Sampling
 
-MARGIN = 4
+DECODE_MARGIN_TOKENS = 4
 """Tokens decoded before those that can hold a stop text: some decoders drop the first one's space."""
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 class Decoder(Protocol):
@@ -36,12 +36,12 @@ class StopRule:
         if not stop or self._decoder is None:
             return False
         piece = self._piece(ids[-1])
-        likely = [text for text in stop if text[-1] in piece or REPLACEMENT in piece]
+        likely = [text for text in stop if text[-1] in piece or REPLACEMENT_CHARACTER in piece]
         if not likely:
             return False
         # every token but a special one spells a byte or more
         tail = self._decoder.decode(
-            ids[-max(len(text.encode()) for text in likely) - MARGIN :], skip_special_tokens=False
+            ids[-max(len(text.encode()) for text in likely) - DECODE_MARGIN_TOKENS :], skip_special_tokens=False
         )
         return any(text in tail for text in likely)
 

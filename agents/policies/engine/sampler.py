@@ -13,7 +13,7 @@ from gymcp.types import Sampling
 GREEDY_BELOW = 1e-5
 """Temperatures below this mean the likeliest token: dividing by them would overflow float32."""
 
-HIGHEST = 1.0 - 2.0**-22
+MAX_UNIFORM = 1.0 - 2.0**-22
 """A uniform number this close to 1 still points at a token of positive probability in float32."""
 
 
@@ -56,8 +56,8 @@ def draw(logits: torch.Tensor, rules: Sequence[Sampling], uniforms: Sequence[flo
     if all(greedy):
         ids = logprobs.argmax(dim=-1, keepdim=True)
     else:
-        cumulative = _restricted(logprobs.exp(), rules).cumsum(dim=-1)
-        at = torch.tensor([min(number, HIGHEST) for number in uniforms], device=device)[:, None] * cumulative[:, -1:]
+        cumulative = _restrict(logprobs.exp(), rules).cumsum(dim=-1)
+        at = torch.tensor([min(number, MAX_UNIFORM) for number in uniforms], device=device)[:, None] * cumulative[:, -1:]
         ids = torch.searchsorted(cumulative, at, right=True)
         if any(greedy):
             ids = torch.where(torch.tensor(greedy, device=device)[:, None], logprobs.argmax(dim=-1, keepdim=True), ids)
@@ -66,7 +66,7 @@ def draw(logits: torch.Tensor, rules: Sequence[Sampling], uniforms: Sequence[flo
     return Drawn(ids=ids[:, 0].tolist(), logprobs=chosen[:, 0].tolist())
 
 
-def _restricted(probs: torch.Tensor, rules: Sequence[Sampling]) -> torch.Tensor:
+def _restrict(probs: torch.Tensor, rules: Sequence[Sampling]) -> torch.Tensor:
     """`probs` [B, V] without the tokens that top-k leaves out, and then those that top-p leaves out; not normalised."""
     vocabulary = probs.shape[-1]
     limited = [row for row, rule in enumerate(rules) if rule.top_p < 1.0 or 0 < rule.top_k < vocabulary]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gymcp.agents.policies.http_client import Broken, Connections, Response, Unreadable, open_connections
-from gymcp.agents.policies.openai.wire_format import words_of
+from gymcp.agents.policies.http_client import NoAnswer, HttpClient, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.openai.wire_format import read_error_text
 from gymcp.agents.policies.vllm.keys import find_key
-from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untied
+from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untie_embeddings
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Json, Sampled, Sampling
 
@@ -69,7 +69,7 @@ class _Part:
 class VllmPolicy:
     """A `Policy`. Made by `open_vllm`."""
 
-    def __init__(self, url: str, connections: Connections, served: ServedModel, settings: VllmSettings) -> None:
+    def __init__(self, url: str, http: HttpClient, served: ServedModel, settings: VllmSettings) -> None:
         self.served = served
         self._base = served.name
         self.max_context = served.context
@@ -78,7 +78,7 @@ class VllmPolicy:
         self.spans = True
         """Whether the server tells the weight version of each token; False: it only speaks `/v1/completions`."""
         self._url = url
-        self._connections = connections
+        self._http = http
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.concurrency)
 
@@ -114,7 +114,7 @@ class VllmPolicy:
             prompt_ids=prompt,
             ids=tuple(ids),
             logprobs=tuple(logprobs),
-            versions=_merged(versions),
+            versions=_merge_spans(versions),
             finish="stop" if finish == "stop" else "length",
         )
 
@@ -126,7 +126,7 @@ class VllmPolicy:
         because it serves them as one.
         """
         with ExitStack() as stack:
-            source = await asyncio.to_thread(stack.enter_context, untied(folder))
+            source = await asyncio.to_thread(stack.enter_context, untie_embeddings(folder))
             self._check_reloads(source)
             await self._post("/pause?mode=abort")
             try:
@@ -152,7 +152,7 @@ class VllmPolicy:
         """The tokens of `text` as the server's own tokenizer has them, without a beginning of its own."""
         body = {"model": self.served.name, "prompt": text, "add_special_tokens": False}
         answer = await self._post("/tokenize", body)
-        with _understood("/tokenize", answer):
+        with _check_answer("/tokenize", answer):
             return [int(token) for token in answer["tokens"]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
@@ -179,7 +179,7 @@ class VllmPolicy:
             GENERATE,
             {"model": self.served.name, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
         )
-        with _understood(GENERATE, answer):
+        with _check_answer(GENERATE, answer):
             choice = answer["choices"][0]
             drawn = list(choice["token_ids"] or ())
             content = (choice["logprobs"] or {}).get("content") or ()
@@ -192,7 +192,7 @@ class VllmPolicy:
             sampling
         )
         answer = await self._post(COMPLETIONS, body)
-        with _understood(COMPLETIONS, answer):
+        with _check_answer(COMPLETIONS, answer):
             choice = answer["choices"][0]
             logprobs = [float(value) for value in (choice["logprobs"] or {}).get("token_logprobs") or ()]
             return self._part(list(choice["token_ids"] or ()), logprobs, [], choice["finish_reason"])
@@ -215,11 +215,11 @@ class VllmPolicy:
                 pause = min(8.0, self._settings.backoff_s * 2 ** (attempt - 1))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             try:
-                answer = await _ask(self._connections, "POST", path, body, self._settings.timeout_s)
-            except Broken as error:
+                answer = await _ask(self._http, "POST", path, body, self._settings.timeout_s)
+            except NoAnswer as error:
                 why = str(error)
                 continue
-            except Unreadable as error:
+            except UnreadableAnswer as error:
                 why = str(error)
                 break
             if answer.status < 400:
@@ -228,7 +228,7 @@ class VllmPolicy:
                 except (ValueError, RecursionError):
                     why = f"it answered {answer.status} with what is not JSON"
                     continue
-            why = f"it answered {answer.status}: {words_of(answer.body)}"
+            why = f"it answered {answer.status}: {read_error_text(answer.body)}"
             if answer.status == 404 and path.startswith(_FOR_WEIGHTS):
                 why += "; it takes no new weights: start it with gymcp serve --training"
             if answer.status < 500 and answer.status not in _BUSY:
@@ -236,14 +236,14 @@ class VllmPolicy:
         raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
 
 
-async def _ask(connections: Connections, method: str, path: str, body: Json, timeout_s: float) -> Response:
-    """One answer. Raises Broken, also where none comes in time, and Unreadable."""
+async def _ask(http: HttpClient, method: str, path: str, body: Json, timeout_s: float) -> Response:
+    """One answer. Raises NoAnswer, also where none comes in time, and UnreadableAnswer."""
     content = b"" if body is None else json.dumps(body).encode()
     try:
         async with asyncio.timeout(timeout_s):
-            return await connections.ask(method, path, content, most_bytes=MAX_ANSWER_BYTES)
+            return await http.request(method, path, content, max_bytes=MAX_ANSWER_BYTES)
     except TimeoutError as error:
-        raise Broken(f"no answer within {timeout_s:g} s") from error
+        raise NoAnswer(f"no answer within {timeout_s:g} s") from error
 
 
 @asynccontextmanager
@@ -259,21 +259,21 @@ async def open_vllm(
     key = key or find_key(url)
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     root = url.rstrip("/").removesuffix("/v1")
-    async with open_connections(root, headers, proxied=False) as connections:
-        served = await _ask_for(connections, url, model, has_key=bool(key))
-        policy = VllmPolicy(root, connections, served, settings)
+    async with open_http_client(root, headers, proxied=False) as http:
+        served = await _ask_for(http, url, model, has_key=bool(key))
+        policy = VllmPolicy(root, http, served, settings)
         try:
-            probe = await _ask(connections, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
+            probe = await _ask(http, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
             policy.spans = probe.status != 404
             await policy.sample([1], Sampling(max_tokens=1))
-        except (Broken, Unreadable, PolicyInfraError) as error:
+        except (NoAnswer, UnreadableAnswer, PolicyInfraError) as error:
             raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
         yield policy
 
 
-async def _ask_for(connections: Connections, url: str, model: str, *, has_key: bool) -> ServedModel:
+async def _ask_for(http: HttpClient, url: str, model: str, *, has_key: bool) -> ServedModel:
     try:
-        answer = await _ask(connections, "GET", "/v1/models", None, ASK_TIMEOUT_S)
+        answer = await _ask(http, "GET", "/v1/models", None, ASK_TIMEOUT_S)
         if answer.status in (401, 403):
             what = "refuses the key" if has_key else "asks for a key"
             raise ConfigError(
@@ -288,7 +288,7 @@ async def _ask_for(connections: Connections, url: str, model: str, *, has_key: b
         base = served.get(served[model].get("parent"), served[model])
         where = str(base.get("root") or "")
         context = int(served[model].get("max_model_len") or base["max_model_len"])
-    except (Broken, Unreadable, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (NoAnswer, UnreadableAnswer, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         why = f"does not answer as vLLM does ({type(error).__name__}: {error})"
         raise ConfigError(f"vllm: {url} {why}; start one with: gymcp serve MODEL") from error
     folder = Path(where)
@@ -297,7 +297,7 @@ async def _ask_for(connections: Connections, url: str, model: str, *, has_key: b
 
 
 @contextmanager
-def _understood(path: str, answer: Json) -> Iterator[None]:
+def _check_answer(path: str, answer: Json) -> Iterator[None]:
     """What is missing from an answer, or of another kind, is the server's failure."""
     try:
         yield
@@ -326,7 +326,7 @@ def _parameters(sampling: Sampling) -> dict[str, Json]:
     return parameters
 
 
-def _merged(spans: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
+def _merge_spans(spans: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
     """Neighbours of one version become one span; empty ones go."""
     merged: list[tuple[str, int, int]] = []
     for version, start, end in spans:

@@ -83,7 +83,7 @@ def ensure_vllm(build: VllmBuild, say: Say) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if python := vllm_python(build):
             return python
-        with _locked(folder.with_suffix(".lock"), say):
+        with _hold_lock(folder.with_suffix(".lock"), say):
             if python := vllm_python(build):
                 return python
             shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +140,7 @@ def _run(argv: list[str], say: Say) -> None:
 
 
 @contextmanager
-def _locked(path: Path, say: Say) -> Iterator[None]:
+def _hold_lock(path: Path, say: Say) -> Iterator[None]:
     """One installer at a time; the kernel lets go of the lock when its holder ends."""
     with path.open("w") as file:
         try:

@@ -19,7 +19,7 @@ from gymcp.process_owner import is_alive, owner
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def key_for(port: int) -> str:
+def choose_key(port: int) -> str:
     """A key that nobody can guess; that of this user's last server on the port, whose clients may come back to it."""
     with suppress(OSError, ValueError, TypeError):
         _, key = json.loads(_file(port).read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def key_for(port: int) -> str:
 
 
 @contextmanager
-def kept_key(port: int, key: str) -> Iterator[Path]:
+def publish_key(port: int, key: str) -> Iterator[Path]:
     """The file, readable by this user alone, in which `find_key` finds the key until the end of the context."""
     file = _file(port)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -20,8 +20,8 @@ import httpx
 from gymcp.agents.policies.vllm import guard as vllm_guard
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE
 from gymcp.agents.policies.vllm.install import CPU, GPU, Say, ensure_vllm
-from gymcp.agents.policies.vllm.keys import kept_key, key_for
-from gymcp.agents.policies.vllm.weight_folder import untied
+from gymcp.agents.policies.vllm.keys import publish_key, choose_key
+from gymcp.agents.policies.vllm.weight_folder import untie_embeddings
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
 from gymcp.process_owner import owned_environment
@@ -44,7 +44,7 @@ killed before it could ask, nothing is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmPlan:
+class VllmServerOptions:
     """What to serve, and how."""
 
     model: Path
@@ -89,7 +89,7 @@ class VllmServer:
 
 
 @contextmanager
-def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
+def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
     """A server that has answered a first request, logprobs included: that compiles. Nothing of it is left afterwards.
 
     Raises UsageError with the server's last words where it does not come up.
@@ -104,12 +104,12 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
     name = plan.name or plan.model.resolve().name
     url = f"http://127.0.0.1:{port}"
     own = os.environ.get(KEY_VARIABLE, "")
-    key = own or key_for(port)
+    key = own or choose_key(port)
     with ExitStack() as stack:
-        folder = stack.enter_context(untied(plan.model))
+        folder = stack.enter_context(untie_embeddings(plan.model))
         guard = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-vllm-")))
         shutil.copyfile(vllm_guard.__file__, guard / f"{_GUARD}.py")
-        key_file = None if own else stack.enter_context(kept_key(port, key))
+        key_file = None if own else stack.enter_context(publish_key(port, key))
         log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = subprocess.Popen(
             [
@@ -151,7 +151,7 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(STOP_TIMEOUT_S)
 
 
-def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
+def _arguments(plan: VllmServerOptions, folder: Path, name: str, port: int) -> list[str]:
     dtype = plan.dtype or ("float32" if plan.cpu else "auto")
     argv = [str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--dtype", dtype, "--max-num-seqs", str(plan.max_requests)]
@@ -167,7 +167,7 @@ def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
     return [*argv, *plan.extra]
 
 
-def _environment(plan: VllmPlan, guard: Path, key: str) -> dict[str, str]:
+def _environment(plan: VllmServerOptions, guard: Path, key: str) -> dict[str, str]:
     """The key is handed over here: an argument could be read by every user of the machine."""
     paths = [str(guard), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {

@@ -33,7 +33,7 @@ def has_tied_embeddings(folder: Path) -> bool:
 
 
 @contextmanager
-def untied(folder: Path) -> Iterator[Path]:
+def untie_embeddings(folder: Path) -> Iterator[Path]:
     """The folder itself, or where its embeddings are tied, a view without that; in gymcp's cache, until the end.
 
     An architecture that is not among `CAN_BE_UNTIED`, a quantised model and one without safetensors stay as they are.
