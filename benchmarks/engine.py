@@ -35,7 +35,7 @@ from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engi
 from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.install import CPU, vllm_python
-from gymcp.agents.policies.vllm.server import VllmServerOptions, VllmServer, run_vllm_server
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.protocols import Policy
 from gymcp.types import Sampling
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.agents.policies.vllm.server import VllmServerOptions, VllmServer, run_vllm_server
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 

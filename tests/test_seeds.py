@@ -24,9 +24,7 @@ def test_names_give_the_seeds_of_recorded_runs() -> None:
 
 
 def test_every_job_of_a_plan_has_the_seed_it_always_had() -> None:
-    seeds = {
-        seed: [job.seed for job in make_jobs(Plan(agent="null", trials=2, seed=seed), TASKS)] for seed in (0, 7)
-    }
+    seeds = {seed: [job.seed for job in make_jobs(Plan(agent="null", trials=2, seed=seed), TASKS)] for seed in (0, 7)}
     assert seeds == {
         0: [1990532611, 769939721, 276782905, 1225407961],
         7: [596347816, 1835211726, 1342127673, 237957307],

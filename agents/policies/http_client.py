@@ -307,9 +307,7 @@ def find_proxy(url: httpx.URL) -> httpx.URL | None:
 
 
 @contextlib.asynccontextmanager
-async def open_http_client(
-    root: str, headers: Mapping[str, str], *, proxied: bool = True
-) -> AsyncIterator[HttpClient]:
+async def open_http_client(root: str, headers: Mapping[str, str], *, proxied: bool = True) -> AsyncIterator[HttpClient]:
     """A client for the server at this address; its connections are closed on exit.
 
     `proxied`: use the environment's proxy, if it names one. Raises ConfigError for an address or a header that HTTP

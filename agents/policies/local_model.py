@@ -17,8 +17,8 @@ from transformers.utils.logging import disable_progress_bar
 from gymcp.errors import ConfigError
 
 SMALL_MODEL_BYTES = 200_000_000
-"""Size of weights (bytes) below which one CPU thread is used: several threads synchronise at every layer, and at a small
-model they would mostly wait for cores that the servers use."""
+"""Size of weights, in bytes, below which one CPU thread is used: several threads synchronise at every layer, and at a
+small model they would mostly wait for cores that the servers use."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
 
 

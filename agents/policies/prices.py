@@ -29,8 +29,9 @@ class Price:
 
 
 def load_prices(file: Path) -> dict[str, Price]:
-    """Prices by model, from TOML: ``[models."NAME"]`` with ``prompt``, ``completion`` and maybe ``cached``, per million.
+    """Prices by model, from a TOML file.
 
+    A model has a table ``[models."NAME"]`` with ``prompt``, ``completion`` and maybe ``cached``, per million tokens.
     Raises ConfigError.
     """
     who = f"prices {file}"

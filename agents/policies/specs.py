@@ -72,7 +72,7 @@ class ModelOptions:
     timeout_s: float = 120.0
     """Maximum seconds of one request to an endpoint."""
     tokenizer: Path | None = None
-    """Folder of the tokenizer of a model that vLLM serves; None for the folder that the server loaded the model from."""
+    """Folder of the tokenizer of a model that vLLM serves; None for the folder that the server loaded it from."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Prices by model; if there are any, the model must be among them."""
 
@@ -118,7 +118,9 @@ async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[M
             return
         folder = _local_folder(spec, stack)
         # before the weights are loaded, because this reports what is missing
-        model = _token_model(spec, options, None, folder, _import_part("local_model", spec).read_context_length(folder, spec.who))
+        model = _token_model(
+            spec, options, None, folder, _import_part("local_model", spec).read_context_length(folder, spec.who)
+        )
         if options.device in (None, "cpu"):
             stack.enter_context(_import_part("local_model", spec).limit_threads(folder))
         engine = _import_part("engine.engine", spec).open_engine(folder, slots=options.slots, device=options.device)

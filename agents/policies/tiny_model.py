@@ -37,8 +37,8 @@ function arguments parameters description required properties query response req
 """
 
 _APART = r" ?[a-z]+(?![a-z0-9])|[A-Z][a-z]*|[a-z]+|[0-9]|[^\sA-Za-z0-9]+|\s"
-"""Pattern of the parts that a text is split into before pieces are learnt; no piece crosses the border of a part. Only a
-word in lower case includes the space before it, so that a copied name or number has the same tokens everywhere."""
+"""Pattern of the parts that a text is split into before pieces are learnt; no piece crosses the border of a part. Only
+a word in lower case includes the space before it, so that a copied name or number has the same tokens everywhere."""
 _SPELT = re.compile(r"[A-Z][a-z]+|[a-z]+(?=[0-9])")
 """Names and the prefixes of ids such as ``ab12``; these are never learnt as pieces."""
 

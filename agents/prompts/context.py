@@ -52,7 +52,7 @@ class Context:
             self.ids += [*sampled, *self._renderer.continuation(sampled, calls, observation.messages, self._tools)]
 
     def add_sample(self, sampled: Sequence[int], calls: Sequence[ToolCall]) -> None:
-        """Store the tokens and calls of the action taken on `ids`; the next `add_observation` puts them in the prompt."""
+        """Store the tokens and calls of the action taken on `ids`, for the next `add_observation`."""
         self._last_action = (tuple(sampled), tuple(calls))
 
     def shorten(self, max_tokens: int) -> int:

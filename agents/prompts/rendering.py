@@ -52,13 +52,18 @@ class Renderer:
         special = {*tokenizer.all_special_tokens, *_list_added_tokens(tokenizer, special=True)}
         self._special = _any_of(special)
         # Tags such as <tool_call> are often plain added tokens; so are runs of spaces, which are left alone.
-        self._controls = _any_of(special | {tag for tag in _list_added_tokens(tokenizer, special=False) if _TAG.fullmatch(tag)})
+        self._controls = _any_of(
+            special | {tag for tag in _list_added_tokens(tokenizer, special=False) if _TAG.fullmatch(tag)}
+        )
         self._tools: tuple[Sequence[Tool], list[dict[str, Json]]] = ((), [])
         self._suffix_needs_tools = False
         self._text_ending = self._find_turn_ending(_placeholder([]))
         self._call_ending = self._find_turn_ending(_placeholder(["call00000"]))
         self.end_ids = frozenset(
-            [*end_ids, *(tokenizer.convert_tokens_to_ids(ending.token) for ending in (self._text_ending, self._call_ending))]
+            [
+                *end_ids,
+                *(tokenizer.convert_tokens_to_ids(ending.token) for ending in (self._text_ending, self._call_ending)),
+            ]
             + ([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])
         )
         """Tokens that end the assistant's turn."""
@@ -67,7 +72,7 @@ class Renderer:
         """Text on what the template would change in earlier turns; empty if it changes nothing."""
 
     def first_prompt(self, messages: Sequence[Message], tools: Sequence[Tool], system: str = "") -> list[int]:
-        """The first prompt of a context: tools, system prompt and messages, up to the beginning of the assistant's turn."""
+        """The first prompt of a context: tools, system prompt, messages, and the beginning of the assistant's turn."""
         all_messages = merge_system_messages(system, messages)
         if all(message.role == "system" for message in all_messages):
             all_messages.append(Message(role="user", content=""))
@@ -240,7 +245,7 @@ def _any_of(tokens: set[str]) -> re.Pattern[str]:
 
 
 def describe_tool(tool: Tool, clean: Callable[[str], str] = str) -> dict[str, Json]:
-    """The tool as chat templates and endpoints take it; its schema's keys are sorted, so equal tools are equal texts."""
+    """The tool as chat templates and endpoints take it, with sorted keys, so that equal tools are equal texts."""
     schema = _sort_keys(tool.input_schema or {"type": "object", "properties": {}}, clean)
     function = {"name": clean(tool.name), "description": clean(tool.description), "parameters": schema}
     return {"type": "function", "function": function}

@@ -105,6 +105,6 @@ def _check_prompts_fit(
         if size + MIN_ANSWER_TOKENS > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"
-                f" {len(tools_of(task))} tools; the context is {model.context}, of which {MIN_ANSWER_TOKENS} are kept for an"
-                " answer"
+                f" {len(tools_of(task))} tools; the context is {model.context}, of which {MIN_ANSWER_TOKENS} are kept"
+                " for an answer"
             )

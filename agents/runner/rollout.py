@@ -93,9 +93,7 @@ async def _run_to_record(attempt: _Attempt, timeout_s: float) -> _Failure | None
 class _Attempt:
     """One attempt at a job. It knows how far the episode has come even if something outside ends `play`."""
 
-    def __init__(
-        self, env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, budget: RunBudget
-    ) -> None:
+    def __init__(self, env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, budget: RunBudget) -> None:
         self._env = env
         self._sandbox = sandbox
         self._make_agent = make_agent
@@ -129,7 +127,6 @@ class _Attempt:
                 if transition.terminated or transition.truncated:
                     return None
         return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
-
 
     def rollout(self, failure: _Failure | None) -> Rollout:
         """The record of the attempt, which is over."""

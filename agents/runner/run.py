@@ -27,7 +27,7 @@ from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Outcome, Suite, Task, Trajectory
 
 MAX_RESUMES = 3
-"""Number of resumes for which a job may fail: it runs again until this times `Schedule.max_attempts` attempts failed."""
+"""A job is run again until this number times `Schedule.max_attempts` of its attempts have failed."""
 
 REACT = "react"
 AGENTS = (*SCRIPTED, REACT)

@@ -18,7 +18,7 @@ from gymcp.protocols import AgentFactory
 RETRY_PAUSE_S = 0.5
 """Seconds before the second attempt at an episode; doubled for every further attempt."""
 MEMORY_POLL_S = 0.5
-"""Seconds between two looks at the free memory while an episode waits for it; the end of an episode wakes it at once."""
+"""Seconds between two checks of the free memory while a job waits for it; the end of an episode is another check."""
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class Schedule:
     """Free memory (MB) below which no further episode starts beside others; None for `FREE_MEMORY_FACTOR` times the
     largest memory limit among the servers."""
     max_cost: float | None = None
-    """Maximum cost of the whole run, resumed or not. Once it is spent no model is asked any more, and the episodes under
-    way are cancelled. So a run exceeds it by less than one answer and its calls for each of them."""
+    """Maximum cost of the whole run, resumed or not. Once it is spent no model is asked any more, and the episodes
+    under way are cancelled. So a run exceeds it by less than one answer and its calls for each of them."""
 
 
 async def run_jobs(
@@ -52,9 +52,9 @@ async def run_jobs(
 ) -> None:
     """Run the jobs, `concurrency` at a time, until all are done or the `budget` is spent.
 
-    `on_rollout` gets every attempt, and whether it was the last one at its job. An infrastructure failure is tried again
-    until `max_attempts`. When cancelled, hands over what the running episodes have done so far, waits until their
-    servers are gone, and raises CancelledError.
+    `on_rollout` gets every attempt, and whether it was the last one at its job. An infrastructure failure is tried
+    again until `max_attempts`. When cancelled, the function still hands over the records of the running episodes, waits
+    until their servers are gone, and raises CancelledError.
     """
     async with warmed(sandbox) as warm_sandbox:
         await _Run(env, warm_sandbox, make_agent, jobs, schedule, on_rollout, budget).run()

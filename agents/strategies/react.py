@@ -1,7 +1,7 @@
 """The ReAct agent: it calls tools and reads their results until it answers without a call.
 
-Over a `Policy` the agent keeps its context in tokens, over a `ChatPolicy` in messages. A mistake of the model comes back
-to the model as an error; an exhausted budget or context ends the episode.
+Over a `Policy` the agent keeps its context in tokens, over a `ChatPolicy` in messages. A mistake of the model is
+answered with an error; an exhausted budget or context ends the episode.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class ReactSettings:
     """Sampling settings; the seed is replaced for each answer by one derived from the episode's seed."""
     budget: Budget = field(default_factory=Budget)
     overflow: Overflow = "stop"
-    """What happens when the context is full: the episode ends as ``budget_exhausted``, or the oldest tool results are
-    dropped, which opens a new context. The outcome's reason says so."""
+    """Reaction to a full context. ``stop``: the episode ends as ``budget_exhausted``. ``drop``: the oldest tool results
+    are dropped, which opens a new context, and the outcome's reason says so."""
     system: str = ""
     """System prompt, in front of a system message of the task."""
     max_unusable: int = 3

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from gymcp.agents.policies.http_client import NoAnswer, Response, UnreadableAnswer, open_http_client, find_proxy
+from gymcp.agents.policies.http_client import NoAnswer, Response, UnreadableAnswer, find_proxy, open_http_client
 from gymcp.errors import ConfigError
 
 

@@ -128,7 +128,9 @@ def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> No
     context.add_observation(Observation(messages=user("Pay Bob."), tools=TOOLS))
     assert context.ids == ids(1, True)
     context.add_sample(drawn(1), [ToolCall(id="call00001", name="pay")])
-    context.add_observation(Observation(messages=(Message(role="tool", content="done", tool_call_id="call00001"),), tools=TOOLS))
+    context.add_observation(
+        Observation(messages=(Message(role="tool", content="done", tool_call_id="call00001"),), tools=TOOLS)
+    )
     assert context.ids == ids(3, True)
     context.add_sample(drawn(3), [])
     context.add_observation(Observation(messages=user("Thank you."), tools=TOOLS))
@@ -224,7 +226,9 @@ def with_template(template: str | None) -> Any:
 def test_a_template_that_drops_thoughts_is_continued_and_says_so() -> None:
     writes = Renderer(with_template(THINKING), "model 'm'")
     assert "drops thoughts of earlier turns" in writes.note
-    assert writes.continuation([5], [], user("Go on."), ()) == renderer("qwen").continuation([5], [], user("Go on."), ())
+    assert writes.continuation([5], [], user("Go on."), ()) == renderer("qwen").continuation(
+        [5], [], user("Go on."), ()
+    )
     assert renderer("qwen").note == ""
 
 

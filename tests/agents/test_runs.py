@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from gymcp.agents.runner.run import RunEnd, Plan, make_jobs, run_plan, select_tasks
+from gymcp.agents.runner.run import Plan, RunEnd, make_jobs, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcp.agents.strategies.random_arguments import sample_instance, find_words
+from gymcp.agents.strategies.random_arguments import find_words, sample_instance
 from gymcp.types import Json
 
 SCHEMAS: list[dict[str, Json]] = [

@@ -43,7 +43,7 @@ def on(served: str, play: Callable[[VllmPolicy], Awaitable[Any]], model: str = "
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_a_plain_forward(served: str, tied: Folders, temperature: float) -> None:
     async def play(policy: VllmPolicy) -> list[Sampled]:
-        assert policy.spans
+        assert policy.reports_versions
         rule = Sampling(max_tokens=24, temperature=temperature)
         return await asyncio.gather(*(policy.sample([7, at, 9], rule) for at in range(20, 28)))
 
@@ -60,7 +60,7 @@ def test_completions_give_the_same(served: str) -> None:
     async def play(policy: VllmPolicy) -> tuple[Sampled, Sampled]:
         rule = Sampling(max_tokens=16, seed=3)
         first = await policy.sample([7, 8, 9], rule)
-        policy.spans = False
+        policy.reports_versions = False
         return first, await policy.sample([7, 8, 9], rule)
 
     first, second = on(served, play)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from gymcp.agents.policies.vllm import guard as vllm_guard
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE, KeyOnEveryPath
-from gymcp.agents.policies.vllm.keys import find_key, publish_key, choose_key
+from gymcp.agents.policies.vllm.keys import choose_key, find_key, publish_key
 from gymcp.agents.policies.vllm.server import VllmServerOptions, _arguments, _environment
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES, read_context_length, load_tokenizer
+from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES, load_tokenizer, read_context_length
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format

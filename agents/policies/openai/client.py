@@ -18,8 +18,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gymcp.agents.policies.http_client import NoAnswer, HttpClient, Response, UnreadableAnswer, open_http_client
-from gymcp.agents.policies.openai.wire_format import RequestWriter, parse_decision, says_prompt_too_long, request_body, read_error_text
+from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.openai.wire_format import (
+    RequestWriter,
+    parse_decision,
+    read_error_text,
+    request_body,
+    says_prompt_too_long,
+)
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
@@ -45,7 +51,7 @@ class Retries:
     attempts: int = 6
     """Maximum number of attempts, the first included."""
     first_pause_s: float = 0.5
-    """Seconds before the second attempt; doubled for every further one. The pause is drawn between half and all of it."""
+    """Maximum seconds before the second attempt, doubled for every further one. A pause is at least half of it."""
     max_pause_s: float = 60.0
     """Maximum seconds of a pause; an endpoint that asks for a longer one is not asked again."""
 
@@ -77,7 +83,7 @@ class OpenAIPolicy:
         self._who = f"model '{endpoint.model}' at {endpoint.url}"
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
-        """Time on the monotonic clock before which no request starts: our own rate, or a pause the endpoint asked for."""
+        """Time on the monotonic clock before which no request starts: due to the rate, or at the endpoint's request."""
         self._writer = RequestWriter()
         self._jitter = random.Random()
         self._length_key = "max_tokens"
@@ -187,7 +193,9 @@ class OpenAIPolicy:
             try:
                 answer = load_object(response.body.decode(errors="replace"))
             except Malformed as error:
-                raise PolicyInfraError(f"{self._who}: the answer is {error}: {read_error_text(response.body)}") from error
+                raise PolicyInfraError(
+                    f"{self._who}: the answer is {error}: {read_error_text(response.body)}"
+                ) from error
             if answer.get("error") and not answer.get("choices"):
                 raise PolicyInfraError(f"{self._who}: answers with an error: {read_error_text(response.body)}")
             return answer

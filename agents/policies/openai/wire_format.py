@@ -91,7 +91,7 @@ def _tool_call(call: ToolCall) -> dict[str, Json]:
 
 
 def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decision:
-    """The action in a chat completion, and its usage. Raises ValueError with a reason if it is not a chat completion."""
+    """The action in a chat completion, and its usage. Raises ValueError with a reason for anything else."""
     try:
         message = answer["choices"][0]["message"]
         text = _text(message.get("content"))

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.policies.specs import FORMS
-from gymcp.agents.runner.run import AGENTS, REACT, RunEnd, Plan, run_plan, select_tasks
+from gymcp.agents.runner.run import AGENTS, REACT, Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.scripted import SCRIPTED
