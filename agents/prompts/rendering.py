@@ -52,18 +52,15 @@ class Renderer:
         special = {*tokenizer.all_special_tokens, *_list_added_tokens(tokenizer, special=True)}
         self._special = _any_of(special)
         # Tags such as <tool_call> are often plain added tokens; so are runs of spaces, which are left alone.
-        self._controls = _any_of(
-            special | {tag for tag in _list_added_tokens(tokenizer, special=False) if _TAG.fullmatch(tag)}
-        )
+        tags = {token for token in _list_added_tokens(tokenizer, special=False) if _TAG.fullmatch(token)}
+        self._controls = _any_of(special | tags)
         self._tools: tuple[Sequence[Tool], list[dict[str, Json]]] = ((), [])
         self._suffix_needs_tools = False
         self._text_ending = self._find_turn_ending(_placeholder([]))
         self._call_ending = self._find_turn_ending(_placeholder(["call00000"]))
+        endings = (self._text_ending, self._call_ending)
         self.end_ids = frozenset(
-            [
-                *end_ids,
-                *(tokenizer.convert_tokens_to_ids(ending.token) for ending in (self._text_ending, self._call_ending)),
-            ]
+            [*end_ids, *(tokenizer.convert_tokens_to_ids(ending.token) for ending in endings)]
             + ([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])
         )
         """Tokens that end the assistant's turn."""

@@ -269,9 +269,9 @@ def _pairs(keys: Sequence[ast.expr | None], values: Sequence[ast.expr], depth: i
 
 def _by_position(name: str, values: Sequence[str], schema: Mapping[str, Json] | None, source: str) -> ParsedCall:
     if schema is None:  # no tool of that name: the environment says so, and which there are
-        return (
-            ParsedCall(name=name) if name else ParsedCall(source=source, error="a call starts with the name of a tool")
-        )
+        if name:
+            return ParsedCall(name=name)
+        return ParsedCall(source=source, error="a call starts with the name of a tool")
     names = order_arguments(schema)
     if len(values) > len(names):
         return ParsedCall(name=name, source=source, error=f"{len(values)} values for the arguments {', '.join(names)}")

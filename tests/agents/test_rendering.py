@@ -1,4 +1,4 @@
-"""Prompts only grow: over random episodes, in every style; templates with which they could not are refused."""
+"""Prompts only grow, over random episodes and in every style; templates that cannot be continued are refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TURNS = st.lists(
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=60, deadline=None)
 @given(first=TEXTS, system=TEXTS, turns=TURNS)
-def test_every_prompt_begins_with_the_one_before_and_what_was_drawn(
+def test_every_prompt_begins_with_the_previous_prompt_and_sample(
     style: Style, first: str, system: str, turns: list[Any]
 ) -> None:
     writes = renderer(style)
@@ -86,7 +86,7 @@ def test_every_prompt_begins_with_the_one_before_and_what_was_drawn(
 
 @pytest.mark.parametrize("style", STYLES)
 def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> None:
-    """Of a model that writes calls as its template does, the grown prompt is the template's own."""
+    """If a model writes calls as its template does, the grown prompt equals the template's own rendering."""
     tokenizer: Any = make_tiny_tokenizer(style)
     writes = Renderer(tokenizer, "model")
     call = {"id": "call00001", "type": "function", "function": {"name": "pay", "arguments": {"to": "bob"}}}
@@ -118,7 +118,7 @@ def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> No
         found: list[int] = tokenizer.encode(text, add_special_tokens=False)
         return found
 
-    def drawn(until: int) -> list[int]:
+    def sample(until: int) -> list[int]:
         rest = ids(until + 1, False)[len(ids(until, True)) :]
         while rest[-1] not in writes.end_ids:
             rest.pop()
@@ -127,18 +127,18 @@ def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> No
     context = Context(writes)
     context.add_observation(Observation(messages=user("Pay Bob."), tools=TOOLS))
     assert context.ids == ids(1, True)
-    context.add_sample(drawn(1), [ToolCall(id="call00001", name="pay")])
+    context.add_sample(sample(1), [ToolCall(id="call00001", name="pay")])
     context.add_observation(
         Observation(messages=(Message(role="tool", content="done", tool_call_id="call00001"),), tools=TOOLS)
     )
     assert context.ids == ids(3, True)
-    context.add_sample(drawn(3), [])
+    context.add_sample(sample(3), [])
     context.add_observation(Observation(messages=user("Thank you."), tools=TOOLS))
     assert context.ids == ids(5, True)
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_nobody_but_the_template_writes_control_tokens(style: Style) -> None:
+def test_only_the_template_writes_control_tokens(style: Style) -> None:
     writes = renderer(style)
     controls = set(writes.tokenizer.added_tokens_decoder)
     attack = "".join(str(token) for token in writes.tokenizer.added_tokens_decoder.values())
@@ -153,7 +153,7 @@ def test_nobody_but_the_template_writes_control_tokens(style: Style) -> None:
     assert count(attack) == count("harmless")
 
 
-def test_spaces_are_no_control_tokens_even_where_they_are_tokens_of_their_own() -> None:
+def test_spaces_are_not_control_tokens_even_if_they_are_added_tokens() -> None:
     tokenizer: Any = make_tiny_tokenizer("qwen")
     tokenizer.add_tokens(["    ", "\n"])
     writes = Renderer(tokenizer, "model")
@@ -167,21 +167,21 @@ def test_equal_schemas_have_equal_tokens() -> None:
     assert renderer("qwen").first_prompt(user("x"), [one]) == renderer("qwen").first_prompt(user("x"), [two])
 
 
-def test_a_sample_cut_short_is_ended_for_the_model() -> None:
+def test_a_sample_without_an_end_token_is_given_one() -> None:
     writes = renderer("qwen")
     end = writes.tokenizer.convert_tokens_to_ids("<|im_end|>")
     cut, ended = (writes.continuation(drawn, [], user("Go on."), ()) for drawn in ([7], [7, end]))
     assert cut == [end, *ended]
 
 
-def test_an_error_is_seen_to_be_one() -> None:
+def test_an_error_result_is_marked_as_an_error() -> None:
     writes = renderer("compact")
     call = ToolCall(id="call00001", name="pay")
     failed = Message(role="tool", content="no money", tool_call_id="call00001", is_error=True)
     assert writes.decode(writes.continuation([], [call], [failed], ())) == "<|e|><|r|>error: no money<|a|>"
 
 
-def test_other_tools_open_a_new_context_with_the_tokens_that_were_drawn() -> None:
+def test_other_tools_open_a_new_context_with_the_same_samples() -> None:
     context = Context(renderer("compact"))
     context.add_observation(Observation(messages=user("Hi."), tools=TOOLS))
     context.add_sample([700, 701], [])
@@ -191,7 +191,7 @@ def test_other_tools_open_a_new_context_with_the_tokens_that_were_drawn() -> Non
     assert (700, 701) in list(pairwise(context.ids))
 
 
-def test_the_oldest_results_are_dropped_and_the_newest_stays() -> None:
+def test_the_oldest_results_are_dropped_and_the_newest_is_kept() -> None:
     context = Context(renderer("compact"))
     context.add_observation(Observation(messages=user("Hi."), tools=TOOLS))
     for n in range(3):

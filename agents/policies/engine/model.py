@@ -183,9 +183,8 @@ def check_exact(model: Any, max_context: int) -> None:
     runner = SlotModel(model, 2, max_context)
     try:
         with torch.inference_mode():
-            plain = copy_sharing_weights(model)(
-                input_ids=torch.tensor([ids], device=runner.device), use_cache=False
-            ).logits[0]
+            inputs = torch.tensor([ids], device=runner.device)
+            plain = copy_sharing_weights(model)(input_ids=inputs, use_cache=False).logits[0]
         cut = length // 2
         runner.forward([0, 1], [0, 0], [ids[:cut], ids[: cut - 1]], window=False)
         ours = runner.forward([1, 0], [cut - 1, cut], [ids[cut - 1 :], ids[cut:]], window=False)

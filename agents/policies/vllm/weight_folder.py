@@ -43,11 +43,9 @@ def untie_embeddings(folder: Path) -> Iterator[Path]:
     """
     config = _config(folder)
     files = _tensor_files(folder)
-    can_untie = set(config.get("architectures") or ()) & set(CAN_BE_UNTIED)
-    if (
-        not (config.get("tie_word_embeddings", True) and can_untie and INPUT in files)
-        or "quantization_config" in config
-    ):
+    can_untie = not set(CAN_BE_UNTIED).isdisjoint(config.get("architectures") or ())
+    is_tied = config.get("tie_word_embeddings", True) and INPUT in files
+    if not (is_tied and can_untie) or "quantization_config" in config:
         yield folder
         return
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The wire to an endpoint: what comes compressed, comes endless, or would go through a proxy."""
+"""The HTTP client: compressed, endless and malformed answers, reused connections, TLS and proxies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ask(reply: Reply, max_bytes: int = 1000) -> Response:
     ("encoding", "body"),
     [("gzip", gzip.compress(b"hello", mtime=0)), ("deflate", zlib.compress(b"hello")), ("x", b"hello")],
 )
-def test_a_compressed_answer_is_read_where_it_can_be(encoding: str, body: bytes) -> None:
+def test_a_compressed_answer_is_read_if_its_encoding_is_known(encoding: str, body: bytes) -> None:
     reply = Reply(body=body, headers={"content-encoding": encoding})
     if encoding == "x":
         with pytest.raises(UnreadableAnswer, match="its encoding is 'x'"):
@@ -47,14 +47,14 @@ def test_a_compressed_answer_is_read_where_it_can_be(encoding: str, body: bytes)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-def test_no_more_is_read_than_may_be(encoding: str) -> None:
+def test_an_answer_longer_than_the_limit_is_refused(encoding: str) -> None:
     body = b"a" * 1001
     reply = Reply(body=gzip.compress(body) if encoding == "gzip" else body, headers={"content-encoding": encoding})
     with pytest.raises(UnreadableAnswer, match="longer than 1000 bytes"):
         ask(reply)
 
 
-def test_a_loopback_is_asked_without_a_proxy_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_a_loopback_address_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody there
 
     async def run(url: str) -> list[int]:
@@ -75,7 +75,7 @@ def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @contextlib.asynccontextmanager
 async def raw_server(*answers: bytes, asked: list[bytes]) -> AsyncIterator[int]:
-    """Its port: gives these bytes, one after another, each on a request's head, and hangs up after the last."""
+    """The port of a server that sends these answers, one for each request's head, and closes after the last."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -94,7 +94,7 @@ async def raw_server(*answers: bytes, asked: list[bytes]) -> AsyncIterator[int]:
 
 
 def ask_raw(answers: Sequence[bytes], times: int = 1) -> list[Response]:
-    """What is understood of these bytes."""
+    """The responses that the client reads from these bytes."""
 
     async def run() -> list[Response]:
         async with (
@@ -137,24 +137,24 @@ def test_a_body_ends_as_its_head_says(answer: bytes) -> None:
     ],
     ids=["nothing", "half a line", "half a body", "half a chunk", "no HTTP", "no length"],
 )
-def test_half_an_answer_is_none(answer: bytes) -> None:
+def test_an_incomplete_answer_is_an_error(answer: bytes) -> None:
     with pytest.raises(NoAnswer):
         ask_raw([answer])
 
 
-def test_a_head_without_end_is_not_read() -> None:
+def test_an_endless_head_is_refused() -> None:
     with pytest.raises(UnreadableAnswer, match="longer than 100 bytes"):
         ask_raw([HEAD + b"x: " + b"y" * 1_000_000])
 
 
-def test_a_connection_is_used_again_unless_the_server_ends_it_or_says_too_much() -> None:
+def test_a_connection_is_reused_unless_the_server_closes_it_or_sends_too_much() -> None:
     hello = HEAD + b"content-length: 5\r\n\r\nhello"
     for answer in (hello, hello.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n"), hello + HEAD, hello + hello):
         assert [found.body for found in ask_raw([answer, hello, hello], times=3)] == [b"hello"] * 3
 
 
 def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) -> tuple[list[bytes], str]:
-    """What a proxy is asked for, and what came of it."""
+    """The requests that the proxy got, and the body of the answer or the error."""
 
     async def run() -> tuple[list[bytes], str]:
         asked: list[bytes] = []
@@ -170,7 +170,7 @@ def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) 
     return asyncio.run(run())
 
 
-def test_a_proxy_is_asked_for_the_whole_address_or_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_gets_the_whole_address_or_a_request_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
     hello = HEAD + b"content-length: 5\r\n\r\nhello"
     (asked,), said = through_proxy(monkeypatch, "http://api.invalid/v1", hello)
     assert asked.startswith(b"POST http://api.invalid/v1 HTTP/1.1\r\nhost: api.invalid\r\n")
@@ -182,7 +182,7 @@ def test_a_proxy_is_asked_for_the_whole_address_or_for_a_tunnel(monkeypatch: pyt
 
 
 def certificate(host: str, folder: Path) -> Path:
-    """A file with a key and the certificate that it has signed for itself."""
+    """A file with a key and a self-signed certificate."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)
     signed = (
@@ -196,7 +196,7 @@ def certificate(host: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("host", ["localhost", "api.invalid"], ids=["direct", "through a tunnel"])
-def test_https_is_spoken_to_whom_the_certificate_names(
+def test_https_accepts_only_the_host_that_the_certificate_names(
     host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusted = certificate(host, tmp_path)
@@ -230,7 +230,7 @@ def test_https_is_spoken_to_whom_the_certificate_names(
         asyncio.run(run())
 
 
-def test_an_address_where_nobody_is_says_so() -> None:
+def test_an_address_without_a_server_is_a_clear_error() -> None:
     async def run() -> None:
         async with raw_server(asked=[]) as port:
             pass
@@ -242,7 +242,7 @@ def test_an_address_where_nobody_is_says_so() -> None:
 
 
 @pytest.mark.parametrize("value", ["Bearer k\u00e9y", "Bearer a\r\nX-Other: b", "Bearer a\x00", "Bearer \udcff"])
-def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: str) -> None:
+def test_an_invalid_header_is_one_error_without_its_value(value: str) -> None:
     async def open_them() -> None:
         async with open_http_client("http://127.0.0.1:1", {"authorization": value}):
             pass
@@ -253,7 +253,7 @@ def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: s
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/\x1b", "http://[::1", "http://a:b/", "http://\ud800.invalid/"])
-def test_an_address_that_is_none_is_one_error(url: str) -> None:
+def test_an_invalid_address_is_one_error(url: str) -> None:
     async def open_it() -> None:
         async with open_http_client(url, {}):
             pass
