@@ -61,7 +61,9 @@ class TinySize:
 def make_tiny_model(
     folder: Path, style: Style = "qwen", *, seed: int = 0, size: TinySize | None = None, corpus: Iterable[str] = ()
 ) -> Path:
-    """Save a model in float32 and its tokenizer in `folder`, which is returned. The same arguments give the same files.
+    """Save a model in float32 and its tokenizer in `folder`, which is returned.
+
+    The same arguments give the same weights and tokens.
 
     `corpus`: texts from which the tokenizer learns its pieces, beside common words and the style's own template; a
     style that spells learns from the corpus alone.
