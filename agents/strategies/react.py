@@ -43,7 +43,7 @@ class ReactSettings:
     system: str = ""
     """System prompt, in front of a system message of the task."""
     max_unusable: int = 3
-    """Number of consecutive answers without text and calls after which the episode is an ``agent_error``."""
+    """Number of consecutive answers with neither text nor a valid call that make the episode an ``agent_error``."""
 
 
 def react(model: Model, settings: ReactSettings) -> AgentFactory:
