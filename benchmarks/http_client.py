@@ -168,7 +168,7 @@ def measure(clients: Mapping[str, Open], url: str, rounds: int, requests: int) -
 def main() -> None:
     parser = options(__doc__, "two rounds of 640 requests")
     args = parser.parse_args()
-    rounds, requests = (2, 640) if args.quick else (7, 3200)
+    rounds, requests = (2, 640) if args.quick else (5, 1920)
     clients: dict[str, Open] = {"gymcp": open_own, "httpx": open_httpx}
     also = f", httpx {httpx.__version__}"
     if can_import("aiohttp"):
