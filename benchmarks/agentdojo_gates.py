@@ -14,7 +14,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, run_until_signalled, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -82,7 +82,7 @@ def _play(worn: Worn, plan: Plan) -> list[Trajectory]:
         if last:
             ended.append(rollout.trajectory)
 
-    jobs = jobs_of(plan, select_tasks(env.suite, plan))
+    jobs = make_jobs(plan, select_tasks(env.suite, plan))
     work = run_jobs(env, get_sandbox("bwrap"), SCRIPTED[plan.agent], jobs, Schedule(concurrency=8), note)
     if not run_until_signalled(work):
         sys.exit(130)

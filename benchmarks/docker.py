@@ -18,7 +18,7 @@ from report_table import Result, options, show
 from reset_baselines import ECHO_SERVER, docker_run
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -122,7 +122,7 @@ def _play(env: LoadedEnv, sandbox: Docker, count: int, concurrency: int) -> list
 
     tasks = len(env.suite.tasks)
     plan = Plan(agent="oracle", sandbox=sandbox.name, trials=-(-count // tasks))
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     asyncio.run(run_jobs(env, sandbox, SCRIPTED["oracle"], jobs, Schedule(concurrency=concurrency), note))
     return ended
 

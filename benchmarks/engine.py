@@ -35,7 +35,7 @@ from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engi
 from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.install import CPU, vllm_python
-from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.protocols import Policy
 from gymcp.types import Sampling
 
@@ -137,8 +137,8 @@ def serve_with_vllm(model: Any) -> Iterator[VllmServer | None]:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         make_tiny_tokenizer("qwen").save_pretrained(folder)
-        plan = VllmPlan(model=Path(folder), name="tiny", max_requests=SLOTS)
-        with running_vllm(plan, lambda line: print(line, file=sys.stderr)) as server:
+        plan = VllmServerOptions(model=Path(folder), name="tiny", max_requests=SLOTS)
+        with run_vllm_server(plan, lambda line: print(line, file=sys.stderr)) as server:
             yield server
 
 

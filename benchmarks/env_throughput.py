@@ -19,7 +19,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -44,7 +44,7 @@ def main() -> None:
 
 def _measure(env: LoadedEnv, sandbox: Sandbox, concurrency: int, limit: int, bare_ms: float) -> list[Result]:
     plan = Plan(agent="oracle", sandbox=sandbox.name, limit=limit)
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     ended: list[Trajectory] = []
     memory: list[float] = []
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from report_table import Result, against, options, show
 
-from gymcp.agents.runner.run import Plan, grade_again, run_plan
+from gymcp.agents.runner.run import Plan, regrade, run_plan
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
@@ -66,7 +66,7 @@ def _grade_again(env: LoadedEnv, agent: str, store: TrajectoryStore) -> tuple[li
     )
     examined, examine_s = _fastest(lambda: {episode.id: examine(episode, tasks[episode.task]) for episode in episodes})
     _, measure_s = _fastest(lambda: measure(rows, examined))
-    _, again_s = _fastest(lambda: list(grade_again(env, store, rows)), rounds=1)
+    _, again_s = _fastest(lambda: list(regrade(env, store, rows)), rounds=1)
     changed = sum(one != other for one, other in zip(graded, episodes, strict=True))
     changed += sum(
         (old.score, old.components, old.reason) != (new.score, new.components, new.reason)

@@ -28,7 +28,7 @@ from rollout_peers import PEERS, install, play
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, OpenAIPolicy, open_endpoint
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.episodes.episode import Episode
@@ -147,7 +147,7 @@ def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = Non
             def make(task: Task, seed: int) -> Agent:
                 return Gated(agents(task, seed), gate) if gate else agents(task, seed)
 
-            jobs = jobs_of(Plan(agent="react", trials=episodes), env.suite.tasks)
+            jobs = make_jobs(Plan(agent="react", trials=episodes), env.suite.tasks)
             await run_jobs(env, get_sandbox("bwrap"), make, jobs, Schedule(concurrency=concurrency), store_rollout)
 
     with tempfile.TemporaryDirectory() as folder, TrajectoryStore.open(Path(folder), write=True) as store:

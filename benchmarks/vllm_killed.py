@@ -20,7 +20,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 
@@ -38,7 +38,7 @@ def main() -> None:
     trials = 10 if args.quick else 40
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         run, model = Path(folder) / "run", make_tiny_model(Path(folder) / "model")
-        server = servers.enter_context(running_vllm(VllmPlan(model=model), _say))
+        server = servers.enter_context(run_vllm_server(VllmServerOptions(model=model), _say))
         command = [str(GYMCP), "eval", str(BANK), "--agent", "react", "--policy", server.spec, "--trials", str(trials)]
         command += ["--max-tokens", "32", "--max-turns", "4", "--concurrency", "4", "--out", str(run), "--resume"]
         evaluation = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -46,7 +46,7 @@ def main() -> None:
         _say(f"killing vLLM with {len(_outcomes(run))} episodes recorded")
         os.killpg(server.process.pid, signal.SIGKILL)
         _until(lambda: Outcome.POLICY_INFRA in _outcomes(run), evaluation)
-        servers.enter_context(running_vllm(_plan_successor(server, model), _say))
+        servers.enter_context(run_vllm_server(_plan_successor(server, model), _say))
         code, resumes = evaluation.wait(WAIT_S), 0
         while code == LOST_TO_INFRA and resumes < MAX_RESUMES:
             resumes += 1
@@ -68,10 +68,10 @@ def main() -> None:
     sys.exit(code != FINISHED or not lost or [result.value for result in results[:4]] != expected)
 
 
-def _plan_successor(server: VllmServer, model: Path) -> VllmPlan:
+def _plan_successor(server: VllmServer, model: Path) -> VllmServerOptions:
     """The plan of a server with the same model and port, once the old one has ended: the run sees only a pause."""
     server.process.wait(WAIT_S)
-    return VllmPlan(model=model, port=int(server.url.rpartition(":")[2]))
+    return VllmServerOptions(model=model, port=int(server.url.rpartition(":")[2]))
 
 
 def _outcomes(run: Path) -> list[Outcome]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from gymcp.errors import PromptTooLong
 from gymcp.evaluators.graders.questions import ASK_USER, match_facts
 from gymcp.protocols import ChatPolicy
+from gymcp.seeds import derive_seed
 from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Talk, Tool, ToolCall
 
 ASK_WITH_TOOL = f"If you need something from me, ask with {ASK_USER}; else finish."
@@ -136,8 +136,7 @@ class SimulatedUser:
 
     async def reply(self, talk: Talk) -> Decision | None:
         """None, too, where the talk has become longer than the model can read: the user has had enough."""
-        drawn = hashlib.sha256(f"user/{talk.seed}/{len(talk.messages)}".encode()).digest()
-        sampling = replace(self.sampling, seed=int.from_bytes(drawn[:4], "big") >> 1)
+        sampling = replace(self.sampling, seed=derive_seed("user", talk.seed, len(talk.messages)))
         messages = (Message(role="system", content=self.scenario), *as_the_user_sees(talk))
         try:
             decided = await self.policy.chat(messages, talk.tools, sampling)

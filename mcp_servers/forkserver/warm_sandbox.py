@@ -23,8 +23,8 @@ from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 
 _AWAKE_S = 30.0
-_KEPT_FREE = 2
-"""As many times the memory that a server may use must be free for one more spare."""
+FREE_MEMORY_FACTOR = 2
+"""Multiple of a server's memory limit that must be free before one more of it, or one more episode, is started."""
 _PING_ID = "gymcp-awake"
 _PING = json.dumps({"jsonrpc": "2.0", "id": _PING_ID, "method": "ping"}).encode() + b"\n"
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class WarmSandbox:
                 partial(self._awake, launch),
                 spares=launch.warm_pool_size,
                 alive=lambda process: process.returncode is None,
-                has_room=lambda: free_memory_mb() > _KEPT_FREE * launch.limits.memory_mb,
+                has_room=lambda: free_memory_mb() > FREE_MEMORY_FACTOR * launch.limits.memory_mb,
             )
             self._pools[key] = await self._stack.enter_async_context(pool)
         async with AsyncExitStack() as stack:

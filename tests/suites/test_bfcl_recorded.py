@@ -11,7 +11,7 @@ from upstream import upstream_verdicts
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.strategies.random_arguments import words_of
+from gymcp.agents.strategies.random_arguments import find_words
 from gymcp.agents.strategies.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
@@ -59,7 +59,7 @@ def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
 
 def _alter_one_call(task: Task, tools: ToolsByClass, rng: random.Random) -> list[GoldTurn]:
     """The gold with one call dropped, doubled, replaced by a random call, or with a random call before it."""
-    words = words_of(" ".join(task.prompts))
+    words = find_words(" ".join(task.prompts))
     with_calls = [index for index, turn in enumerate(task.gold) if turn.calls]
     turn = rng.choice(with_calls)
     place = rng.randrange(len(task.gold[turn].calls))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import LoadedEnv, load_env
@@ -139,7 +139,7 @@ def play(env: LoadedEnv, make: AgentFactory) -> list[Trajectory]:
         if last:
             ended.append(rollout.trajectory)
 
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     asyncio.run(run_jobs(env, sandbox, make, jobs, Schedule(concurrency=4), note))
     return ended
 

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from gymcp.agents.policies.local_model import SMALL_BYTES, context_of, load_tokenizer
+from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES, load_tokenizer, read_context_length
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
@@ -68,7 +68,7 @@ def is_small(model: Any) -> bool:
     """
     parameters = list(model.parameters())
     size = sum(weight.numel() * weight.element_size() for weight in parameters)
-    return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
+    return parameters[0].device.type == "cpu" and size < SMALL_MODEL_BYTES and "OMP_NUM_THREADS" not in os.environ
 
 
 def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, device: str = "") -> TrainableModel:
@@ -78,7 +78,7 @@ def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, device: 
     a folder without a model, a tokenizer, or a chat template that can be continued.
     """
     who = f"model '{folder}'"
-    context = min(context_of(folder, who), recipe.context)
+    context = min(read_context_length(folder, who), recipe.context)
     tokenizer, end_ids = load_tokenizer(folder, who)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -25,10 +25,10 @@ def tokenize_record(record: Trajectory, renderer: Renderer, system: str = "") ->
     context = Context(renderer, system)
     steps = []
     for step in record.steps:
-        context.see(step.observation)
+        context.add_observation(step.observation)
         prompt = tuple(context.ids)
-        ids = tuple(renderer.action(step.action, step.observation.tools))
-        context.draw(ids, step.action.tool_calls)
+        ids = tuple(renderer.encode_action(step.action, step.observation.tools))
+        context.add_sample(ids, step.action.tool_calls)
         spans = (("demonstration", 0, len(ids)),)
         sampled = Sampled(prompt_ids=prompt, ids=ids, logprobs=(0.0,) * len(ids), versions=spans)
         steps.append(replace(step, sampled=sampled))

@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engine
-from gymcp.agents.policies.local_model import context_of
+from gymcp.agents.policies.local_model import read_context_length
 from gymcp.agents.policies.models import TokenModel
 from gymcp.agents.policies.specs import ModelOptions, open_model, parse_policy
 from gymcp.agents.policies.vllm.client import VllmPolicy
-from gymcp.agents.policies.vllm.server import VllmPlan, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServerOptions, run_vllm_server
 from gymcp.errors import ConfigError
 from gymcp.protocols import Policy
 from gymcp.trainers.learner.learner import Learner
@@ -102,18 +102,18 @@ def open_vllm_server(recipe: Recipe) -> Iterator[str]:
         yield rollout.server
         return
     on_gpu = torch.cuda.is_available()
-    plan = VllmPlan(
+    plan = VllmServerOptions(
         model=Path(recipe.model.path),
         name=recipe.name,
         cpu=not on_gpu,
-        max_context=min(recipe.model.context, context_of(Path(recipe.model.path), f"recipe '{recipe.name}'")),
+        max_context=min(recipe.model.context, read_context_length(Path(recipe.model.path), f"recipe '{recipe.name}'")),
         max_requests=rollout.slots,
         dtype="bfloat16" if uses_bfloat16(recipe.model, on_gpu=on_gpu) else "float32",
         lora_rank=recipe.model.lora_rank,
         takes_weights=True,
         extra=rollout.vllm_args,
     )
-    with running_vllm(plan, lambda line: None) as server:
+    with run_vllm_server(plan, lambda line: None) as server:
         yield server.spec
 
 

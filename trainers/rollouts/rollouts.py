@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from gymcp.evaluators.metrics import calls_beyond_gold
 from gymcp.evaluators.statistics import mean_ci95
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Policy
+from gymcp.seeds import derive_seed
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.model import TrainableModel
 from gymcp.trainers.recipe.recipe import Recipe
@@ -52,7 +52,7 @@ class TrainingEpisodes:
             Job(
                 task=task,
                 trial=first + k,
-                seed=hash_seed(self.recipe.seed, task.id, first + k),
+                seed=derive_seed(self.recipe.seed, task.id, first + k),
                 policy_version=str(iteration),
             )
             for task, first in training_tasks(self.env, self.recipe, iteration)
@@ -104,7 +104,7 @@ class TrainingEpisodes:
             name=self.recipe.name,
             policy=policy,
             renderer=trainable.renderer,
-            read=trainable.read,
+            parse_calls=trainable.read,
             context=trainable.context,
         )
         sampling = Sampling(max_tokens=rollout.max_tokens, temperature=temperature)
@@ -128,11 +128,6 @@ def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
         for name in sorted({name for record in scored for name in record.components}):
             metrics[f"component/{name}"] = float(np.mean([record.components.get(name, 0.0) for record in scored]))
     return metrics
-
-
-def hash_seed(seed: int, task: str, trial: int) -> int:
-    """A 31-bit seed for an episode, derived from these three values alone."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{task}/{trial}".encode()).digest()[:4], "big") >> 1
 
 
 def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:

@@ -176,7 +176,7 @@ def with_user(
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
     offer = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, plan.settings, tasks, lambda task: first_offer(env, task, offer), counted=plan.counted)
+    await check_model(model, plan.settings, tasks, lambda task: first_offer(env, task, offer), needs_usage=plan.counted)
 
 
 @contextlib.contextmanager

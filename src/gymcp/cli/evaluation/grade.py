@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gymcp.agents.runner.run import grade_again
+from gymcp.agents.runner.run import regrade
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
@@ -53,7 +53,7 @@ def command(
     with TrajectoryStore.open(run, write=True, create=False) as store:
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
         name = ", ".join(grader or ())
-        for row, graded in grade_again(loaded, store, rows, grader=other, name=name, refresh=refresh):
+        for row, graded in regrade(loaded, store, rows, grader=other, name=name, refresh=refresh):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
     summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})

@@ -1,4 +1,4 @@
-"""The wire to an endpoint: what comes compressed, comes endless, or would go through a proxy."""
+"""The HTTP client: compressed, endless and malformed answers, reused connections, TLS and proxies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from gymcp.agents.policies.http_client import Broken, Response, Unreadable, open_connections, proxy_of
+from gymcp.agents.policies.http_client import NoAnswer, Response, UnreadableAnswer, find_proxy, open_http_client
 from gymcp.errors import ConfigError
 
 
-def ask(reply: Reply, most_bytes: int = 1000) -> Response:
+def ask(reply: Reply, max_bytes: int = 1000) -> Response:
     async def run(url: str) -> Response:
-        async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return await connections.ask("POST", "", b"{}", most_bytes=most_bytes)
+        async with asyncio.timeout(30), open_http_client(url, {}) as client:
+            return await client.request("POST", "", b"{}", max_bytes=max_bytes)
 
     with chat_server(lambda number, body: reply) as server:
         return asyncio.run(run(server.url))
@@ -37,29 +37,29 @@ def ask(reply: Reply, most_bytes: int = 1000) -> Response:
     ("encoding", "body"),
     [("gzip", gzip.compress(b"hello", mtime=0)), ("deflate", zlib.compress(b"hello")), ("x", b"hello")],
 )
-def test_a_compressed_answer_is_read_where_it_can_be(encoding: str, body: bytes) -> None:
+def test_a_compressed_answer_is_read_if_its_encoding_is_known(encoding: str, body: bytes) -> None:
     reply = Reply(body=body, headers={"content-encoding": encoding})
     if encoding == "x":
-        with pytest.raises(Unreadable, match="its encoding is 'x'"):
+        with pytest.raises(UnreadableAnswer, match="its encoding is 'x'"):
             ask(reply)
     else:
         assert ask(reply).body == b"hello"
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-def test_no_more_is_read_than_may_be(encoding: str) -> None:
+def test_an_answer_longer_than_the_limit_is_refused(encoding: str) -> None:
     body = b"a" * 1001
     reply = Reply(body=gzip.compress(body) if encoding == "gzip" else body, headers={"content-encoding": encoding})
-    with pytest.raises(Unreadable, match="longer than 1000 bytes"):
+    with pytest.raises(UnreadableAnswer, match="longer than 1000 bytes"):
         ask(reply)
 
 
-def test_a_loopback_is_asked_without_a_proxy_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_a_loopback_address_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody there
 
     async def run(url: str) -> list[int]:
-        async with asyncio.timeout(30), open_connections(url, {}) as connections:
-            return [(await connections.ask("POST", "", b"{}", most_bytes=100)).status for _ in range(3)]
+        async with asyncio.timeout(30), open_http_client(url, {}) as client:
+            return [(await client.request("POST", "", b"{}", max_bytes=100)).status for _ in range(3)]
 
     with chat_server(lambda number, body: Reply(status=200 + number)) as server:
         assert asyncio.run(run(server.url)) == [200, 201, 202]
@@ -68,14 +68,14 @@ def test_a_loopback_is_asked_without_a_proxy_again_and_again(monkeypatch: pytest
 def test_the_environment_names_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "proxy.invalid:3128")
     monkeypatch.setenv("no_proxy", "inside.invalid")
-    assert proxy_of(httpx.URL("https://api.invalid/v1")) == httpx.URL("http://proxy.invalid:3128")
-    assert proxy_of(httpx.URL("https://inside.invalid/v1")) is None
-    assert proxy_of(httpx.URL("https://127.0.0.1/v1")) is None
+    assert find_proxy(httpx.URL("https://api.invalid/v1")) == httpx.URL("http://proxy.invalid:3128")
+    assert find_proxy(httpx.URL("https://inside.invalid/v1")) is None
+    assert find_proxy(httpx.URL("https://127.0.0.1/v1")) is None
 
 
 @contextlib.asynccontextmanager
 async def raw_server(*answers: bytes, asked: list[bytes]) -> AsyncIterator[int]:
-    """Its port: gives these bytes, one after another, each on a request's head, and hangs up after the last."""
+    """The port of a server that sends these answers, one for each request's head, and closes after the last."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -94,15 +94,15 @@ async def raw_server(*answers: bytes, asked: list[bytes]) -> AsyncIterator[int]:
 
 
 def ask_raw(answers: Sequence[bytes], times: int = 1) -> list[Response]:
-    """What is understood of these bytes."""
+    """The responses that the client reads from these bytes."""
 
     async def run() -> list[Response]:
         async with (
             asyncio.timeout(30),
             raw_server(*answers, asked=[]) as port,
-            open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections,
+            open_http_client(f"http://127.0.0.1:{port}/v1", {}) as client,
         ):
-            return [await connections.ask("POST", "", most_bytes=100) for _ in range(times)]
+            return [await client.request("POST", "", max_bytes=100) for _ in range(times)]
 
     return asyncio.run(run())
 
@@ -137,40 +137,40 @@ def test_a_body_ends_as_its_head_says(answer: bytes) -> None:
     ],
     ids=["nothing", "half a line", "half a body", "half a chunk", "no HTTP", "no length"],
 )
-def test_half_an_answer_is_none(answer: bytes) -> None:
-    with pytest.raises(Broken):
+def test_an_incomplete_answer_is_an_error(answer: bytes) -> None:
+    with pytest.raises(NoAnswer):
         ask_raw([answer])
 
 
-def test_a_head_without_end_is_not_read() -> None:
-    with pytest.raises(Unreadable, match="longer than 100 bytes"):
+def test_an_endless_head_is_refused() -> None:
+    with pytest.raises(UnreadableAnswer, match="longer than 100 bytes"):
         ask_raw([HEAD + b"x: " + b"y" * 1_000_000])
 
 
-def test_a_connection_is_used_again_unless_the_server_ends_it_or_says_too_much() -> None:
+def test_a_connection_is_reused_unless_the_server_closes_it_or_sends_too_much() -> None:
     hello = HEAD + b"content-length: 5\r\n\r\nhello"
     for answer in (hello, hello.replace(b"OK\r\n", b"OK\r\nconnection: close\r\n"), hello + HEAD, hello + hello):
         assert [found.body for found in ask_raw([answer, hello, hello], times=3)] == [b"hello"] * 3
 
 
 def through_proxy(monkeypatch: pytest.MonkeyPatch, address: str, answer: bytes) -> tuple[list[bytes], str]:
-    """What a proxy is asked for, and what came of it."""
+    """The requests that the proxy got, and the body of the answer or the error."""
 
     async def run() -> tuple[list[bytes], str]:
         asked: list[bytes] = []
         async with asyncio.timeout(30), raw_server(answer, asked=asked) as port:
             for scheme in ("http", "https"):
                 monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:pw@127.0.0.1:{port}")
-            async with open_connections(address, {}) as connections:
+            async with open_http_client(address, {}) as client:
                 try:
-                    return asked, (await connections.ask("POST", "", most_bytes=100)).body.decode()
-                except Broken as error:
+                    return asked, (await client.request("POST", "", max_bytes=100)).body.decode()
+                except NoAnswer as error:
                     return asked, str(error)
 
     return asyncio.run(run())
 
 
-def test_a_proxy_is_asked_for_the_whole_address_or_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_gets_the_whole_address_or_a_request_for_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
     hello = HEAD + b"content-length: 5\r\n\r\nhello"
     (asked,), said = through_proxy(monkeypatch, "http://api.invalid/v1", hello)
     assert asked.startswith(b"POST http://api.invalid/v1 HTTP/1.1\r\nhost: api.invalid\r\n")
@@ -182,7 +182,7 @@ def test_a_proxy_is_asked_for_the_whole_address_or_for_a_tunnel(monkeypatch: pyt
 
 
 def certificate(host: str, folder: Path) -> Path:
-    """A file with a key and the certificate that it has signed for itself."""
+    """A file with a key and a self-signed certificate."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)
     signed = (
@@ -196,7 +196,7 @@ def certificate(host: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("host", ["localhost", "api.invalid"], ids=["direct", "through a tunnel"])
-def test_https_is_spoken_to_whom_the_certificate_names(
+def test_https_accepts_only_the_host_that_the_certificate_names(
     host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusted = certificate(host, tmp_path)
@@ -220,31 +220,31 @@ def test_https_is_spoken_to_whom_the_certificate_names(
         async with asyncio.timeout(30), await asyncio.start_server(secret, "localhost", 0, ssl=direct) as server:
             port = server.sockets[0].getsockname()[1]
             monkeypatch.setenv("https_proxy", f"http://localhost:{port}")
-            async with open_connections(f"https://{host}:{port}/v1", {}) as connections:
-                return [(await connections.ask("POST", "", most_bytes=100)).body for _ in range(2)]
+            async with open_http_client(f"https://{host}:{port}/v1", {}) as client:
+                return [(await client.request("POST", "", max_bytes=100)).body for _ in range(2)]
 
     assert asyncio.run(run()) == [b"hello", b"hello"]
     assert len(tunnels) == (host != "localhost")
     monkeypatch.delenv("SSL_CERT_FILE")
-    with pytest.raises(Broken, match="certificate verify failed"):
+    with pytest.raises(NoAnswer, match="certificate verify failed"):
         asyncio.run(run())
 
 
-def test_an_address_where_nobody_is_says_so() -> None:
+def test_an_address_without_a_server_is_a_clear_error() -> None:
     async def run() -> None:
         async with raw_server(asked=[]) as port:
             pass
-        async with open_connections(f"http://127.0.0.1:{port}/v1", {}) as connections:
-            await connections.ask("POST", "", most_bytes=100)
+        async with open_http_client(f"http://127.0.0.1:{port}/v1", {}) as client:
+            await client.request("POST", "", max_bytes=100)
 
-    with pytest.raises(Broken, match="Connect call failed"):
+    with pytest.raises(NoAnswer, match="Connect call failed"):
         asyncio.run(run())
 
 
 @pytest.mark.parametrize("value", ["Bearer k\u00e9y", "Bearer a\r\nX-Other: b", "Bearer a\x00", "Bearer \udcff"])
-def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: str) -> None:
+def test_an_invalid_header_is_one_error_without_its_value(value: str) -> None:
     async def open_them() -> None:
-        async with open_connections("http://127.0.0.1:1", {"authorization": value}):
+        async with open_http_client("http://127.0.0.1:1", {"authorization": value}):
             pass
 
     with pytest.raises(ConfigError, match=r"header 'authorization': its value has .* at position \d") as refused:
@@ -253,9 +253,9 @@ def test_a_header_that_http_cannot_carry_is_one_error_without_its_value(value: s
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/\x1b", "http://[::1", "http://a:b/", "http://\ud800.invalid/"])
-def test_an_address_that_is_none_is_one_error(url: str) -> None:
+def test_an_invalid_address_is_one_error(url: str) -> None:
     async def open_it() -> None:
-        async with open_connections(url, {}):
+        async with open_http_client(url, {}):
             pass
 
     with pytest.raises(ConfigError, match=r"^address 'http"):

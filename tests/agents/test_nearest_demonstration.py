@@ -1,4 +1,4 @@
-"""A baseline without a model: from demonstrations to what it does in a task it has not seen."""
+"""The baseline without a model: actions in a new task that follow from demonstrations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gymcp.errors import ConfigError
 from gymcp.types import Action, Json, Message, Observation, Step, Task, ToolCall, Trajectory
 
 Turn = tuple[str, str, dict[str, Json]]
-"""What is read, and the tool and arguments that follow; without a tool what is said is under ``text``."""
+"""A text that is read, and the tool and arguments that follow; without a tool, the answer is under ``text``."""
 
 
-def seen(text: str, *, first: bool) -> Observation:
+def observe(text: str, *, first: bool) -> Observation:
     return Observation(messages=(Message(role="user" if first else "tool", content=text),), tools=())
 
 
@@ -23,7 +23,7 @@ def demonstration(*turns: Turn) -> Trajectory:
     for number, (read, tool, arguments) in enumerate(turns):
         calls = (ToolCall(id=f"call_{number}", name=tool, arguments=arguments),) if tool else ()
         action = Action(tool_calls=calls, text="" if tool else str(arguments["text"]))
-        steps.append(Step(turn=0, observation=seen(read, first=number == 0), action=action))
+        steps.append(Step(turn=0, observation=observe(read, first=number == 0), action=action))
     return Trajectory(id="d", env="e", task="d", steps=tuple(steps), score=1.0)
 
 
@@ -52,13 +52,13 @@ def answers(*read: str) -> list[Action]:
     agent = nearest(DEMONSTRATIONS)(Task(id="t", prompts=(read[0],)), 0)
 
     async def play() -> list[Action]:
-        acted = [await agent.act(seen(text, first=number == 0)) for number, text in enumerate(read)]
+        acted = [await agent.act(observe(text, first=number == 0)) for number, text in enumerate(read)]
         return [action for action in acted if isinstance(action, Action)]
 
     return asyncio.run(play())
 
 
-def test_arguments_and_answers_come_from_where_the_demonstration_had_them() -> None:
+def test_arguments_and_answers_come_from_the_places_where_the_demonstration_had_them() -> None:
     look, answer = answers("Tell me the city of customer C440.", '{"id":"C440","name":"Bo Hill","city":"Lima"}')
     assert [(call.name, call.arguments) for call in look.tool_calls] == [("get_customer", {"customer": "C440"})]
     assert (answer.tool_calls, answer.text) == ((), "Lima")
@@ -71,18 +71,18 @@ def test_numbers_stay_numbers() -> None:
     ]
 
 
-def test_what_a_result_says_decides_between_demonstrations_of_the_same_request() -> None:
+def test_the_last_result_decides_between_demonstrations_of_the_same_request() -> None:
     request = "Cancel order O555 if it is open."
     assert [call.name for call in answers(request, '{"id":"O555","status":"open"}')[1].tool_calls] == ["cancel_order"]
     assert answers(request, '{"id":"O555","status":"shipped"}')[1].text == "refused: shipped"
 
 
-def test_where_no_demonstration_goes_on_nothing_is_said() -> None:
+def test_the_answer_is_empty_if_no_demonstration_continues() -> None:
     request = "Cancel order O555 if it is open."
     *_, beyond = answers(request, '{"id":"O555","status":"open"}', '{"id":"O555","status":"open"}', "more")
     assert beyond.tool_calls == ()
 
 
-def test_without_demonstrations_there_is_no_agent() -> None:
+def test_an_agent_without_demonstrations_is_refused() -> None:
     with pytest.raises(ConfigError, match="no demonstrations to look among"):
         nearest([])

@@ -1,4 +1,4 @@
-"""The terse style: what is copied has the same tokens wherever it stands, and tools are not listed."""
+"""The terse style: a copied name or number has the same tokens everywhere, and tools are not listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORPUS = [
 
 
 @pytest.mark.parametrize("copied", ["C055", "Wim Lopez", "wim92@mail.com", "15", "Zoltan Q", "x7y"])
-def test_what_is_copied_has_the_same_tokens_wherever_it_stands(copied: str) -> None:
+def test_a_copied_text_has_the_same_tokens_everywhere(copied: str) -> None:
     tokenizer: Any = make_tiny_tokenizer("terse", vocabulary=500, corpus=CORPUS)
     own = tokenizer.encode(copied)
     for before, after in (("of customer ", ", please"), ('{"id":"', '","city"'), ("<|v|>", "<|e|>"), ("is ", "?")):
@@ -40,4 +40,4 @@ def test_words_are_pieces_and_digits_stand_alone() -> None:
 def test_no_tool_is_listed() -> None:
     renderer = Renderer(make_tiny_tokenizer("terse", vocabulary=400), "model")
     tools = [Tool(name="look", description="", input_schema={"type": "object", "properties": {}})]
-    assert renderer.text(renderer.start([Message(role="user", content="Hello.")], tools)) == "<|u|>Hello.<|a|>"
+    assert renderer.decode(renderer.first_prompt([Message(role="user", content="Hello.")], tools)) == "<|u|>Hello.<|a|>"

@@ -1,4 +1,4 @@
-"""A policy server that fails in every way, a killed gymcp, and what hundreds of episodes leave behind."""
+"""Outages: a policy server that fails in many ways, a killed gymcp, and hundreds of episodes without leftovers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chat_server import Reply, chat_server, says
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
@@ -39,7 +39,7 @@ COUNTER = load_env(load_spec(COUNTER_FILE))
 STUB = str(ROOT / "benchmarks" / "stub_policy.py")
 GYMCP = str(Path(sys.executable).with_name("gymcp"))
 WAIT_S = 600.0
-"""Far more than anything here takes: a test that hangs fails."""
+"""Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
 FAILING, PAYING, SILENT = "pay_back_5", "pay_back_30", "pay_back_100"
 
 Note = Callable[[Rollout], None]
@@ -48,7 +48,7 @@ Note = Callable[[Rollout], None]
 def play(
     env: LoadedEnv, url: str, folder: Path, schedule: Schedule, trials: int = 1, also: Note = lambda done: None
 ) -> TrajectoryStore:
-    """The store, open, in which everything was recorded."""
+    """The open store in which the run was recorded."""
     store = TrajectoryStore.open(folder, write=True)
 
     def keep(done: Rollout, last: bool) -> None:
@@ -59,14 +59,14 @@ def play(
         retries = Retries(attempts=2, first_pause_s=0.01)
         async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
             agents = react(ChatModel(name="m", policy=policy), ReactSettings())
-            jobs = jobs_of(Plan(agent="react", trials=trials), env.suite.tasks)
+            jobs = make_jobs(Plan(agent="react", trials=trials), env.suite.tasks)
             await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, keep)
 
     asyncio.run(run())
     return store
 
 
-def paid(debt: str) -> Reply:
+def pay(debt: str) -> Reply:
     return says("", ("transfer", json.dumps({"source": "ann", "target": "bob", "amount": int(debt)})))
 
 
@@ -82,14 +82,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failing_policy_server_costs_its_own_episode_alone_and_no_score(fault: str, tmp_path: Path) -> None:
+def test_a_failing_policy_server_affects_only_its_own_episode(fault: str, tmp_path: Path) -> None:
     def answer(number: int, body: dict[str, Any]) -> Reply:
         said = body["messages"][0]["content"]
         if "the 5 euros" in said:
             return FAULTS[fault]
         if "the 100 euros" in said:
             return says("")
-        return says("done") if body["messages"][-1]["role"] == "tool" else paid("30")
+        return says("done") if body["messages"][-1]["role"] == "tool" else pay("30")
 
     with chat_server(answer) as server, play(BANK, server.url, tmp_path, Schedule(max_attempts=2)) as store:
         assert store.attempts() == {
@@ -101,7 +101,7 @@ def test_a_failing_policy_server_costs_its_own_episode_alone_and_no_score(fault:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_failure_that_passes_is_not_seen_in_the_scores(fault: str, tmp_path: Path) -> None:
+def test_a_transient_failure_does_not_affect_scores(fault: str, tmp_path: Path) -> None:
     failures = threading.Semaphore(2)
 
     def answer(number: int, body: dict[str, Any]) -> Reply:
@@ -109,7 +109,7 @@ def test_a_failure_that_passes_is_not_seen_in_the_scores(fault: str, tmp_path: P
             return FAULTS[fault]
         said = body["messages"][0]["content"]
         debt = said.split("Bob the ")[1].split()[0]
-        return says("done") if body["messages"][-1]["role"] == "tool" else paid(debt)
+        return says("done") if body["messages"][-1]["role"] == "tool" else pay(debt)
 
     with chat_server(answer) as server, play(BANK, server.url, tmp_path, Schedule()) as store:
         assert not failures.acquire(blocking=False)
@@ -119,7 +119,7 @@ def test_a_failure_that_passes_is_not_seen_in_the_scores(fault: str, tmp_path: P
 
 
 class Stub:
-    """The policy server of the benchmarks, in a process of its own."""
+    """The benchmarks' policy server in a process of its own."""
 
     def __init__(self, port: int = 0, latency_s: float = 0.01) -> None:
         command = [sys.executable, STUB, "--port", str(port), "--latency", str(latency_s)]
@@ -142,7 +142,7 @@ def stub_server(latency_s: float = 0.01) -> Iterator[Stub]:
         stub.kill()
 
 
-def test_a_policy_server_that_is_killed_and_comes_back_loses_nothing(tmp_path: Path) -> None:
+def test_nothing_is_lost_if_a_policy_server_is_killed_and_restarted(tmp_path: Path) -> None:
     first = Stub()
     second: list[Stub] = []
 
@@ -166,8 +166,8 @@ def test_a_policy_server_that_is_killed_and_comes_back_loses_nothing(tmp_path: P
     assert {(row.outcome, row.score) for row in lost} == {(Outcome.POLICY_INFRA, None)}
 
 
-def test_after_a_kill_of_gymcp_resuming_has_every_trial_once(tmp_path: Path) -> None:
-    """After 120 answers, of which 10 make an episode, none comes until it is killed."""
+def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None:
+    """After 120 answers, 10 for each episode, the server answers no more until gymcp has been killed."""
     folder = tmp_path / "run"
     is_killed = threading.Event()
 
@@ -182,13 +182,13 @@ def test_after_a_kill_of_gymcp_resuming_has_every_trial_once(tmp_path: Path) -> 
         command += ["--trials", "24", "--concurrency", "4", "--out", str(folder), "--resume", "--json"]
         killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + WAIT_S
-        while recorded(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
+        while count_records(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 killed.wait(timeout=0.02)
         killed.send_signal(signal.SIGKILL)
         assert killed.wait(timeout=60) == -signal.SIGKILL
         is_killed.set()
-        before = recorded(folder)
+        before = count_records(folder)
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert 8 <= before < 24
@@ -201,14 +201,14 @@ def test_after_a_kill_of_gymcp_resuming_has_every_trial_once(tmp_path: Path) -> 
     assert used["policy_requests"] > 0
 
 
-def recorded(folder: Path) -> int:
+def count_records(folder: Path) -> int:
     if not (folder / "trajectories.sqlite").exists():
         return 0
     with TrajectoryStore.open(folder) as store:
         return len(store.attempts())
 
 
-def test_two_hundred_episodes_at_once_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
+def test_two_hundred_concurrent_episodes_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     def standing() -> tuple[int, int]:
         return len(find_by_environment(OWNER_VARIABLE, owner())), len(list(Path("/proc/self/fd").iterdir()))
 

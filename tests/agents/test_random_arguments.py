@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymcp.agents.strategies.random_arguments import sample_instance, words_of
+from gymcp.agents.strategies.random_arguments import find_words, sample_instance
 from gymcp.types import Json
 
 SCHEMAS: list[dict[str, Json]] = [
@@ -24,13 +24,13 @@ SCHEMAS: list[dict[str, Json]] = [
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @given(seed=st.integers(0, 10_000))
-def test_what_is_drawn_is_valid(schema: dict[str, Json], seed: int) -> None:
+def test_random_instances_are_valid(schema: dict[str, Json], seed: int) -> None:
     instance = sample_instance(schema, random.Random(seed), ["word", "a"])
     jsonschema.validate(instance, schema)
 
 
-def test_words_are_what_arguments_are_made_of() -> None:
-    assert words_of("Move 'final report.pdf' to temp_dir, please #now") == [
+def test_words_phrases_and_numbers_of_a_text_are_found() -> None:
+    assert find_words("Move 'final report.pdf' to temp_dir, please #now") == [
         "final report.pdf",
         "Move",
         "final",
@@ -42,7 +42,7 @@ def test_words_are_what_arguments_are_made_of() -> None:
     ]
 
 
-def nested(levels: int) -> dict[str, Json]:
+def nest(levels: int) -> dict[str, Json]:
     items: dict[str, Json] = {"type": "string", "minLength": 10**12}
     for _ in range(levels):
         items = {"type": "array", "items": items, "minItems": 10**12, "maxItems": 1e300}
@@ -51,8 +51,8 @@ def nested(levels: int) -> dict[str, Json]:
 
 @pytest.mark.parametrize(
     "schema",
-    [nested(1), nested(40), {"type": "integer", "minimum": 1e300}, {"type": "number", "minimum": 1e308, "maximum": 1}],
+    [nest(1), nest(40), {"type": "integer", "minimum": 1e300}, {"type": "number", "minimum": 1e308, "maximum": 1}],
 )
-def test_a_schema_of_a_stranger_s_makes_no_more_than_some_megabytes(schema: dict[str, Json]) -> None:
+def test_an_untrusted_schema_yields_at_most_some_megabytes(schema: dict[str, Json]) -> None:
     made = sample_instance(schema, random.Random(0), ["a"])
     assert len(json.dumps(made)) < 10_000_000
