@@ -79,7 +79,7 @@ class TrainingEpisodes:
         metrics: dict[str, Json] = {}
         for split in rule.final_splits if final and rule.final_splits else rule.splits:
             tasks = heldout_tasks(self.env, self.recipe, split, most)
-            jobs = [Job(task=task, trial=0, seed=hash_seed(self.recipe.seed, task.id, 0)) for task in tasks]
+            jobs = [Job(task=task, trial=0, seed=derive_seed(self.recipe.seed, task.id, 0)) for task in tasks]
             records = await self._run(self._agent(trainable, policy, rule.temperature), jobs)
             metrics |= {f"test/{split}/{name}": value for name, value in _evaluation_metrics(records, jobs).items()}
         return metrics
