@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from played import acted, call, near, said
+from trajectories import call, call_step, near, text_step
 
 from gymcp.evaluators.metrics import CallFigures, CallRates, GoldFigures, Mean, examine, measure
 from gymcp.evaluators.metrics.measure import axes_of
@@ -51,31 +51,31 @@ def episode(*steps: Step, id: str = "1") -> Trajectory:
     ],
 )
 def test_an_invalid_call_could_succeed_in_no_world(made: ToolCall, invalid: bool) -> None:
-    assert examine(episode(acted(made, tools=TOOLS))).invalid == invalid
+    assert examine(episode(call_step(made, tools=TOOLS))).invalid == invalid
 
 
 def test_a_redundant_call_was_made_before_in_the_same_world() -> None:
     look, pay = call("look", "1"), call("pay", "2", order=7)
     worlds: list[Step] = [
-        acted(look, tools=TOOLS, world_key="w0", state_ref="s0"),
-        acted(look, tools=TOOLS, world_key="w0", state_ref="s0"),  # redundant
-        acted(pay, tools=TOOLS, world_key="w1", state_ref="s1"),
-        acted(look, tools=TOOLS, world_key="w1", state_ref="s1"),  # the world is another
+        call_step(look, tools=TOOLS, world_key="w0", state_ref="s0"),
+        call_step(look, tools=TOOLS, world_key="w0", state_ref="s0"),  # redundant
+        call_step(pay, tools=TOOLS, world_key="w1", state_ref="s1"),
+        call_step(look, tools=TOOLS, world_key="w1", state_ref="s1"),  # the world is another
     ]
     assert examine(episode(*worlds)).redundant == 1
-    unknown = [acted(look, tools=TOOLS, world_key=f"history {n}") for n in range(3)]
+    unknown = [call_step(look, tools=TOOLS, world_key=f"history {n}") for n in range(3)]
     assert examine(episode(*unknown)).redundant == 2
 
 
 def test_needed_tools_count_as_offered_once_they_were_shown() -> None:
     """Of find, pay and end, pay was on offer."""
-    figures = examine(episode(acted(call("fly"), tools=TOOLS), said("done")), GOLD)
+    figures = examine(episode(call_step(call("fly"), tools=TOOLS), text_step("done")), GOLD)
     assert figures.gold is not None
     assert figures.gold.offered == near(1 / 3)
 
 
 def test_failed_calls_are_errors_and_without_gold_there_is_nothing_beside_it() -> None:
-    figures = examine(episode(acted(call("fly"), failed=True, tools=TOOLS), said("done")))
+    figures = examine(episode(call_step(call("fly"), failed=True, tools=TOOLS), text_step("done")))
     assert figures == CallFigures(made=1, errors=1, invalid=1, redundant=0, gold=None)
     assert examine(episode(), Task(id="a", prompts=())).gold is None
 
@@ -94,7 +94,7 @@ def test_failed_calls_are_errors_and_without_gold_there_is_nothing_beside_it() -
 )
 def test_calls_beside_gold(made: tuple[ToolCall, ...], expected: tuple[Json, ...]) -> None:
     selection, parameters, first_error = expected
-    assert examine(episode(acted(*made)), GOLD).gold == GoldFigures(
+    assert examine(episode(call_step(*made)), GOLD).gold == GoldFigures(
         wanted=3,
         turns=2,
         selection=near(selection),

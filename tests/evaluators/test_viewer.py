@@ -11,10 +11,9 @@ import httpx
 import pytest
 from recorded_runs import write_run
 from records import order_episode
-from viewing import viewed
+from viewer_process import run_viewer
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.json_diff import list_changes
 from gymcp.evaluators.viewer.divergence import first_divergence
 from gymcp.evaluators.viewer.index import escape_surrogates, restore_surrogates
 from gymcp.evaluators.viewer.query import QueryError, condition
@@ -30,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with viewed(folder) as (address, _):
+    with run_viewer(folder) as (address, _):
         yield address
 
 
@@ -75,7 +74,7 @@ def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str)
 
 
 def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
-    with viewed(folder) as (address, _):
+    with run_viewer(folder) as (address, _):
         with httpx.Client() as browser:
             place = address.split("/?token=")[0] + entered(browser, browser.get(address))
             assert browser.get(place).status_code == 200
@@ -85,7 +84,7 @@ def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
 
 
 def test_no_server_on_another_port_is_sent_the_cookie(folder: Path) -> None:
-    with viewed(folder) as (mine, _), viewed(folder) as (other, _), httpx.Client() as browser:
+    with run_viewer(folder) as (mine, _), run_viewer(folder) as (other, _), httpx.Client() as browser:
         entered(browser, browser.get(mine))
         elsewhere = browser.build_request("GET", other.split("?")[0])
         assert "cookie" not in elsewhere.headers
@@ -100,7 +99,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
     )
     browser.chmod(0o755)
     environment = {"BROWSER": f"{browser} %s", "DISPLAY": ":9"}
-    with viewed(folder, options=(), environment=environment) as (address, process):
+    with run_viewer(folder, options=(), environment=environment) as (address, process):
         called, mode, page = told.read_text().splitlines()
         (inside,) = re.findall(r'url=(http://127\.0\.0\.1:\d+/\?token=[\w-]+)"', page)
         assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
@@ -122,7 +121,7 @@ def test_it_listens_on_the_loopback_alone(address: str) -> None:
 
 @pytest.mark.parametrize("name", [2, 15])
 def test_it_ends_at_once_when_it_is_asked_to(folder: Path, name: int) -> None:
-    with viewed(folder) as (_, process):
+    with run_viewer(folder) as (_, process):
         process.send_signal(name)
         out, errors = process.communicate(timeout=60)
         assert (process.returncode, out, errors) == (0, "stopped\n", "")
@@ -173,16 +172,6 @@ def test_where_two_episodes_part() -> None:
     pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
     assert first_divergence(pays, pays) is None
     assert first_divergence(pays, refunds) == (1, "they call different tools")
-
-
-def test_what_a_step_changed() -> None:
-    found = list_changes({"a": [1, True], "b": {"x": "old"}, "c": 1}, {"a": [1, 1], "b": {"x": "new"}, "d": None})
-    assert [(".".join(each["path"]), each["kind"], each["before"], each["after"]) for each in found["changes"]] == [
-        ("a.1", "changed", "true", "1"),
-        ("b.x", "changed", "old", "new"),
-        ("c", "removed", "1", None),
-        ("d", "added", None, "null"),
-    ]
 
 
 def test_text_that_sqlite_refuses_is_kept() -> None:

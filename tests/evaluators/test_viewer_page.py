@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT
-from viewing import viewed
+from viewer_process import run_viewer
 
 from gymcp.cli.evaluation.view import private_page
 
@@ -52,7 +52,7 @@ def enter(browser: Browser, address: str) -> Entered:
 def two(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Entered]:
     folder = tmp_path_factory.mktemp("two")
     one, other = write_run(folder / "a", "steady", paying=100), write_run(folder / "b", "hasty", paying=40)
-    with viewed(one, other) as (address, _):
+    with run_viewer(one, other) as (address, _):
         yield enter(browser, address)
 
 
@@ -179,7 +179,7 @@ def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, tw
 
 
 def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
-    with viewed(write_hostile(tmp_path / "run")) as (address, _):
+    with run_viewer(write_hostile(tmp_path / "run")) as (address, _):
         for page in opened(browser, enter(browser, address)):
             expect(page.locator(".row")).to_have_count(2)
             for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
@@ -210,7 +210,7 @@ def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
 
 def test_a_local_file_leads_into_the_viewer_and_the_token_is_gone_from_sight(browser: Browser, tmp_path: Path) -> None:
     """The cookie is sent although the way in began at another site: the file that a browser is started with."""
-    with viewed(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
+    with run_viewer(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
         file = private_page(str(tmp_path), address)
         context = browser.new_context()
         page = context.new_page()

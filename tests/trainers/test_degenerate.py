@@ -12,9 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import UNDISCOUNTED, Drawn, Rows, again, but, episodes, example, made, near, nothing, rows, same, tried
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import (
+    UNDISCOUNTED,
+    Drawn,
+    Rows,
+    again,
+    but,
+    episodes,
+    example,
+    near,
+    nothing,
+    record_batch,
+    rows,
+    same,
+    try_examples,
+)
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import assign_credit
@@ -24,20 +38,20 @@ from gymcp.trainers.credit.step_batch import batch_of_columns
 # --- What holds of all of them.
 
 
-@tried
+@try_examples
 @given(drawn=episodes, seed=st.integers(0, 1000))
 def test_the_order_of_episodes_does_not_matter(drawn: list[Drawn], seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(drawn)).tolist()
-    plain, shuffled = made(drawn), made([drawn[i] for i in order])
+    plain, shuffled = record_batch(drawn), record_batch([drawn[i] for i in order])
     for name in PRESETS:
         found = rows(plain, name)
         assert same(rows(shuffled, name), [found[i] for i in order]), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
 def test_credit_is_finite_and_one_number_a_step(drawn: list[Drawn]) -> None:
-    batch = made(drawn)
+    batch = record_batch(drawn)
     for name in PRESETS:
         found = rows(batch, name)
         assert [len(row) for row in found] == [len(each.steps) for each in drawn], name
@@ -72,18 +86,18 @@ DEGREES_OF_FREEDOM = {
 }
 
 
-@tried
+@try_examples
 @given(drawn=episodes, others=episodes)
 def test_other_groups_in_the_batch_change_nothing(drawn: list[Drawn], others: list[Drawn]) -> None:
-    alone, together = made(drawn), made([*drawn, *again(others)])
+    alone, together = record_batch(drawn), record_batch([*drawn, *again(others)])
     for name in but(BATCH_WIDE):
         assert same(rows(together, name)[: len(drawn)], rows(alone, name)), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
 def test_groups_given_twice_under_other_names_get_the_same_twice(drawn: list[Drawn]) -> None:
-    once, twice = made(drawn), made([*drawn, *again(drawn)])
+    once, twice = record_batch(drawn), record_batch([*drawn, *again(drawn)])
     for name in but(DEGREES_OF_FREEDOM):
         assert same(rows(twice, name), rows(once, name) * 2), name
 
@@ -117,11 +131,11 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
 """Why, and what the first episode gets before and after a half is added to all scores."""
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
 def test_a_constant_added_to_all_scores_changes_nothing(drawn: list[Drawn]) -> None:
     """Without a discount, which makes a constant depend on how far the end is: see `ALIKE`."""
-    plain, higher = made(drawn), made([replace(each, score=each.score + 2.0) for each in drawn])
+    plain, higher = record_batch(drawn), record_batch([replace(each, score=each.score + 2.0) for each in drawn])
     for name in but(TO_SOLVED):
         options = UNDISCOUNTED.get(name, {})
         assert same(rows(higher, name, **options), rows(plain, name, **options)), name
@@ -174,21 +188,21 @@ ALONE = {
 
 
 @pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
-@tried
+@try_examples
 @given(alike=episodes, others=episodes)
 def test_a_group_that_scores_alike_gets_nothing(score: float, alike: list[Drawn], others: list[Drawn]) -> None:
     """Whatever its episodes' lengths, states and calls, and whatever else is in the batch."""
-    batch = made([*(replace(each, group=3, score=score) for each in alike), *others])
+    batch = record_batch([*(replace(each, group=3, score=score) for each in alike), *others])
     for name in but(ALIKE if score else ALL_FAILED):
         assert nothing(rows(batch, name)[: len(alike)], name), name
     for name in ("gigpo", "eapo"):  # it is the discount that tells their steps apart
         assert nothing(rows(batch, name, gamma=1.0)[: len(alike)], name), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
 def test_a_group_of_one_gets_nothing(drawn: list[Drawn]) -> None:
-    batch = made([replace(each, group=n) for n, each in enumerate(drawn)])
+    batch = record_batch([replace(each, group=n) for n, each in enumerate(drawn)])
     for name in but(ALONE):
         assert nothing(rows(batch, name), name), name
 
@@ -234,10 +248,10 @@ PADDED = {
 """Why, and what is given to [[1], [0, 0]] before and after the first is padded to the length of the second."""
 
 
-@tried
+@try_examples
 @given(drawn=episodes, padded=st.integers(1, 3))
 def test_empty_steps_after_the_end_change_nothing_before_it(drawn: list[Drawn], padded: int) -> None:
-    plain, longer = made(drawn), made(drawn, padded)
+    plain, longer = record_batch(drawn), record_batch(drawn, padded)
     for name in but(PADDED):
         assert same([row[:-padded] for row in rows(longer, name)], rows(plain, name)), name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextmanager
-def viewed(
+def run_viewer(
     *runs: Path, options: tuple[str, ...] = ("--no-open",), environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a viewer of these runs, and its process, which is ended as Ctrl-C would."""

@@ -36,7 +36,7 @@ episode = st.builds(
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=5),
 )
 episodes = st.lists(episode, min_size=1, max_size=8)
-tried = settings(max_examples=50, deadline=None)
+try_examples = settings(max_examples=50, deadline=None)
 
 MADE = (("find", {"q": 1}), ("buy", {"n": 2}), ("sell", {"n": 2}))
 CALLS = tuple(ToolCall(id=str(n), name=name, arguments=arguments) for n, (name, arguments) in enumerate(MADE))
@@ -51,9 +51,9 @@ UNDISCOUNTED: dict[str, dict[str, Any]] = {
 }
 
 
-def made(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
+def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
     """Recorded, and the columns that only a model gives; `padded`: so many empty steps after the end of each."""
-    batch = batch_of([recorded(each, padded) for each in drawn], GOLD)
+    batch = batch_of([record_episode(each, padded) for each in drawn], GOLD)
     reward = np.zeros_like(batch.column("reward"))
     reward[batch.starts[1:] - 1 - padded] = [each.score for each in drawn]
     steps = [step for each in drawn for step in (*each.steps, *[(0, 0, 0)] * padded)]
@@ -61,7 +61,7 @@ def made(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
     return batch.with_columns(reward=reward, tokens=tokens, entropy=calls + 0.1 * tokens, value=0.1 * calls)
 
 
-def recorded(drawn: Drawn, padded: int) -> Trajectory:
+def record_episode(drawn: Drawn, padded: int) -> Trajectory:
     group, nothing = str(drawn.group), Observation(messages=(), tools=())
     steps = []
     for calls, state, _ in drawn.steps:
