@@ -105,7 +105,7 @@ def test_milestones_in_any_order_that_their_dependencies_allow(
     assert found.reason.startswith(reason)
 
 
-def test_a_milestone_is_not_passed_in_the_moment_of_the_one_before_it() -> None:
+def test_a_milestone_is_passed_after_those_it_depends_on() -> None:
     twice = {
         "milestones": [
             {"name": "first", "call": {"name": "pay", "arguments": {}}},
@@ -133,6 +133,6 @@ def test_a_milestone_is_not_passed_in_the_moment_of_the_one_before_it() -> None:
         ({"milestones": [{"name": "a", "state": {}}]}, "none was recorded"),
     ],
 )
-def test_milestones_that_make_no_sense_are_a_defect_of_the_suite(target: Json, why: str) -> None:
+def test_invalid_milestones_are_a_defect_of_the_suite(target: Json, why: str) -> None:
     with pytest.raises(GraderError, match=why):
         verdict(milestones(), target, text_step("hello"))

@@ -64,7 +64,7 @@ def test_any_and_weighted_say_every_reason() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=6))
-def test_weights_make_a_success_of_successes_only(weights: list[float]) -> None:
+def test_a_weighted_score_is_full_only_if_all_scores_are(weights: list[float]) -> None:
     def gives(value: float) -> Grader:
         return lambda task, trajectory, states: Score(value=value)
 
@@ -75,7 +75,7 @@ def test_weights_make_a_success_of_successes_only(weights: list[float]) -> None:
     assert verdict(weighted(almost, by_name), None).value < 1.0
 
 
-def test_a_truth_is_found_out_once_and_kept() -> None:
+def test_a_ground_truth_is_looked_up_once_and_kept() -> None:
     asked = []
 
     def price(task: Task) -> Json:
@@ -94,7 +94,7 @@ def test_a_truth_is_found_out_once_and_kept() -> None:
     assert (forgotten.score, forgotten.provenance[GROUND_TRUTHS]) == (0.0, {"price": 42})
 
 
-def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
+def test_a_failed_look_up_is_a_grader_error() -> None:
     def fails(task: Task) -> Json:
         raise TimeoutError("no answer")
 
@@ -105,7 +105,7 @@ def test_a_truth_that_cannot_be_found_out_is_a_grader_error() -> None:
     assert "no answer" in graded.reason
 
 
-def test_graders_have_names_for_the_command_line(tmp_path: Path) -> None:
+def test_graders_can_be_named_on_the_command_line(tmp_path: Path) -> None:
     for name in BY_NAME:
         assert callable(make_grader([name]))
     assert verdict(make_grader(["answer:text"]), {"text": "7"}, text_step("7")).value == 1.0

@@ -44,7 +44,7 @@ RAW = ToolCall(id="raw", name="pay", arguments='{"order": 7')
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What an episode did, and the state in which it ended."""
+    """Steps of an episode, and the state in which it ended."""
 
     steps: tuple[Step, ...] = ()
     state: Json = field(default_factory=dict)

@@ -102,7 +102,7 @@ def test_everything_includes_itself_and_an_object_with_more_keys_includes_it(val
 
 
 @given(JSON, JSON)
-def test_there_are_changes_exactly_where_two_states_differ(old: Json, new: Json) -> None:
+def test_there_are_differences_exactly_if_two_values_differ(old: Json, new: Json) -> None:
     changes = list(differences(old, new, STATE_RULE))
     assert bool(changes) == (first_difference(old, new) is not None)
     assert len({change.path for change in changes}) == len(changes)

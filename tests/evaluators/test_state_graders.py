@@ -87,7 +87,7 @@ BEFORE = {"orders": {"7": "open", "8": "open"}, "log": ["start"], "a/b": 1}
         ),
     ],
 )
-def test_changes_are_told_from_collateral_damage(
+def test_expected_changes_are_distinguished_from_collateral_ones(
     target: Json, end: Json, value: float, components: dict[str, float], reason: str
 ) -> None:
     found = verdict(state_changes(), target, state=end, initial=BEFORE)

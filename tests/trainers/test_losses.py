@@ -88,7 +88,8 @@ def test_the_correction_carries_no_gradient() -> None:
 
 
 def test_decoupled_loss_by_hand() -> None:
-    """p_new .6, p_prox .5, p_behave .25: ratio 1.2 within the clip, weight 2; and one whose weight 8 is left out."""
+    """One token with p_new .6, p_prox .5, p_behave .25: ratio 1.2 within the clip, weight 2; and one that is left out,
+    with weight 8."""
     new, old, rollout = (torch.tensor([each]).log() for each in ([0.6, 0.8], [0.5, 0.8], [0.25, 0.1]))
     ones = torch.ones(1, 2)
     loss = policy_loss(Loss(decoupled=True), new, old, ones, ones, rollout=rollout)
