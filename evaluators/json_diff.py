@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Literal
@@ -123,6 +123,7 @@ def _pair_keys(left: Mapping[str, Json], right: Mapping[str, Json], rule: DiffRu
 
 
 def _pair_items(left: Sequence[Json], right: Sequence[Json], rule: DiffRule) -> Iterator[tuple[int, Json, Json]]:
+    pairs: Iterable[tuple[Json, Json]]
     if rule.lists == "items":
         pairs = zip_longest(left, right, fillvalue=ABSENT)
     elif rule.lists == "prefix" or len(left) == len(right):

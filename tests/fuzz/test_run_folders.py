@@ -237,7 +237,7 @@ def _within(found: Any, key: Any, inner: Callable[[Json], Json], value: Json) ->
 @given(VERB, st.sampled_from((*RECORDS, FILE_NAME, "judge-answers.jsonl")), st.binary(max_size=64))
 @example("report", "run.json", b"[" * 100_000)
 @example("report", "metrics.jsonl", b'{"iteration": 1, "success": "x"}\n')
-def test_files_of_any_bytes(verb: str, name: str, content: bytes) -> None:
+def test_any_bytes_as_a_file(verb: str, name: str, content: bytes) -> None:
     with copied() as run:
         (run / name).write_bytes(content)
         holds(run, verb)

@@ -11,7 +11,7 @@ from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 
 def episode(group: str, score: float, *places: tuple[str, str]) -> Trajectory:
-    """Steps that saw each text in each world; the world after a step is that of the next one."""
+    """Steps that read each text in each world; the world after a step is that of the next one."""
     worlds = [world for world, _ in places] + ["end"]
     steps = tuple(
         Step(
@@ -60,7 +60,7 @@ def test_statistics_count_what_can_be_compared() -> None:
     assert weighed.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 6)), "as the preset weighs it"
 
 
-def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:
+def test_a_step_advantage_that_only_follows_the_index_is_detected() -> None:
     batch = batch_of_columns([[0.0, 0.0, 1.0]] * 2, ["g", "g"])
     turn = batch.keys["turn"]
     assert correlation_ratio(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)

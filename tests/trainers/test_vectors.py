@@ -1,4 +1,4 @@
-"""Every preset against what its authors' code, or its paper's formula, gives."""
+"""Every preset against the output of its authors' code, or of its paper's formula."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_gigpo(unit: str, norm: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["step", "trajectory"])
-def test_gigpo_docks_an_invalid_step_after_the_returns(unit: str) -> None:
+def test_gigpo_penalises_an_invalid_step_after_the_returns(unit: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector["row_weighted_mean_norm_penalty_0_1" if unit == "step" else "mean_norm_penalty_0_1"]
     preset = make_preset("gigpo", unit=unit, singleton="raw", invalid_penalty=0.1)
@@ -66,7 +66,7 @@ def test_gigpo_docks_an_invalid_step_after_the_returns(unit: str) -> None:
     assert credit.advantage.tolist() == near(expected["A_total"])
 
 
-def test_hdpo_compares_economy_among_the_solved_only() -> None:
+def test_hdpo_compares_economy_among_solved_episodes_only() -> None:
     vector = VECTORS["hdpo"]
     inputs = vector["inputs"]
     turns = [max(calls, 1) for calls in inputs["n_tool_turns"]]
@@ -170,7 +170,7 @@ def test_empg_scales_by_confidence_and_centres() -> None:
     assert found.tolist() == near(VECTORS["empg"]["expected"]["A"])
 
 
-def test_loop_leaves_each_out_of_its_own_baseline() -> None:
+def test_loop_leaves_each_episode_out_of_its_baseline() -> None:
     vector = VECTORS["loop"]
     groups = [g for g, row in enumerate(vector["inputs"]["unit_test_fraction"]) for _ in row]
     rewards = [[value] for row in vector["inputs"]["unit_test_fraction"] for value in row]
@@ -192,7 +192,7 @@ def test_rebn_whitens_returns_over_the_batch() -> None:
     assert [value for row in found for value in row] == near(vector["adv"])
 
 
-def test_generalised_advantages_pass_over_what_the_policy_did_not_say() -> None:
+def test_gae_skips_tokens_that_the_policy_did_not_sample() -> None:
     vector = VECTORS["gae_tokens_skip_obs"]
     inputs = vector["inputs"]
     drawn = np.array(inputs["mask"][0]) == 1
@@ -206,7 +206,7 @@ def test_generalised_advantages_pass_over_what_the_policy_did_not_say() -> None:
     assert found.tolist() == near(np.array(vector["adv_unwhitened"][0])[drawn].tolist())
 
 
-def test_ppo_whitens_generalised_advantages() -> None:
+def test_ppo_whitens_gae() -> None:
     vector = VECTORS["gae_tokens_skip_obs"]
     inputs = vector["inputs"]
     drawn = np.array(inputs["mask"][0]) == 1
@@ -216,7 +216,7 @@ def test_ppo_whitens_generalised_advantages() -> None:
     assert found[0] == near(np.array(vector["adv_whitened"][0])[drawn].tolist())
 
 
-def test_overlong_answers_are_docked_softly() -> None:
+def test_the_overlong_penalty_grows_linearly() -> None:
     params = VECTORS["dapo_overlong"]["params"]
     rule = OverlongPenalty(max_tokens=params["L_max"], buffer=params["buffer"], factor=params["factor"])
     for length, expected in VECTORS["dapo_overlong"]["penalty"].items():

@@ -1,4 +1,4 @@
-"""Episodes as hypothesis draws them, recorded, and what a preset gives to them or to an example."""
+"""Strategies for episodes, their records, and the credit that a preset gives to them or to an example."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Drawn:
     group: int
     score: float
     steps: Sequence[tuple[int, int, int]]
-    """Of each: how many calls it makes, in which state it is taken, how many tokens it has."""
+    """Number of calls, number of the state, and number of tokens of each step."""
 
 
 episode = st.builds(
@@ -36,7 +36,7 @@ episode = st.builds(
     steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=5),
 )
 episodes = st.lists(episode, min_size=1, max_size=8)
-tried = settings(max_examples=50, deadline=None)
+try_examples = settings(max_examples=50, deadline=None)
 
 MADE = (("find", {"q": 1}), ("buy", {"n": 2}), ("sell", {"n": 2}))
 CALLS = tuple(ToolCall(id=str(n), name=name, arguments=arguments) for n, (name, arguments) in enumerate(MADE))
@@ -51,9 +51,9 @@ UNDISCOUNTED: dict[str, dict[str, Any]] = {
 }
 
 
-def made(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
-    """Recorded, and the columns that only a model gives; `padded`: so many empty steps after the end of each."""
-    batch = batch_of([recorded(each, padded) for each in drawn], GOLD)
+def record_batch(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
+    """Batch of the recorded episodes, with the columns that only a model computes; `padded` empty steps follow each."""
+    batch = batch_of([record_episode(each, padded) for each in drawn], GOLD)
     reward = np.zeros_like(batch.column("reward"))
     reward[batch.starts[1:] - 1 - padded] = [each.score for each in drawn]
     steps = [step for each in drawn for step in (*each.steps, *[(0, 0, 0)] * padded)]
@@ -61,7 +61,7 @@ def made(drawn: Sequence[Drawn], padded: int = 0) -> StepBatch:
     return batch.with_columns(reward=reward, tokens=tokens, entropy=calls + 0.1 * tokens, value=0.1 * calls)
 
 
-def recorded(drawn: Drawn, padded: int) -> Trajectory:
+def record_episode(drawn: Drawn, padded: int) -> Trajectory:
     group, nothing = str(drawn.group), Observation(messages=(), tools=())
     steps = []
     for calls, state, _ in drawn.steps:
@@ -81,17 +81,17 @@ def rows(batch: StepBatch, name: str, **options: Any) -> Rows:
 
 
 def same(found: Rows, expected: Rows) -> bool:
-    """Up to rounding, of which the smallest epsilon, 1e-9, makes 1e-7."""
+    """Equal up to rounding; the smallest epsilon, 1e-9, amplifies it to 1e-7."""
     return all(a == pytest.approx(b, abs=1e-6) for a, b in zip(found, expected, strict=True))
 
 
 def nothing(found: Rows, name: str) -> bool:
-    """Exactly; of gdpo, whose whitening subtracts a mean that is 0 up to rounding, so far."""
+    """Exactly 0; for gdpo 0 up to rounding, since its whitening subtracts a mean that is 0 up to rounding."""
     return all(abs(value) <= (1e-12 if name == "gdpo" else 0.0) for row in found for value in row)
 
 
 def again(drawn: Sequence[Drawn]) -> list[Drawn]:
-    """The same in groups of other names."""
+    """The same episodes in groups of other names."""
     return [replace(each, group=each.group + 3) for each in drawn]
 
 
@@ -104,13 +104,13 @@ BY_HAND: dict[str, dict[str, Any]] = {
     "ppo": {"lam": 0.5},
     "gdpo": {"components": ["right"]},
 }
-"""Options with which examples can be followed by hand."""
+"""Options that make examples easy to follow by hand."""
 
 
 def example(
     name: str, rewards: Rows, groups: str, anchors: Sequence[Sequence[str]] | None = None, **more: Rows
 ) -> Rows:
-    """What a preset gives to bare columns: with a discount of a half, no entropy and a critic that says 0."""
+    """Credit of bare columns, with a discount of a half, no entropy and a critic that predicts 0."""
     none = [[0.0] * len(row) for row in rewards]
     columns = {"entropy": none, "value": none, "matched": none, "right": rewards, **more}
     preset = make_preset(name, **BY_HAND.get(name, {}))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 @contextmanager
-def viewed(
+def run_viewer(
     *runs: Path, options: tuple[str, ...] = ("--no-open",), environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The address of a viewer of these runs, and its process, which is ended as Ctrl-C would."""
+    """Address of a viewer of these runs, and its process, which is ended as by Ctrl-C."""
     command = [str(Path(sys.executable).with_name("gymcp")), "view", *options, *map(str, runs)]
     variables = {**os.environ, **(environment or {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)

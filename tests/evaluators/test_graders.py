@@ -1,12 +1,14 @@
-"""Every grader on an answer that is right, wrong, empty, cannot be read, and means harm."""
+"""One table of all graders: records that are right, wrong, empty, unreadable and adversarial, and invalid targets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from played import acted, call, said, verdict
+from trajectories import call, call_step, episode, text_step, verdict
 
+from gymcp.errors import ConfigError
 from gymcp.evaluators.graders import (
     all_of,
     answer_equals,
@@ -25,8 +27,10 @@ from gymcp.evaluators.graders import (
     weighted,
 )
 from gymcp.evaluators.graders.patterns import answer_matches
+from gymcp.evaluators.graders.registry import make_grader
+from gymcp.evaluators.grading import apply_grader
 from gymcp.protocols import Grader
-from gymcp.types import Json, Step, ToolCall
+from gymcp.types import Json, Outcome, Step, Task, ToolCall
 
 DEEP = "[" * 100_000
 SHOP = {"orders": {"7": {"status": "open"}, "8": {"status": "open"}}}
@@ -40,20 +44,22 @@ RAW = ToolCall(id="raw", name="pay", arguments='{"order": 7')
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
+    """Steps of an episode, and the state in which it ended."""
+
     steps: tuple[Step, ...] = ()
     state: Json = field(default_factory=dict)
 
 
 def says(text: str) -> Played:
-    return Played(steps=(said(text),))
+    return Played(steps=(text_step(text),))
 
 
 def ends(state: Json) -> Played:
     return Played(state=state)
 
 
-def calls(*made: ToolCall) -> Played:
-    return Played(steps=(acted(*made),))
+def calls(*of_step: ToolCall) -> Played:
+    return Played(steps=(call_step(*of_step),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +70,7 @@ class Case:
     wrong: Played
     unreadable: Played
     adversarial: tuple[Played, ...]
-    """Tricks that a careless grader would fall for; none of them succeeds."""
+    """Tricks that a careless grader would fall for; none of them may succeed."""
 
 
 CASES = {
@@ -164,7 +170,7 @@ CASES = {
         wrong=calls(call("end"), call("pay", order=7)),
         unreadable=calls(RAW, call("end")),
         adversarial=(
-            Played(steps=(acted(call("pay", order=7), call("end"), failed=True),)),
+            Played(steps=(call_step(call("pay", order=7), call("end"), failed=True),)),
             calls(call("pay", order=7, and_also=8), call("end")),
             calls(call("pay", order=True), call("end")),
         ),
@@ -192,8 +198,8 @@ CASES = {
         wrong=calls(call("pay", order=8)),
         unreadable=calls(RAW),
         adversarial=(
-            Played(steps=(acted(call("pay", order=7)), said("DAMN it"))),
-            Played(steps=(acted(call("pay", order=7), failed=True),)),
+            Played(steps=(call_step(call("pay", order=7)), text_step("DAMN it"))),
+            Played(steps=(call_step(call("pay", order=7), failed=True),)),
             says('pay({"order": 7})'),
         ),
     ),
@@ -232,7 +238,8 @@ CASES = {
 }
 
 
-def judged(case: Case, played: Played) -> float:
+def grade(case: Case, played: Played) -> float:
+    """The score, after checks that hold of every score."""
     score = verdict(case.grader, case.target, *played.steps, state=played.state)
     assert 0 <= score.value <= 1
     assert score.reason
@@ -241,12 +248,18 @@ def judged(case: Case, played: Played) -> float:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_right_answer_is_worth_1_and_no_other_is(name: str) -> None:
+def test_only_the_right_record_scores_1(name: str) -> None:
     case = CASES[name]
     nothing = Played(state={"files": {}})
-    assert judged(case, case.right) == 1.0
-    others = [case.wrong, nothing, Played(steps=(said(""),), state=nothing.state), case.unreadable, *case.adversarial]
-    assert [each for each in others if judged(case, each) >= 1.0] == []
+    assert grade(case, case.right) == 1.0
+    others = [
+        case.wrong,
+        nothing,
+        Played(steps=(text_step(""),), state=nothing.state),
+        case.unreadable,
+        *case.adversarial,
+    ]
+    assert [each for each in others if grade(case, each) >= 1.0] == []
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -255,3 +268,63 @@ def test_the_same_record_gets_the_same_verdict(name: str) -> None:
     for played in (case.right, case.wrong, *case.adversarial):
         first, again = (verdict(case.grader, case.target, *played.steps, state=played.state) for _ in range(2))
         assert first == again
+
+
+STATE = {"files": {}, "log": ["start"]}
+INVALID_TARGETS: dict[str, tuple[Grader, tuple[Json, ...], str]] = {
+    "text": (answer_equals(), (None, 7, [], [7], "", "'.'", ["7", " "], {"text": "7"}), "the target"),
+    "number": (answer_is_number(), ("7", True, []), "the target"),
+    "pattern": (answer_matches(), (None, "(", r"(a)\1"), "the target is"),
+    "pattern by key": (answer_matches(target_key="pattern"), ({},), "task 'a': the target has no 'pattern'"),
+    "JSON by key": (answer_includes_json(target_key="json"), (None,), "task 'a': the target has no 'json'"),
+    "state by key": (final_state_equals(target_key="end"), ({"other": 1}, None, "end"), "the target has no 'end'"),
+    "files": (final_files_equal(), ([],), "not a mapping of files"),
+    "files by key": (final_files_equal(target_key="files"), ({},), "the target has no 'files'"),
+    "changes": (
+        state_changes(),
+        (None, {}, {"sets": {}}, {"set": []}, {"set": {"no slash": 1}}, {"may_change": ["/x"]}, {"set": {"/log/7": 1}}),
+        "target",
+    ),
+    "calls": (
+        calls_made(),
+        (None, [], {"calls": []}, [{"name": "add"}], ["add"], [{"name": "pay", "arguments": "all"}]),
+        "the target",
+    ),
+    "calls alike": (calls_alike(), ([],), "not a list of calls"),
+}
+"""Graders, targets that are defects of the suite, and words of the error. Those of milestones: test_call_graders.py."""
+
+
+@pytest.mark.parametrize("name", INVALID_TARGETS)
+def test_an_invalid_target_is_a_grader_error_and_no_0(name: str) -> None:
+    grader, targets, words = INVALID_TARGETS[name]
+    for target in targets:
+        task = Task(id="a", prompts=(), target=target, initial_state=STATE)
+        graded = apply_grader(grader, task, episode(text_step("7")), lambda ref: STATE)
+        assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None), target
+        assert graded.reason.startswith("grader raised GraderError: "), target
+        assert words in graded.reason, target
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: all_of({}),
+        lambda: any_of({}),
+        lambda: weighted({"a": answer_equals()}, {}),
+        lambda: weighted({"a": answer_equals()}, {"a": 1, "b": 1}),
+        lambda: weighted({"a": answer_equals()}, {"a": 0}),
+        lambda: answer_is_number(tolerance=-1),
+        lambda: answer_is_number(relative=float("nan")),
+        lambda: answer_has_format("a poem"),
+        lambda: answer_fits_schema({"type": "sonnet"}),
+        lambda: answer_fits_schema({"properties": {"x": {"pattern": "(a+)+$"}}}),
+        lambda: answer_fits_schema({"$ref": "http://example.com"}),
+        lambda: dynamic("", lambda task: 1, answer_equals()),
+        lambda: make_grader(["poetry"]),
+        lambda: make_grader(["missing.py"]),
+    ],
+)
+def test_a_grader_with_impossible_settings_is_refused_when_it_is_made(make: Callable[[], Grader]) -> None:
+    with pytest.raises(ConfigError):
+        make()

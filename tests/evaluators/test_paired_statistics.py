@@ -1,4 +1,4 @@
-"""Paired statistics, beside scipy and statsmodels, by hand, and by simulation."""
+"""Paired statistics, checked against scipy and statsmodels, by hand, and by simulation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from played import near
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as their_mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.proportion import proportion_confint
+from trajectories import near
 
 from gymcp.evaluators.statistics import (
     Interval,
@@ -44,7 +44,7 @@ def scores(*of_tasks: Sequence[float]) -> Scores:
 
 
 @given(st.integers(1, 400), st.integers(0, 400))
-def test_wilson_is_statsmodels(n: int, successes: int) -> None:
+def test_wilson_equals_statsmodels(n: int, successes: int) -> None:
     successes = min(n, successes)
     found = wilson(successes, n)
     assert found is not None
@@ -53,12 +53,12 @@ def test_wilson_is_statsmodels(n: int, successes: int) -> None:
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 5, 9, 30, 1000])
-def test_the_t_quantile_is_scipys(freedom: int) -> None:
+def test_the_t_quantile_equals_scipy(freedom: int) -> None:
     assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=2e-3)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=20, max_size=60))
-def test_t_by_task_of_single_values_is_scipys(values: list[float]) -> None:
+def test_t_by_task_of_single_values_equals_scipy(values: list[float]) -> None:
     found = t_by_task({str(n): [value] for n, value in enumerate(values)})
     assert found is not None
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=max(stats.sem(values), 1e-300))
@@ -76,7 +76,7 @@ def test_copies_of_a_trial_make_no_interval_narrower() -> None:
     assert three.method == "Wilson by task, 100 tasks, 300 episodes, design effect 3.03"
 
 
-def test_independent_trials_do() -> None:
+def test_independent_trials_make_intervals_narrower() -> None:
     draw = random.Random(0)
     many = scores(*([float(draw.random() < 0.3) for _ in range(4)] for _ in range(200)))
     found, simple = wilson_by_task(many), wilson(sum(map(sum, many.values())), 800)
@@ -86,14 +86,14 @@ def test_independent_trials_do() -> None:
 
 
 @pytest.mark.parametrize("of_tasks", [[[1.0, 1.0], [1.0]], [[0.0], [0.0]], [[1.0, 0.0]]])
-def test_tasks_that_are_alike_are_wilsons(of_tasks: list[list[float]]) -> None:
+def test_tasks_with_the_same_mean_get_wilsons_interval(of_tasks: list[list[float]]) -> None:
     mean = sum(map(sum, of_tasks)) / sum(map(len, of_tasks))
     assert wilson_by_task(scores(*of_tasks)) == wilson(mean * len(of_tasks), len(of_tasks))
 
 
 @settings(max_examples=50)
 @given(st.lists(FLOATS, min_size=1, max_size=8))
-def test_sign_flips_are_scipys_where_all_are_tried(differences: list[float]) -> None:
+def test_exhaustive_sign_flips_equal_scipy(differences: list[float]) -> None:
     assert sign_flip(differences) == pytest.approx(_by_scipy(differences), abs=1e-9)
 
 
@@ -114,7 +114,7 @@ def _by_scipy(differences: list[float]) -> float:
     return float(found.pvalue)
 
 
-def test_drawn_sign_flips_are_near_all_of_them() -> None:
+def test_drawn_sign_flips_are_close_to_all_sign_flips() -> None:
     differences = [round(random.Random(n).gauss(0.1, 0.3), 3) for n in range(16)]
     exact = sign_flip(differences)
     drawn = sign_flip([*differences, 1e-9])  # one more than are all tried, which moves nothing
@@ -123,18 +123,18 @@ def test_drawn_sign_flips_are_near_all_of_them() -> None:
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_mcnemar_is_statsmodels(better: int, worse: int) -> None:
+def test_mcnemar_equals_statsmodels(better: int, worse: int) -> None:
     theirs = their_mcnemar([[5, better], [worse, 5]], exact=True).pvalue if better + worse else 1.0
     assert mcnemar(better, worse) == pytest.approx(min(1.0, theirs), abs=1e-9)
 
 
 @pytest.mark.parametrize("p_values", [[0.04], [0.01, 0.04, 0.03, 0.02], [0.5, 0.001, 0.9, 0.001]])
-def test_holm_is_statsmodels(p_values: list[float]) -> None:
+def test_holm_equals_statsmodels(p_values: list[float]) -> None:
     found = holm({str(n): p for n, p in enumerate(p_values)})
     assert list(found.values()) == pytest.approx(multipletests(p_values, method="holm")[1])
 
 
-def test_a_pair_by_hand() -> None:
+def test_a_paired_comparison_matches_figures_by_hand() -> None:
     found = compare_paired(scores([0.0], [0.0], [1.0], [1.0], [0.0]), scores([1.0], [1.0], [1.0], [0.0]))
     assert (found.tasks, found.difference, found.better, found.worse) == (4, 0.25, 2, 1)
     assert found.p_permutation == 1.0  # of the 8 signs of three ones, all sum to 1 or more
@@ -168,12 +168,12 @@ def test_the_flake_index_is_the_chance_that_two_trials_differ() -> None:
     assert found == {"always": 0.0, "half": 4 / 6, "partly": 0.0}
 
 
-def test_what_was_not_repeated_has_no_noise_floor() -> None:
+def test_without_repeated_tasks_there_is_no_noise_floor() -> None:
     single = scores([1.0], [0.0])
     assert (within_task_variance(single), noise_floor(single), noise_floor({})) == (None, None, None)
 
 
-def test_the_noise_floor_by_hand() -> None:
+def test_the_noise_floor_matches_figures_by_hand() -> None:
     trials = scores([1.0, 0.0], [1.0, 0.0])  # variance 1/2 within each; each run's mean has 1/2 * (1/2 + 1/2) / 4
     assert within_task_variance(trials) == 0.5
     assert noise_floor(trials) == pytest.approx(1.959964 * math.sqrt(2 * 0.5 * 1 / 4))
@@ -193,7 +193,7 @@ def test_two_runs_of_one_policy_stay_below_the_noise_floor_in_95_percent() -> No
     assert 0.90 <= below / 200 <= 0.99
 
 
-def test_the_tasks_that_power_asks_for_are_statsmodels() -> None:
+def test_the_number_of_tasks_for_a_power_equals_statsmodels() -> None:
     for resolution, within, trials in product((0.05, 0.1), (0.05, 0.2), (1, 4)):
         plan = plan_trials(resolution, tasks=100, trials=trials, within=within, between=0.01)
         effect = resolution / math.sqrt(0.01 + 2 * within / trials)
@@ -214,8 +214,8 @@ def test_more_trials_help_until_only_more_tasks_do() -> None:
 
 
 @pytest.mark.parametrize(("tasks", "trials"), [(50, 4), (100, 1), (100, 4)])
-def test_intervals_hold_the_truth_in_about_95_percent(tasks: int, trials: int) -> None:
-    """The full simulation is benchmarks/intervals.py; here 600 runs each, which tell 95 from 92 or 98."""
+def test_intervals_cover_the_truth_in_about_95_percent(tasks: int, trials: int) -> None:
+    """Simulation of 600 runs each, enough to tell 95 from 92 or 98; benchmarks/intervals.py has the full one."""
     draw = np.random.default_rng(1)
     held = 0
     for _ in range(600):
