@@ -38,8 +38,8 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
             provenance={**ungraded.provenance, ENDED: str(ungraded.outcome)},
         )
     provenance = ungraded.provenance
-    if verdict.truths:  # those of another grader stay
-        provenance = {**provenance, TRUTHS: {**provenance.get(TRUTHS, {}), **verdict.truths}}
+    if verdict.ground_truths:  # those of another grader stay
+        provenance = {**provenance, TRUTHS: {**provenance.get(TRUTHS, {}), **verdict.ground_truths}}
     return replace(
         ungraded,
         score=float(verdict.value),

@@ -60,7 +60,7 @@ results = st.builds(
     seconds=finite,
     bytes=whole,
     cost=finite,
-    made=st.none() | a_call,
+    executed_call=st.none() | a_call,
 )
 steps = st.builds(
     Step,

@@ -9,7 +9,7 @@ from gymcp.agents.policies.models import LEAST_ANSWER, Model, TokenModel
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy
-from gymcp.types import Decision, Message, Sampling, Spent, Tool
+from gymcp.types import Decision, Message, ModelUsage, Sampling, Tool
 
 
 def as_chat(model: Model) -> ChatPolicy:
@@ -30,7 +30,7 @@ class _Rendered:
         if room < LEAST_ANSWER:
             raise PromptTooLong(f"{len(prompt)} tokens, and no room for an answer among {model.context}")
         drawn = await model.policy.sample(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
-        spent = Spent(
+        spent = ModelUsage(
             model=model.name,
             prompt_tokens=len(prompt),
             completion_tokens=len(drawn.ids),

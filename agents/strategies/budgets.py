@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from gymcp.errors import ConfigError
-from gymcp.types import Spent
+from gymcp.types import ModelUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Purse:
         self._seconds = 0.0
         self._cost = 0.0
 
-    def pay(self, spent: Spent, seconds: float) -> None:
+    def pay(self, spent: ModelUsage, seconds: float) -> None:
         """Takes one answer out of it."""
         self._turns += 1
         self._tokens += spent.completion_tokens

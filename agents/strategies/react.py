@@ -20,7 +20,7 @@ from gymcp.agents.strategies.budgets import Budget, Purse
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Decision, GiveUp, Message, Observation, Outcome, Sampling, Spent, Task, ToolCall
+from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Outcome, Sampling, Task, ToolCall
 
 Overflow = Literal["stop", "drop"]
 
@@ -90,10 +90,10 @@ class ReactAgent:
         decided = await self._in_time(self._answer())
         if isinstance(decided, GiveUp):
             return decided
-        self._purse.pay(decided.spent or Spent(model=""), time.perf_counter() - started)
+        self._purse.pay(decided.spent or ModelUsage(model=""), time.perf_counter() - started)
         self._unusable = 0 if decided.action.is_usable else self._unusable + 1
         if self._dropped > before:
-            decided = replace(decided, note=f"the context was full: {self._dropped} old tool results were dropped")
+            decided = replace(decided, reason=f"the context was full: {self._dropped} old tool results were dropped")
         return decided
 
     async def _in_time(self, work: Awaitable[Decision | GiveUp]) -> Decision | GiveUp:
@@ -150,7 +150,7 @@ class _Tokens:
         action = parse_action(model.renderer.text(sampled.ids), self._observation.tools, model.read, self._new_id)
         action = never_empty(action, self._new_id)
         self._context.draw(sampled.ids, action.tool_calls)
-        spent = Spent(
+        spent = ModelUsage(
             model=model.name,
             prompt_tokens=len(prompt),
             completion_tokens=len(sampled.ids),
@@ -205,7 +205,7 @@ def never_empty(action: Action, new_id: CallIds) -> Action:
     """The action, or where it says and calls nothing, one that is answered with an error: silence ends no user turn."""
     if action.text or action.tool_calls:
         return action
-    return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=EMPTY),))
+    return Action(tool_calls=(ToolCall(id=new_id(), name="", parse_error=EMPTY),))
 
 
 def answer_seed(episode: int, answer: int) -> int:

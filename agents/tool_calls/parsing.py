@@ -31,18 +31,18 @@ class CallIds:
 def parse_action(text: str, tools: Sequence[Tool], read: Format, new_id: Callable[[], str]) -> Action:
     """The action that the text stands for; never raises, whatever it is.
 
-    What was meant as a call and is none is a call with a `problem`, which the environment answers with an error.
+    What was meant as a call and is none is a call with a `parse_error`, which the environment answers with an error.
     Thoughts in ``<think>`` tags are neither said nor called; they stay in the tokens.
     """
     if len(text) > MAX_CHARS:
         problem = f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read"
-        return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=problem),))
+        return Action(tool_calls=(ToolCall(id=new_id(), name="", parse_error=problem),))
     spoken = without_thoughts(text)
     parsed = read(spoken, tools)
     calls = [_tool_call(call, new_id()) for call in parsed.calls[:MAX_CALLS]]
     if len(parsed.calls) > MAX_CALLS:
         problem = f"more than {MAX_CALLS} calls in one answer: the rest is not read"
-        calls.append(ToolCall(id=new_id(), name="", problem=problem))
+        calls.append(ToolCall(id=new_id(), name="", parse_error=problem))
     return Action(text=parsed.text, tool_calls=tuple(calls))
 
 
@@ -56,7 +56,7 @@ def without_thoughts(text: str) -> str:
 
 def _tool_call(written: Written, id: str) -> ToolCall:
     if written.problem:
-        return ToolCall(id=id, name=written.name, arguments=written.source, problem=written.problem)
+        return ToolCall(id=id, name=written.name, arguments=written.source, parse_error=written.problem)
     return ToolCall(id=id, name=written.name, arguments=written.arguments)
 
 

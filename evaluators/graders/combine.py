@@ -87,8 +87,8 @@ def _combined(value: float, scores: Mapping[str, Score]) -> Score:
     truths: dict[str, Json] = {}
     for name, score in scores.items():
         components |= {f"{name}.{part}": value for part, value in score.components.items()}
-        truths |= score.truths
+        truths |= score.ground_truths
     # lowest first: a line that is cut still says what was wrong
     lowest_first = sorted(scores.items(), key=lambda each: each[1].value)
     reason = "; ".join(f"{name}: {score.reason}" for name, score in lowest_first)
-    return Score(value=value, components=components, reason=reason, truths=truths)
+    return Score(value=value, components=components, reason=reason, ground_truths=truths)

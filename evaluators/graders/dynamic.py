@@ -27,6 +27,6 @@ def dynamic(name: str, find_out: Callable[[Task], Json], grader: Grader) -> Grad
         kept = trajectory.provenance.get(TRUTHS, {})
         truth = kept[name] if name in kept else find_out(task)
         score = grader(replace(task, target=truth), trajectory, states)
-        return replace(score, truths={**score.truths, name: truth})
+        return replace(score, ground_truths={**score.ground_truths, name: truth})
 
     return grade

@@ -11,11 +11,11 @@ from gymcp.types import (
     GiveUp,
     Json,
     Message,
+    ModelUsage,
     Observation,
     Sampled,
     Sampling,
     Score,
-    Spent,
     Talk,
     Task,
     Tool,
@@ -108,6 +108,6 @@ class ChatPolicy(Protocol):
 class Judge(Protocol):
     """A language model that is asked one thing, once."""
 
-    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         """What it says, and what that took. Raises PolicyInfraError; PromptTooLong where the question does not fit."""
         ...

@@ -226,7 +226,7 @@ def test_one_request_that_is_asked_to_wait_holds_all_of_them() -> None:
 def test_what_is_no_call_comes_out_as_one_with_a_problem() -> None:
     with chat_server(in_turn(says("", ("pay", "{to: bob}"), ("pay", '{"a": NaN}'), ("pay", "")))) as server:
         calls = ask(endpoint(server)).action.tool_calls
-    assert [bool(call.problem) for call in calls] == [True, True, False]
+    assert [bool(call.parse_error) for call in calls] == [True, True, False]
     assert calls[0].arguments == "{to: bob}"
 
 
@@ -238,7 +238,7 @@ def test_a_conversation_goes_back_as_endpoints_take_it() -> None:
             content="",
             tool_calls=(
                 ToolCall(id="call00001", name="pay", arguments={"to": "b\ud800"}),
-                ToolCall(id="call00002", name="", arguments="{to", problem="not JSON"),
+                ToolCall(id="call00002", name="", arguments="{to", parse_error="not JSON"),
             ),
         ),
         Message(role="tool", content="done", tool_call_id="call00001"),

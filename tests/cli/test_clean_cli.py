@@ -48,7 +48,8 @@ def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_
     assert all(folder.is_dir() for folder in (kept, old, in_use))
 
     code = (
-        "import sys, pathlib; from gymcp.process_owner import held; held(pathlib.Path(sys.argv[1])); print(); input()"
+        "import sys, pathlib; from gymcp.process_owner import lock_folder\n"
+        "lock_folder(pathlib.Path(sys.argv[1])); print(); input()"
     )
     command = [sys.executable, "-c", code, str(in_use)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:

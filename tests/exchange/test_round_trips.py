@@ -17,9 +17,9 @@ from verdicts import Verdicts
 
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
+from gymcp.exchange.csv_table import write_csv
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
-from gymcp.exchange.table import write_csv
 from gymcp.store import EpisodeRow, TrajectoryStore
 
 

@@ -23,6 +23,6 @@ def test_what_is_left_of_a_truncated_file_can_be_read(tmp_path: Path, share: flo
     with pytest.raises(StoreError, match="is damaged"), TrajectoryStore.open(tmp_path) as store:
         store.summaries()
     with TrajectoryStore.open(tmp_path, damaged=True) as store:
-        left = store.readable()
+        left = store.salvage()
         assert left == whole[: len(left)]
         assert (len(left) > 0, len(left) < 200) == (share > 0.01, True)

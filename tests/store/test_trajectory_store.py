@@ -252,5 +252,5 @@ def test_what_needs_no_tokens_reads_none(tmp_path: Path) -> None:
         store.append(replace(bare, steps=tuple(replace(each, sampled=drawn) for each in bare.steps)), {})
         assert store.load("a-0-0", tokens=False) == bare
         assert list(store.iter_trajectories(tokens=False)) == [bare]
-        assert (store.newest(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
+        assert (store.change_counter(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
         assert store.summaries(after=1) == []

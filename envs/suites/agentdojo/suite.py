@@ -11,7 +11,7 @@ import functools
 import json
 from pathlib import Path, PurePosixPath
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.agentdojo.tasks import task_id, to_task
 from gymcp.envs.suites.upstream.packages import locked_packages, packages_folder
 from gymcp.envs.suites.upstream.run_once import run_to_end
@@ -56,7 +56,7 @@ _MOUNTED = frozenset(
 )
 
 
-@in_cache()
+@cache_errors()
 def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 

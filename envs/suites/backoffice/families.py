@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gymcp.envs.suites.backoffice.world import Call, Unfit, World
+from gymcp.envs.suites.backoffice.world import Call, NotApplicable, World
 from gymcp.mcp_servers.programs.backoffice.company import TODAY, Row
 
 DONE = "done"
@@ -204,7 +204,7 @@ def correct(world: World, rng: random.Random, level: int) -> Draft:
     who = world.pick(rng, world.customers, lambda row: sum(map(asks, _open_tickets(world, row))) == 1)
     open_tickets = _open_tickets(world, who)
     if level == 4 and len(open_tickets) > 1:
-        raise Unfit
+        raise NotApplicable
     wanted = next(filter(asks, open_tickets))
     reads = tuple(("get_ticket", {"ticket": row["id"]}) for row in open_tickets)
     closing: tuple[Call, ...] = (("close_ticket", {"ticket": wanted["id"]}),) if level == 5 else ()
@@ -297,7 +297,7 @@ def ticket(world: World, rng: random.Random, level: int) -> Draft:
     raised = tuple(("set_priority", {"ticket": row["id"], "priority": "high"}) for row in urgent)
     calls = (*_by_name(who), ("list_tickets", {"customer": who["id"]}), *raised)
     if not any(row["priority"] != "high" for row in urgent):
-        raise Unfit
+        raise NotApplicable
     return Draft(slots={"name": who["name"]}, calls=calls, answer=DONE, rules=("urgent_days",))
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from gymcp.envs.suites.backoffice.families import FAMILIES, HELD_OUT_FAMILIES, Draft
 from gymcp.envs.suites.backoffice.tempting import TEMPTING_FAMILIES
 from gymcp.envs.suites.backoffice.wordings import wordings
-from gymcp.envs.suites.backoffice.world import Unfit, World, as_calls
+from gymcp.envs.suites.backoffice.world import NotApplicable, World, as_calls
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.programs.backoffice.company import POLICIES, TODAY, handbook
 from gymcp.types import GoldTurn, Suite, Task
@@ -73,7 +73,7 @@ def task_and_draft(split: str, family: str, level: int, number: int) -> tuple[Ta
         world = _world(company + attempt, split == "values")
         try:
             draft = make(world, rng, level)
-        except Unfit:
+        except NotApplicable:
             continue
         return _finished(split, family, level, number, world, draft, rng), draft
     raise RuntimeError(f"backoffice: no company fits a task of {family}, level {level}")

@@ -23,7 +23,7 @@ T = TypeVar("T")
 Call = tuple[str, dict[str, Json]]
 
 
-class Unfit(Exception):
+class NotApplicable(Exception):
     """This company has nobody of whom such a task could be made."""
 
 
@@ -78,10 +78,10 @@ class World:
         return self._by_customer("tickets").get(customer["id"], [])
 
     def pick(self, rng: random.Random, rows: Sequence[Row], fits: Callable[[Row], object] = bool) -> Row:
-        """One of the rows that fit. Raises Unfit where none does."""
+        """One of the rows that fit. Raises NotApplicable where none does."""
         fitting = [row for row in rows if fits(row)]
         if not fitting:
-            raise Unfit
+            raise NotApplicable
         return rng.choice(fitting)
 
     def after(self, calls: Sequence[Call]) -> Json:

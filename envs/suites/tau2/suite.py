@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.tau2.tasks import dual_task, solo_task, task_id
 from gymcp.envs.suites.upstream.packages import locked_packages, packages_folder
 from gymcp.envs.suites.upstream.run_once import run_to_end
@@ -65,7 +65,7 @@ _UNREAD = frozenset(f"{package}/__init__.py" for package in ("inspect_evals", _T
 """They import every suite of the wheel; without them their folders are packages, too."""
 
 
-@in_cache()
+@cache_errors()
 def install_tau2(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
 

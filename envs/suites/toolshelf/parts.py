@@ -21,7 +21,7 @@ CARRIED = ("person", "city", "day", "money")
 """Kinds of values that one service can take from another."""
 
 
-class Unfit(Exception):
+class NotApplicable(Exception):
     """The services have no record for such a part."""
 
 
@@ -85,7 +85,7 @@ def carried(desk: Desk) -> Part:
                 asked = f"{nouns[name].format(**_names(source.service, row))}"
                 made = filled(desk, wanting, row[name], asked)
                 return Part(text=made.text, calls=(*_look(source.service, row, read=True), *made.calls))
-    raise Unfit
+    raise NotApplicable
 
 
 def conditional(desk: Desk) -> Part:
@@ -96,7 +96,7 @@ def conditional(desk: Desk) -> Part:
         if numbers:
             break
     else:
-        raise Unfit
+        raise NotApplicable
     source, asked = desk.shelf(name), desk.rng.choice(numbers)
     row = _row(desk, source, None)
     limit = max(0, row[asked] + desk.rng.choice((-3, -2, -1, 0, 1, 2, 3)))
@@ -139,7 +139,7 @@ def filled(desk: Desk, wanting: Wanting, value: Json, said: str) -> Part:
     shelf, asked, operation, text = wanting
     row = _row(desk, shelf, operation)
     if row[asked.name] == value:
-        raise Unfit
+        raise NotApplicable
     made = _request(shelf.service, operation, row, {asked.name: value})
     names = {**_names(shelf.service, row), asked.name: said}
     return Part(text=text.format(**names), calls=made.calls)
@@ -157,13 +157,13 @@ def _wanting(desk: Desk, kinds: Sequence[str]) -> Iterator[Wanting]:
             operation = service.operations[tool]
             if operation.does == "set" and len(operation.fields) == 1 and operation.fields[0].kind in kinds:
                 yield desk.shelf(name), operation.fields[0], operation, requests[tool]
-    raise Unfit
+    raise NotApplicable
 
 
 def _creation(desk: Desk, shelf: Shelf, operation: Operation) -> Part:
     values = {each.name: make_value(each, desk.rng) for each in operation.fields}
     if any(row[shelf.service.label.name] == values[shelf.service.label.name] for row in shelf.rows.values()):
-        raise Unfit
+        raise NotApplicable
     text = wordings()[shelf.service.name].requests[operation.name].format(**values)
     return Part(text=text, calls=((operation.name, values),))
 
@@ -179,7 +179,7 @@ def _row(desk: Desk, shelf: Shelf, operation: Operation | None) -> Row:
         and sum(row[label].casefold() in other[label].casefold() for other in shelf.rows.values()) == 1
     ]
     if not fit:
-        raise Unfit
+        raise NotApplicable
     return desk.rng.choice(fit)
 
 

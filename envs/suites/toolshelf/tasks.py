@@ -12,8 +12,8 @@ from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.toolshelf.parts import (
     CARRIED,
     Desk,
+    NotApplicable,
     Part,
-    Unfit,
     carried,
     conditional,
     filled,
@@ -188,7 +188,7 @@ def _task(split: str, family: str, number: int) -> Task:
         desk = Desk(rng=rng, seed=number % WORLDS)
         try:
             draft = make(desk)
-        except Unfit:
+        except NotApplicable:
             continue
         scope = "several" if len(_servers(desk, draft)) > 1 else "one"
         tags = (family, f"level {level}", f"scope {scope}", f"structure {structure}", f"split {split}")

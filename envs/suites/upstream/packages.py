@@ -21,7 +21,7 @@ REVISION = 2
 def locked_packages(suite: str, lock: Path, home: Path) -> Path:
     """The folder with the packages of a lock, for the sandbox's interpreter, made where it is not there yet.
 
-    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, Drifted where
+    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, InstallDrift where
     what is there is not what was installed.
     """
     made = packages_folder(lock, home)

@@ -16,7 +16,7 @@ _checked: set[tuple[Path, int]] = set()
 def kept_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, filled by `make` where it is not there yet, and since then unchanged: hashed once per process.
 
-    Held while this process lives. Raises Drifted, naming the first file that is not as it was made.
+    Held while this process lives. Raises InstallDrift, naming the first file that is not as it was made.
     """
 
     def fill(made: Path) -> None:

@@ -73,7 +73,7 @@ def _clean_servers(locks: list[Path], dry_run: bool) -> None:
     removed = 0.0
     for server in found:
         what = f"server {server.folder} ({server.megabytes:.0f} MB)"
-        if not server.is_free or not (dry_run or remove_server(server.folder)):
+        if not server.is_unlocked or not (dry_run or remove_server(server.folder)):
             _say(f"{what}: is in use, and left alone")
         else:
             _say(what)

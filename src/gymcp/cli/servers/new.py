@@ -40,7 +40,7 @@ from pathlib import Path
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("{lock}")
