@@ -13,7 +13,7 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
-from gymcp.cli.evaluation.eval import _unused
+from gymcp.cli.evaluation.eval_run import make_run_folder
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.suites.bfcl.suite import BFCL
@@ -287,7 +287,7 @@ def test_eval_says_why_an_episode_was_lost(tmp_path: Path) -> None:
 
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
-    folders = {_unused(tmp_path / "runs" / "x") for _ in range(3)}
+    folders = {make_run_folder(tmp_path / "runs" / "x") for _ in range(3)}
     assert {folder.name for folder in folders} == {"x", "x-2", "x-3"}
 
 

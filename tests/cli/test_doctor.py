@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_runner import gymcp
 
-from gymcp.cli.machine.doctor import docker_fix, namespaces, node, uv
+from gymcp.cli.machine.doctor import choose_docker_fix, namespaces, node, uv
 
 
 def program(path: Path, script: str) -> Path:
@@ -79,7 +79,7 @@ def test_an_engine_that_is_not_running_is_to_be_started(tmp_path: Path) -> None:
 def test_an_engine_that_one_may_not_use_takes_a_group() -> None:
     """Root may use any, so this is the words of a refusal alone."""
     said = "docker: no engine answers at /var/run/docker.sock (Permission denied)"
-    assert docker_fix(said) == "sudo usermod --append --groups docker $USER, then log in again"
+    assert choose_docker_fix(said) == "sudo usermod --append --groups docker $USER, then log in again"
 
 
 def test_node_missing_and_too_old_and_fine(tmp_path: Path) -> None:
