@@ -110,7 +110,7 @@ def test_tokens_of_the_policy_tiny_are_shown_as_text(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_keeps_its_credit_where_it_is_asked_to(runs: tuple[Path, Path], typed: Typed) -> None:
-    assert typed("train", "--dry-run", runs[1], "--preset", "rloo", "--save", "--json")[0] == 0
+    assert typed("credit", runs[1], "--preset", "rloo", "--save", "--json")[0] == 0
     with TrajectoryStore.open(runs[1]) as store:
         rows = store.summaries()
         assert [store.credits(row.id)[0].preset for row in rows] == ["rloo"] * len(rows)

@@ -65,8 +65,10 @@ def test_another_server_of_the_same_name_takes_no_other_s_place(tmp_path: Path) 
     ):
         done = gymcp(*words, cwd=tmp_path)
         assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
-        assert re.search(r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --name NAME", done.stderr)
-    named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--name", "mine", cwd=tmp_path)
+        assert re.search(
+            r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --(server-)?name NAME", done.stderr
+        )
+    named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--server-name", "mine", cwd=tmp_path)
     assert "server 'mine': resolve" in named.stderr
     assert (tmp_path / "servers.lock").read_text() == before
 

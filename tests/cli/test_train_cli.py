@@ -19,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_dry_run_prints_the_credit_of_a_recorded_run(run: Path) -> None:
-    done = gymcp("train", "--dry-run", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
+    done = gymcp("credit", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
     assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
@@ -27,7 +27,7 @@ def test_dry_run_prints_the_credit_of_a_recorded_run(run: Path) -> None:
 
 
 def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
-    done = gymcp("train", "--dry-run", str(run), "--preset", "matchtir", "--json")
+    done = gymcp("credit", str(run), "--preset", "matchtir", "--json")
     assert any(value != 0 for row in json.loads(done.stdout)["advantages"] for value in row["steps"])
 
 
@@ -41,7 +41,7 @@ def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
     ],
 )
 def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
-    done = gymcp("train", "--dry-run", str(run), *arguments)
+    done = gymcp("credit", str(run), *arguments)
     assert (done.returncode, says in done.stderr, len(errors(done.stderr))) == (2, True, 1)
 
 

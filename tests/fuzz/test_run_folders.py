@@ -109,7 +109,7 @@ VERBS: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "csv": lambda run: ("export", run, "--format", "csv", "--out", run.parent / "out.csv", "--attempts"),
     "atif": lambda run: ("export", run, "--format", "atif", "--out", run.parent / "out"),
     "parquet": lambda run: ("export", run, "--format", "parquet", "--out", run.parent / "out.parquet"),
-    "credit": lambda run: ("train", "--dry-run", run),
+    "credit": lambda run: ("credit", run),
     "grade": lambda run: ("grade", run, "--env", BANK),
     "judge agreement": lambda run: ("judge", "agreement", labels(run), "--run", run),
 }

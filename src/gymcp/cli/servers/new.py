@@ -27,7 +27,7 @@ from gymcp.cli.servers.servers import (
 )
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.packages.locked_server import lock_server, spec_of
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, checked_name, editing
+from gymcp.mcp_servers.packages.lockfile import DEFAULT, MAX_NAME, LockedServer, checked_name, editing
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import Json, Tool, ToolCall
@@ -114,7 +114,7 @@ def command(
     sandbox: SandboxOption = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
-    path = folder / f"{checked_name(name)}.py"
+    path = folder / f"{_check_name(name)}.py"
     if path.exists():
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
@@ -141,6 +141,14 @@ def command(
     write_atomically(path, _text(name, path, entry, found).encode())
     console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
     console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
+
+
+def _check_name(name: str) -> str:
+    """The environment's name, if it can be a file name. Raises ConfigError."""
+    try:
+        return checked_name(name)
+    except ConfigError as error:
+        raise ConfigError(f"new: name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}") from error
 
 
 async def _try_out(entry: LockedServer, backend: Sandbox) -> Trial:
