@@ -1,4 +1,4 @@
-"""Parquet as trainers read it: columns, token columns of one length, a row for every context."""
+"""Parquet for trainers: its columns, token columns of equal length, a row for every context."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_run_without_a_step_is_a_file_without_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("episodes", [(PAID,), (SPOKEN,)])
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, episodes: tuple[Json, ...]) -> None:
+def test_missing_pyarrow_names_the_package_to_install(tmp_path: Path, episodes: tuple[Json, ...]) -> None:
     run = make_run(tmp_path / "run", episodes)
     code = "import sys; sys.modules['pyarrow'] = None; from gymcp.cli.main import main; main()"
     command = [sys.executable, "-c", code, "export", str(run), "--format", "parquet"]
