@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,12 +61,12 @@ class TrajectoryStore:
     `database.connect`).
     """
 
-    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
         self._connection = connection
-        self._where = where
+        self._folder = folder
+        self._where = f"run folder {folder}"
         self._lock = threading.RLock()
-        self._folder = Path()
-        self._reset_query_steps: Callable[[], None] = lambda: None
+        self._reset_query_steps = limit_query_steps(connection, folder)
 
     @classmethod
     def open(
@@ -84,10 +84,7 @@ class TrajectoryStore:
         """
         if write and not create:
             require_database(folder)
-        connection = connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s)
-        store = cls(connection, f"run folder {folder}")
-        store._folder, store._reset_query_steps = folder, limit_query_steps(connection, folder)
-        return store
+        return cls(connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s), folder)
 
     def __enter__(self) -> Self:
         return self
@@ -182,14 +179,7 @@ class TrajectoryStore:
         steps = decode_steps(rows, tools, budget)
         if len(steps) != head.steps:
             raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
-        return build_record(
-            Trajectory,
-            {
-                **rest,
-                **{name: getattr(head, name) for name in _HEAD},
-                "steps": steps,
-            },
-        )
+        return build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
 
     def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
         """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.

@@ -62,7 +62,7 @@ def command(
         ),
     ] = None,
     tool_budget: Annotated[
-        int | None, typer.Option(help="With --retrieve: maximum characters of all tools shown at a time.")
+        int | None, typer.Option(help="Maximum characters of all tools shown at a time, with --retrieve.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     policy: Annotated[
@@ -105,7 +105,7 @@ def command(
     ] = None,
     overflow: Annotated[
         str,
-        typer.Option(help="When the context is full: stop, or drop old tool results.", rich_help_panel=REACT_PANEL),
+        typer.Option(help="Reaction to a full context: stop, or drop old tool results.", rich_help_panel=REACT_PANEL),
     ] = "stop",
     system: Annotated[Path | None, typer.Option(help="File with a system prompt.", rich_help_panel=REACT_PANEL)] = None,
     tool_calls: Annotated[

@@ -37,9 +37,9 @@ def list_all(
     check: Annotated[
         bool, typer.Option("--check", help="Play the gates of every suite on a fixed sample of its tasks.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="With --check: play all tasks.")] = False,
-    only: Annotated[str, typer.Option(help="Only environments whose name matches this glob.")] = "*",
-    sandbox: Annotated[str, typer.Option(help="With --check: sandbox, bwrap, docker or none.")] = "bwrap",
+    full: Annotated[bool, typer.Option("--full", help="Play all tasks, with --check.")] = False,
+    only: Annotated[str, typer.Option(help="Select environments whose name matches this glob.")] = "*",
+    sandbox: Annotated[str, typer.Option(help="Sandbox for --check: bwrap, docker or none.")] = "bwrap",
     as_json: AsJson = False,
 ) -> None:
     """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""

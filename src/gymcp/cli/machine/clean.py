@@ -22,7 +22,7 @@ def command(
         bool, typer.Option("--dry-run", help="List what would be removed, without removing it.")
     ] = False,
     servers: Annotated[
-        bool, typer.Option("--servers", help="Also remove installed servers that no lock names.")
+        bool, typer.Option("--servers", help="Remove installed servers that no lock names, as well.")
     ] = False,
     lock: Annotated[
         list[Path] | None,

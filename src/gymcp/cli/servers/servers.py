@@ -62,7 +62,9 @@ def add(
         list[str] | None, typer.Option(help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="claude_desktop_config.json with the servers to lock.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Server of --config to lock; default: all of them; repeatable.")
+    ] = None,
     build: BuildOption = None,
     runs_code: Annotated[
         bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")

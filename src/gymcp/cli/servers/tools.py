@@ -34,7 +34,7 @@ def command(
         bool, typer.Option("--recall", help="Measure the share of the tools that tasks need among the first k results.")
     ] = False,
     k: Annotated[
-        list[int] | None, typer.Option(help="With --search or --recall: number of results; repeatable.")
+        list[int] | None, typer.Option(help="Number of results, with --search or --recall; repeatable.")
     ] = None,
     sandbox: SandboxName = "bwrap",
     as_json: AsJson = False,
