@@ -34,7 +34,15 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     socket_path,
 )
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import OWNER, OWNER_VARIABLE, SERVER_ID, is_alive, is_free, owner_of_unfinished, pid_namespace
+from gymcp.process_owner import (
+    OWNER,
+    OWNER_VARIABLE,
+    SERVER_ID,
+    is_alive,
+    is_unlocked,
+    owner_of_staging_folder,
+    pid_namespace,
+)
 from gymcp.scratch import remove_tree, runtime_folder
 
 _REMOVE_TIMEOUT_S = 5.0
@@ -66,7 +74,7 @@ def remove_leftovers(leftovers: list[Leftover]) -> None:
                 remove(leftover.name)
         elif leftover.kind == "cgroup":
             _remove_cgroup(Path(leftover.name))
-        elif is_free(Path(leftover.name)):
+        elif is_unlocked(Path(leftover.name)):
             _unmount_below(Path(leftover.name))
             remove_tree(Path(leftover.name))
 
@@ -157,7 +165,7 @@ def _folders() -> Iterator[Leftover]:
     if not root.is_dir() or root.is_symlink() or root.stat().st_uid != os.getuid():
         return
     for path in sorted(root.iterdir()):
-        if re.fullmatch(OWNER, path.name) and not is_alive(path.name) and is_free(path):
+        if re.fullmatch(OWNER, path.name) and not is_alive(path.name) and is_unlocked(path):
             yield Leftover(kind="folder", name=str(path), owner=path.name)
 
 
@@ -166,8 +174,8 @@ def _unfinished() -> Iterator[Leftover]:
     home = gymcp_home()
     for pattern in (".*", "*/.*"):
         for path in sorted(home.glob(pattern)):
-            tag = owner_of_unfinished(path.name)
-            if tag is not None and not is_alive(tag) and is_free(path):
+            tag = owner_of_staging_folder(path.name)
+            if tag is not None and not is_alive(tag) and is_unlocked(path):
                 yield Leftover(kind="unfinished", name=str(path), owner=tag)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.episodes.baseline_store import baseline_book
 from gymcp.envs.episodes.world import Origin, World, open_world, servers_of
 from gymcp.errors import DirtyReset
@@ -31,11 +31,11 @@ async def check_baseline(world: World) -> None:
         return  # there is nothing to compare; a lazy server is when it starts (`gymcp.envs.episodes.lazy_server`)
     origin = world.origin
     book, identity = baseline_book(), _identity(origin)
-    with in_cache():
+    with cache_errors():
         expected = book.get(identity)
     if expected is None:
         async with turn(identity):
-            with in_cache():
+            with cache_errors():
                 expected = book.get(identity)
             expected = expected or await _witnessed(world, identity)
     if expected != world.key:
@@ -49,7 +49,7 @@ async def _witnessed(world: World, identity: str) -> str:
         if witness.key != world.key:
             raise DirtyReset(_say(origin, "two fresh worlds differ", world.key, witness.key))
     names = {"env": origin.env.spec.name, "version": origin.env.spec.version, "task": origin.task.id}
-    with in_cache():
+    with cache_errors():
         return baseline_book().add(identity, world.key, names)
 
 

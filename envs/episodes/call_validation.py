@@ -14,8 +14,8 @@ MAX_DEPTH = 60
 
 def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[str, Json] | str:
     """The arguments of a call of one of these tools, or in words why it is none."""
-    if call.problem:
-        return f"no tool call: {call.problem}"
+    if call.parse_error:
+        return f"no tool call: {call.parse_error}"
     names = [tool.name for tool in offered]
     if call.name not in names:
         return f"no tool '{call.name[:200]}'; have {', '.join(names) or 'none'}"
@@ -24,7 +24,7 @@ def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[
 
 
 def recordable(action: Action) -> Action:
-    """The action, with every argument that no record can hold as a text in its place, and with the reason as `problem`.
+    """The action, with every argument that no record can hold as a text in its place, and the reason as `parse_error`.
 
     NaN and halves of characters can be recorded; what is no JSON, or is nested too deep, cannot.
     """
@@ -36,7 +36,7 @@ def recordable(action: Action) -> Action:
 def _recordable(call: ToolCall) -> ToolCall:
     if isinstance(call.arguments, str) or (fault := _fault(call.arguments)) is None:
         return call
-    return replace(call, arguments="", problem=call.problem or fault)
+    return replace(call, arguments="", parse_error=call.parse_error or fault)
 
 
 def _fault(arguments: Mapping[str, Json]) -> str | None:

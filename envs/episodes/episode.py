@@ -21,7 +21,7 @@ from gymcp.envs.episodes.world import Origin, World, open_world
 from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.layers import Scene, StopEpisode, refusal
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import CannotFork, EnvInfraError, ServerExhausted, SnapshotError, Undigestible
+from gymcp.errors import CannotFork, EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -45,7 +45,7 @@ from gymcp.types import (
 
 RESULT_BYTES = 256_000_000
 """Bytes of all results of an episode before calls are refused, because a row of a run folder is bounded."""
-_SPENT = (ServerExhausted, Undigestible)
+_SPENT = (ServerLimitExceeded, Undigestible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gymcp.aio import hosted
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.episodes.baseline_store import baseline_book
-from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError, ServerExhausted, Undigestible
+from gymcp.errors import CannotFork, DirtyReset, EnvInfraError, IntegrityError, ServerLimitExceeded, Undigestible
 from gymcp.keyed_lock import turn
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
@@ -105,7 +105,7 @@ class LateServer:
                 await session.update()
                 if session.tells_state:
                     await self._prove_clean(session)
-            except (IntegrityError, Undigestible, ServerExhausted) as error:
+            except (IntegrityError, Undigestible, ServerLimitExceeded) as error:
                 # in the middle of an episode no caller can mend it; a fresh world without a digest is nobody's doing
                 raise EnvInfraError(str(error)) from error
             self._fresh_key, self._session = session.world_key, session
@@ -114,7 +114,7 @@ class LateServer:
     async def resume(self, image: ServerSnapshot) -> None:
         """Starts from an image instead. Raises EnvInfraError, CannotFork where its fresh state is not known."""
         start = self._start
-        with in_cache():
+        with cache_errors():
             fresh = baseline_book().get(self._identity)
         opening = image.open(start.sandbox, initial_state=start.initial_state, seed=start.seed, task=start.task)
         session = await self._stack.enter_async_context(hosted(opening))
@@ -138,11 +138,11 @@ class LateServer:
     async def _prove_clean(self, session: ToolSession) -> None:
         """Compares with the baseline; makes one, with another process and another seed, where there is none."""
         book = baseline_book()
-        with in_cache():
+        with cache_errors():
             expected = book.get(self._identity)
         if expected is None:
             async with turn(self._identity):
-                with in_cache():
+                with cache_errors():
                     expected = book.get(self._identity)
                 expected = expected or await self._witnessed(session.world_key)
         if expected != session.world_key:
@@ -153,7 +153,7 @@ class LateServer:
             await witness.update()
             if witness.world_key != found:
                 raise DirtyReset(self._dirty("two fresh worlds differ", found, witness.world_key))
-        with in_cache():
+        with cache_errors():
             names = {"env": f"server {self.spec.name}", "version": "", "task": self._start.task}
             return baseline_book().add(self._identity, found, names)
 

@@ -19,8 +19,8 @@ class Bill:
 
     def add(self, decision: Decision) -> None:
         """Counts one decision."""
-        if decision.note:
-            self.notes.append(decision.note)
+        if decision.reason:
+            self.notes.append(decision.reason)
         if (spent := decision.spent) is None:
             return
         entry = self.models.setdefault(

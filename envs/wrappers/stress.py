@@ -118,7 +118,7 @@ class Renamed(_Plain):
         named = {back[name]: value for name, value in arguments.items()}
         known = replace(call, name=own.name)
         result = await go_on(known, named)
-        return replace(result, made=result.made or replace(known, arguments=named))
+        return replace(result, executed_call=result.executed_call or replace(known, arguments=named))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class Stale(_Plain):
         result = await go_on(call, arguments)
         for step in scene.steps:
             for made, answer in zip(step.action.tool_calls, step.results, strict=False):
-                names = [(each.name, each.arguments) for each in (made, answer.made) if each is not None]
+                names = [(each.name, each.arguments) for each in (made, answer.executed_call) if each is not None]
                 if (call.name, arguments) in names and not answer.is_error:
                     return replace(result, content=answer.content, is_error=False)
         return result

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question
-from gymcp.store.checked import made, text_of
-from gymcp.store.foreign import MAX_LINES_BYTES, open_foreign, read_foreign
-from gymcp.types import Json, Sampling, Spent
+from gymcp.store.untrusted_files import MAX_LINES_BYTES, open_foreign, read_foreign
+from gymcp.store.validation import build_record, require_text
+from gymcp.types import Json, ModelUsage, Sampling
 
 ANSWERS_FILE = "judge-answers.jsonl"
 
@@ -23,7 +23,7 @@ ANSWERS_FILE = "judge-answers.jsonl"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     text: str
-    spent: Spent | None = None
+    spent: ModelUsage | None = None
 
 
 def answer_key(asked: Question, judge: str, sampling: Sampling) -> str:
@@ -72,8 +72,8 @@ def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
     for line in lines.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             found = json.loads(line)
-            spent = made(Spent, found["spent"]) if found["spent"] else None
-            yield text_of(found["key"], "key"), Answer(text=text_of(found["answer"], "answer"), spent=spent)
+            spent = build_record(ModelUsage, found["spent"]) if found["spent"] else None
+            yield require_text(found["key"], "key"), Answer(text=require_text(found["answer"], "answer"), spent=spent)
 
 
 def _usage_object(answer: Answer) -> Json:

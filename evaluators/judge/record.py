@@ -9,8 +9,8 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.agreement import Agreement
-from gymcp.store.checked import number_of, text_of, whole_of
-from gymcp.store.foreign import read_foreign
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.store.validation import require_integer, require_number, require_text
 from gymcp.types import Json
 
 JUDGE_FILE = "judge.json"
@@ -38,19 +38,19 @@ def _check(found: Mapping[str, Json]) -> None:
     """Check the types and ranges that a report relies on. Raises TypeError, ValueError or KeyError."""
     if "rubric" in found:
         for name in ("rubric", "policy"):
-            text_of(found[name], name)
+            require_text(found[name], name)
         for name in ("votes", "judged", "errors"):
-            whole_of(found[name], name)
-        text_of(str(found["prompt_version"]), "prompt_version")
+            require_integer(found[name], name)
+        require_text(str(found["prompt_version"]), "prompt_version")
     if (measured := found.get("agreement")) is None:
         return
-    whole_of(measured["items"], "items")
+    require_integer(measured["items"], "items")
     low, high = measured["agree_ci95"]
     shares = [measured["agree"], low, high]
     if measured["kappa"] is not None:
         shares += [measured["kappa"], *(measured["kappa_ci95"] or ())]
     for share in shares:
-        if not -1 <= number_of(share, "a share") <= 1:
+        if not -1 <= require_number(share, "a share") <= 1:
             raise ValueError(f"a share is {share}")
 
 

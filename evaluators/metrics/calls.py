@@ -106,7 +106,7 @@ def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
 def _is_invalid(call: ToolCall, step: Step) -> bool:
     tool = next((tool for tool in step.observation.tools if tool.name == call.name), None)
     arguments = parse_arguments(call)
-    return bool(call.problem) or tool is None or arguments is None or not _fits(arguments, tool)
+    return bool(call.parse_error) or tool is None or arguments is None or not _fits(arguments, tool)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {

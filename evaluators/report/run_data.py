@@ -14,8 +14,8 @@ from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
-from gymcp.store.checked import whole_of
-from gymcp.store.foreign import MAX_LINES_BYTES, read_foreign
+from gymcp.store.untrusted_files import MAX_LINES_BYTES, read_foreign
+from gymcp.store.validation import require_integer
 from gymcp.types import Json, Task, Trajectory
 
 TRAINING_FILE = "training.json"
@@ -88,7 +88,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         if "is damaged" not in str(error):
             raise
         with TrajectoryStore.open(folder, damaged=True) as store:
-            attempts = store.readable()
+            attempts = store.salvage()
         worst = worst_tasks(attempts)
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
@@ -137,7 +137,7 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
         try:
             state = json.loads(read_foreign(folder, TRAINING_FILE))
             recipe, ended = state["recipe"], state.get("ended", _FINISHED)
-            iteration = whole_of(state.get("iteration", 0), "iteration")
+            iteration = require_integer(state.get("iteration", 0), "iteration")
             config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": dict(recipe)}
         except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]

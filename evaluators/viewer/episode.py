@@ -110,7 +110,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
 
 
 def _call(call: ToolCall) -> dict[str, Json]:
-    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.problem}
+    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.parse_error}
 
 
 def _result(result: ToolResult) -> dict[str, Json]:

@@ -25,14 +25,14 @@ from gymcp.mcp_servers.sandbox.docker.images import (
     list_built_images,
     name_of_build,
 )
-from gymcp.process_owner import is_free
+from gymcp.process_owner import is_unlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedServer:
     folder: Path
     megabytes: float
-    is_free: bool
+    is_unlocked: bool
     """False where a living process has used it: it is left alone."""
 
 
@@ -96,7 +96,7 @@ def unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [
-        UnusedServer(folder=folder, megabytes=_bytes(folder) / 1e6, is_free=is_free(folder))
+        UnusedServer(folder=folder, megabytes=_bytes(folder) / 1e6, is_unlocked=is_unlocked(folder))
         for folder in folders
         if folder not in named and not folder.name.startswith(".")
     ]

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from gymcp.atomic import make_once, open_to_servers
-from gymcp.cache import in_cache
+from gymcp.atomic import make_once, make_world_readable
+from gymcp.cache import cache_errors
 from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages import image, node, python
 from gymcp.mcp_servers.packages.commands import Wanted, parse_command
 from gymcp.mcp_servers.packages.install_folder import (
     INSIDE,
-    Drifted,
+    InstallDrift,
     check_files,
     hold,
     let_go,
@@ -23,7 +23,7 @@ from gymcp.mcp_servers.packages.install_folder import (
     tree_digest,
 )
 from gymcp.mcp_servers.packages.lockfile import LockedServer, content_of
-from gymcp.process_owner import is_free, unfinished
+from gymcp.process_owner import is_unlocked, staging_folder
 
 __all__ = [
     "INSIDE",
@@ -87,7 +87,7 @@ def ensure_installed(server: LockedServer) -> Path:
 
     Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
     """
-    with in_cache():
+    with cache_errors():
         while True:
             folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
@@ -123,7 +123,7 @@ def verified(server: LockedServer, *, mend: str = MEND) -> Path:
     if seen not in _verified:
         try:
             _verify(server, folder, mend)
-        except Drifted:
+        except InstallDrift:
             let_go(folder)  # it is not used, and may be made anew
             raise
         _verified.add(seen)
@@ -139,16 +139,16 @@ def mend_installed(server: LockedServer) -> str | None:
     if server.runtime not in ("node", "python"):
         return None
     folder = folder_of(server)
-    with in_cache():
+    with cache_errors():
         try:
             _verify(server, folder)
         except IntegrityError as error:
-            if not is_free(folder):
+            if not is_unlocked(folder):
                 raise UsageError(f"{error}; a process uses {folder}: end it, then run: gymcp servers sync") from error
-            with unfinished(folder) as made, unfinished(folder) as old:
+            with staging_folder(folder) as made, staging_folder(folder) as old:
                 _runtime(server.runtime).install(server, made)
                 _verify(server, made)
-                open_to_servers(made)
+                make_world_readable(made)
                 folder.rename(old)
                 made.rename(folder)
             return str(error)
@@ -160,14 +160,14 @@ def _verify(server: LockedServer, folder: Path, mend: str = MEND) -> None:
     files = check_files(folder, who, mend)
     found = _runtime(server.runtime).installed_version(server, folder)
     if found != server.version:
-        raise Drifted(
+        raise InstallDrift(
             f"{who}: locked is version {server.version}, installed is {found}; run: {mend}, or, where the lock was "
             f"edited by hand: gymcp servers lock {server.name}",
             folder,
         )
     wanted = server.trees.get(_runtime(server.runtime).platform_name())
     if wanted is not None and tree_digest(files) != wanted:
-        raise Drifted(f"{who}: the files in {folder} are not the locked ones; run: {mend}, or remove it", folder)
+        raise InstallDrift(f"{who}: the files in {folder} are not the locked ones; run: {mend}, or remove it", folder)
 
 
 def start_words(server: LockedServer) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import held, owned_environment
+from gymcp.process_owner import environment_with_owner, lock_folder
 
 INSIDE = PurePosixPath("/srv/server")
 """Where an installed folder appears in the sandbox."""
@@ -24,7 +24,7 @@ _INSTALLER_RECORDS = ("RECORD", "INSTALLER", "REQUESTED", "uv_cache.json")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
 
 
-class Drifted(IntegrityError):
+class InstallDrift(IntegrityError):
     """What is in a folder is not what was installed there: it can be made anew."""
 
     def __init__(self, message: str, folder: Path) -> None:
@@ -39,7 +39,7 @@ def hold(folder: Path) -> None:
     """As long as this process lives, or until `let_go`, nobody removes the folder. Raises FileNotFoundError."""
     key = (folder, os.getpid())
     if key not in _held:
-        _held[key] = held(folder)
+        _held[key] = lock_folder(folder)
 
 
 def let_go(folder: Path) -> None:
@@ -65,13 +65,13 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_files(folder: Path, who: str, mend: str) -> Mapping[str, str]:
-    """Hashes by relative path, all as they were installed. Raises Drifted, naming the first file that is not.
+    """Hashes by relative path, all as they were installed. Raises InstallDrift, naming the first file that is not.
 
     `mend`: the command that installs it again.
     """
 
-    def drifted(what: str) -> Drifted:
-        return Drifted(f"{who}: {what}; run: {mend}, or remove {folder}", folder)
+    def drifted(what: str) -> InstallDrift:
+        return InstallDrift(f"{who}: {what}; run: {mend}, or remove {folder}", folder)
 
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ def tree_digest(files: Mapping[str, str]) -> str:
 
 def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Standard output of an installer. Raises UsageError with its last words where it fails."""
-    env = {name: value for name, value in owned_environment().items() if name not in _HARNESS_VARIABLES}
+    env = {name: value for name, value in environment_with_owner().items() if name not in _HARNESS_VARIABLES}
     try:
         done = subprocess.run(
             argv, cwd=cwd, env=env, input=stdin, capture_output=True, text=True, check=False, timeout=TIMEOUT_S

@@ -187,9 +187,7 @@ def locked(path: Path, name: str) -> LockedServer:
 def checked_name(name: str) -> str:
     """The name, where it can be one: it becomes part of a path. Raises ConfigError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}; give one with --name"
-        )
+        raise ConfigError(f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}; choose another")
     return name
 
 

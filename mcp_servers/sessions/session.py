@@ -21,7 +21,7 @@ from gymcp.errors import (
     IntegrityError,
     ProtocolError,
     ServerDied,
-    ServerExhausted,
+    ServerLimitExceeded,
     ServerTimeout,
     Undigestible,
 )
@@ -222,9 +222,9 @@ class ToolSession:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer. A tool that fails or times out is a result with ``is_error``.
 
-        Raises ServerDied, ServerTimeout or ProtocolError if the server itself is lost; ServerExhausted if the call did
-        that, by taking more than its sandbox gives, or too long at a server that declares its state; Undigestible if
-        the call left a declared state that cannot be told.
+        Raises ServerDied, ServerTimeout or ProtocolError if the server itself is lost; ServerLimitExceeded if the
+        call did that, by taking more than its sandbox gives, or too long at a server that declares its state;
+        Undigestible if the call left a declared state that cannot be told.
         """
         started = time.perf_counter()
         self._told = self._brought = None
@@ -235,11 +235,11 @@ class ToolSession:
             if self.spec.state != "declared":
                 raise
             why = f"did not end within {timeout_s:g} s"
-            raise ServerExhausted(self._say(f"tool '{call.name}'", why)) from error
+            raise ServerLimitExceeded(self._say(f"tool '{call.name}'", why)) from error
         except ServerDied as error:
             if self._process.limit_hit() is None:
                 raise
-            raise ServerExhausted(str(error)) from error
+            raise ServerLimitExceeded(str(error)) from error
         if self.spec.state == "opaque":
             self._log.update(canonical_json([call.name, arguments]).encode("utf-8", "surrogatepass"))
         return ToolResult(
@@ -327,7 +327,7 @@ class ToolSession:
         except (ServerTimeout, ServerDied) as error:
             if isinstance(error, ServerDied) and self._process.limit_hit() is None:
                 raise
-            raise ServerExhausted(str(error)) from error
+            raise ServerLimitExceeded(str(error)) from error
         self._told = self._proven("gymcp/state", answer.state, self._known_key, answer.stateKey)
         return self._told
 
@@ -344,7 +344,7 @@ class ToolSession:
         self._told_chars += chars
         if self._told_chars > MAX_STATES_CHARS:
             why = f"its states have more than {MAX_STATES_CHARS} characters together"
-            raise ServerExhausted(self._say(doing, why))
+            raise ServerLimitExceeded(self._say(doing, why))
         return found, state
 
     async def _harness_request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
@@ -370,7 +370,7 @@ class ToolSession:
                 return await self._lost(doing, error)
             case MCPError(code=code) if code == TOO_LARGE:
                 is_state = self.spec.state == "declared" and doing not in _OPENING  # which is what the agent made of it
-                return (ServerExhausted if is_state else ProtocolError)(self._say(doing, error.message))
+                return (ServerLimitExceeded if is_state else ProtocolError)(self._say(doing, error.message))
             case MCPError(code=code) if code == STATE_UNAVAILABLE and self.spec.state == "declared":
                 return Undigestible(self._say(doing, error.message))
             case MCPError():

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.keyed_lock import turn
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
@@ -52,7 +52,7 @@ def known_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
     """What it listed when it was last started; None where that is not known, or not what it is locked with."""
     place = _place(server)
     if place not in _known:
-        with in_cache():
+        with cache_errors():
             tools = _read(place)
         if tools is None or server.tools_sha256 not in (None, tools_hash(tools)):
             return None
@@ -67,7 +67,7 @@ def keep_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
         {"name": t.name, "description": t.description, "input_schema": t.input_schema, "annotations": t.annotations}
         for t in tools
     ]
-    with in_cache():
+    with cache_errors():
         place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place, json.dumps({"sha256": tools_hash(tools), "tools": rows}).encode())
     _known[place] = tools
@@ -77,7 +77,7 @@ def forget_tools(server: ServerSpec) -> None:
     """Another list than the known one has come."""
     place = _place(server)
     _known.pop(place, None)
-    with in_cache():
+    with cache_errors():
         place.unlink(missing_ok=True)
 
 

@@ -256,7 +256,7 @@ def test_only_the_first_reset_of_a_task_opens_a_second_world() -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from gymcp.envs.baseline_book import BaselineBook
+from gymcp.envs.episodes.baseline_store import BaselineBook
 book = BaselineBook(Path(sys.argv[1]))
 for number in range(200):
     print(book.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
@@ -339,9 +339,9 @@ def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
 HARNESS = """
 import asyncio, sys
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.worlds.overlay import overlay_namespace
-from gymcp.mcp_servers.worlds.seeds import seed_folder
-from gymcp.mcp_servers.worlds.workspace import open_workspace
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
+from gymcp.mcp_servers.workspaces.seeds import seed_folder
+from gymcp.mcp_servers.workspaces.workspace import open_workspace
 
 async def main():
     seed = await seed_folder({"files": {"a": "1"}}, get_sandbox("bwrap"))

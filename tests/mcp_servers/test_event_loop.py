@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gymcp.errors import ServerExhausted
+from gymcp.errors import ServerLimitExceeded
 from gymcp.mcp_servers.loop_share import BURST_S, SHARE, Deadline, LoopShare
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -60,7 +60,7 @@ def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap
             calling = asyncio.create_task(session.call(ToolCall(id="c", name="hang"), {}, timeout_s=CALL_S))
             await asyncio.sleep(0)
             await stand_still()
-            with pytest.raises(ServerExhausted, match=r"did not end within 0\.8 s"):
+            with pytest.raises(ServerLimitExceeded, match=r"did not end within 0\.8 s"):
                 await calling
 
     asyncio.run(main())
@@ -74,7 +74,7 @@ def test_states_of_an_episode_are_bounded_together(bwrap: Sandbox, monkeypatch: 
             for number in range(20):
                 await session.call(ToolCall(id="c", name="add"), {"number": number}, timeout_s=30)
 
-    with pytest.raises(ServerExhausted, match="its states have more than 100 characters together"):
+    with pytest.raises(ServerLimitExceeded, match="its states have more than 100 characters together"):
         asyncio.run(main())
 
 

@@ -208,8 +208,8 @@ def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_l
 def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
     code = (
         "import sys, subprocess\n"
-        "from gymcp.mcp_servers.cleanup import owned_environment, owner\n"
-        "child = subprocess.Popen(['sleep', '300'], env=owned_environment())\n"
+        "from gymcp.process_owner import environment_with_owner, owner\n"
+        "child = subprocess.Popen(['sleep', '300'], env=environment_with_owner())\n"
         "print(owner(), child.pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

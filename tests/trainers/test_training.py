@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from gymcp.cli.training.dry_run import advantages_of
+from gymcp.cli.training.credit_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import choose_install_sandbox, fingerprint
@@ -71,7 +71,7 @@ def install_textworld() -> Path:
     return verified(server, mend="gymcp suites install textworld")
 
 
-@in_cache()
+@cache_errors()
 def make_games(
     orders: Sequence[Order], sandbox: Sandbox | None = None, ahead: Callable[[], Sequence[Order]] = lambda: ()
 ) -> list[Json]:

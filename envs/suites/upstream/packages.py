@@ -21,8 +21,8 @@ REVISION = 2
 def install_packages(suite: str, lock: Path, home: Path) -> Path:
     """The folder with the packages of a lock, for the sandbox's interpreter; makes it if it is missing.
 
-    Raises UsageError if they cannot be had, IntegrityError if a file does not have its hash, Drifted if the folder is
-    not as it was installed.
+    Raises UsageError if they cannot be had, IntegrityError if a file does not have its hash, InstallDrift if the folder
+    is not as it was installed.
     """
     site_packages = packages_folder(lock, home)
 

@@ -16,7 +16,7 @@ _checked: set[tuple[Path, int]] = set()
 def verified_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, which `make` fills if it is missing, and which is unchanged since then: hashed once per process.
 
-    It is held while this process lives. Raises Drifted, naming the first file that is not as it was made.
+    It is held while this process lives. Raises InstallDrift, naming the first file that is not as it was made.
     """
 
     def fill(new_folder: Path) -> None:

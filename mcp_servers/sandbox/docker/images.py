@@ -22,7 +22,7 @@ from gymcp.errors import ConfigError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox.docker.engine_api import USER_LABEL, EngineError, engine_info, request, stream
 from gymcp.mcp_servers.sandbox.spec import Image
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import owned_environment, unfinished
+from gymcp.process_owner import environment_with_owner, staging_folder
 
 DEBIAN_SUITE = "bookworm"
 PACKAGES = ("python3", "ca-certificates")
@@ -191,7 +191,7 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         raise SandboxUnavailable(
             f"sandbox build: debootstrap needs root: sudo GYMCP_HOME={gymcp_home()} gymcp sandbox build"
         )
-    with unfinished(gymcp_home() / "images" / "base") as folder:
+    with staging_folder(gymcp_home() / "images" / "base") as folder:
         _debootstrap(folder, mirror or _host_mirror(), say)
         _strip(folder)
         say("importing the image")
@@ -216,7 +216,7 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
     lines: list[str] = []
     with subprocess.Popen(
         command,
-        env=owned_environment(),
+        env=environment_with_owner(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
