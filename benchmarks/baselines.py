@@ -17,7 +17,7 @@ from gymcp.agents.runner.rollout import Job
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.nearest_demonstration import nearest
 from gymcp.agents.strategies.scripted import SCRIPTED
-from gymcp.cli.training.train import parsed
+from gymcp.cli.training.train import parse_settings
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("recipe", type=Path, nargs="?", default=TINY)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of gymcp train")
     asked = parser.parse_args()
-    settings = list(parsed(asked.set).items())
+    settings = list(parse_settings(asked.set).items())
     if asked.quick:
         settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.final_tasks", 8)]
     show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cli_runner import BANK
 
-from gymcp.agents.runner.run import Ended
+from gymcp.agents.runner.run import RunEnd
 from gymcp.cli.evaluation import eval, judge
 from gymcp.cli.evaluation.eval_run import EvalConfig, run_eval
 from gymcp.cli.evaluation.judge_run import JudgeConfig
@@ -45,7 +45,7 @@ def test_a_config_has_the_defaults_of_its_command(config: Any, command: Callable
 
 def test_run_eval_records_a_run_and_returns_its_summary(tmp_path: Path) -> None:
     result = run_eval(EvalConfig(env=str(BANK), out=tmp_path / "run"))
-    assert (result.ended, result.summary["success"], result.folder) == (Ended.FINISHED, 1.0, tmp_path / "run")
+    assert (result.ended, result.summary["success"], result.folder) == (RunEnd.FINISHED, 1.0, tmp_path / "run")
     assert {"run.json", "summary.json", "report.html"} <= {file.name for file in result.folder.iterdir()}
 
 

@@ -26,7 +26,7 @@ from gymcp.scratch import runtime_folder, scratch_folder
 
 HARNESS = """
 import asyncio, signal
-from gymcp.mcp_servers.leftovers import owner
+from gymcp.process_owner import owner
 from gymcp.mcp_servers.sandbox import Launch
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
@@ -230,7 +230,7 @@ def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
 
 CLOSED = """
 import os, sys
-from gymcp.mcp_servers.leftovers import Leftover, remove_leftovers
+from gymcp.mcp_servers.cleanup import Leftover, remove_leftovers
 folder = os.path.join(sys.argv[1], "4194304-1")
 os.makedirs(os.path.join(folder, "work", "work"))
 open(os.path.join(folder, "work", "work", "file"), "w").close()
