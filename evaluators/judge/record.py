@@ -20,29 +20,29 @@ def load_judge(folder: Path) -> dict[str, Json] | None:
     """The figures that `save_judge` wrote into the run folder; None if no judge was used. Raises StoreError if they are
     invalid."""
     try:
-        found = json.loads(read_foreign(folder, JUDGE_FILE))
+        figures = json.loads(read_foreign(folder, JUDGE_FILE))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(figures, dict):
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} is not an object")
     try:
-        _check(found)
+        _check(figures)
     except (TypeError, ValueError, KeyError) as error:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE}: is not what gymcp judge writes: {error}") from error
-    return found
+    return figures
 
 
-def _check(found: Mapping[str, Json]) -> None:
+def _check(figures: Mapping[str, Json]) -> None:
     """Check the types and ranges that a report relies on. Raises TypeError, ValueError or KeyError."""
-    if "rubric" in found:
+    if "rubric" in figures:
         for name in ("rubric", "policy"):
-            require_text(found[name], name)
+            require_text(figures[name], name)
         for name in ("votes", "judged", "errors"):
-            require_integer(found[name], name)
-        require_text(str(found["prompt_version"]), "prompt_version")
-    if (measured := found.get("agreement")) is None:
+            require_integer(figures[name], name)
+        require_text(str(figures["prompt_version"]), "prompt_version")
+    if (measured := figures.get("agreement")) is None:
         return
     require_integer(measured["items"], "items")
     low, high = measured["agree_ci95"]
@@ -62,15 +62,15 @@ def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be written: {error.strerror or error}") from error
 
 
-def agreement_object(found: Agreement, problems: int) -> dict[str, Json]:
+def agreement_object(agreement: Agreement, problems: int) -> dict[str, Json]:
     """The agreement as JSON; `problems` is the number of labels that name no judged episode."""
     return {
-        "items": found.items,
+        "items": agreement.items,
         "unmatched": problems,
-        "agree": found.agree,
-        "agree_ci95": [found.agree_ci95.low, found.agree_ci95.high],
-        "kappa": found.kappa,
-        "kappa_ci95": None if found.kappa_ci95 is None else [found.kappa_ci95.low, found.kappa_ci95.high],
-        "table": dict(zip(("both pass", "only person", "only judge", "both fail"), found.table, strict=True)),
-        "methods": [each.method for each in (found.agree_ci95, found.kappa_ci95) if each is not None],
+        "agree": agreement.agree,
+        "agree_ci95": [agreement.agree_ci95.low, agreement.agree_ci95.high],
+        "kappa": agreement.kappa,
+        "kappa_ci95": None if agreement.kappa_ci95 is None else [agreement.kappa_ci95.low, agreement.kappa_ci95.high],
+        "table": dict(zip(("both pass", "only person", "only judge", "both fail"), agreement.table, strict=True)),
+        "methods": [each.method for each in (agreement.agree_ci95, agreement.kappa_ci95) if each is not None],
     }

@@ -112,7 +112,7 @@ def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
     for row in attempts:
         if row.latest and row.score is not None:
             trials.setdefault(row.task, []).append(row)
-    found = [
+    figures = [
         TaskFigures(
             task=task,
             mean=math.fsum(row.score or 0.0 for row in rows) / len(rows),
@@ -122,7 +122,9 @@ def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
         )
         for task, rows in trials.items()
     ]
-    return tuple(sorted((each for each in found if each.passed < each.trials), key=lambda each: (each.mean, each.task)))
+    return tuple(
+        sorted((each for each in figures if each.passed < each.trials), key=lambda each: (each.mean, each.task))
+    )
 
 
 def _name(run: Run) -> str:
@@ -154,13 +156,13 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
 
 def _judge(folder: Path, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
     try:
-        found = load_judge(folder)
+        figures = load_judge(folder)
     except StoreError as error:
         problems.append(str(error))
         return None
-    if found is None:
+    if figures is None:
         return None
-    return found | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
+    return figures | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
 
 
 def _bare(folder: Path) -> Run:
@@ -174,15 +176,15 @@ def _rows(folder: Path) -> list[dict[str, Json]]:
     except (OSError, StoreError):
         return []
     lines = content.decode(errors="replace").splitlines(keepends=True)
-    found = []
+    valid = []
     for line in lines:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and isinstance(row.get("iteration"), int) and all(map(_is_drawn, row.values())):
-            found.append(row)
-    return found
+            valid.append(row)
+    return valid
 
 
 def _is_drawn(value: Json) -> bool:
