@@ -90,7 +90,7 @@ def test_runs_of_other_tasks_are_named_and_shown(tmp_path: Path, type_command: T
         (["report", "nowhere", "nowhere"], "is named twice"),
         (["view", "nowhere"], "run folder nowhere: no such folder"),
         (["view", "nowhere", "--tokenizer", "nothing"], "there is no tokenizer.json"),
-        (["train", "--save"], "train: "),
+        (["train", "--save"], "--save: has been replaced by: gymcp credit RUN --save"),
     ],
 )
 def test_an_impossible_report_is_one_line_and_exit_code_2(

@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, gymcp
 from said import errors
-from typer.testing import CliRunner
-
-from gymcp.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +40,3 @@ def test_credit_reads_gold_if_the_preset_needs_it(run: Path) -> None:
 def test_credit_that_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
     done = gymcp("credit", str(run), *arguments)
     assert (done.returncode, says in done.stderr, len(errors(done.stderr))) == (2, True, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("recipes/tiny.toml", "--dry-run", "runs/mine"), "it takes no recipe, --out, --resume or --deterministic"),
-        (("recipes/tiny.toml", "--preset", "grpo"), "of a recipe: --set credit.preset=grpo"),
-    ],
-)
-def test_an_option_that_would_be_ignored_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    result = CliRunner().invoke(app, ["train", *arguments])
-    assert says in str(result.exception)

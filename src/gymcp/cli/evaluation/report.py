@@ -41,7 +41,7 @@ def command(
     if format not in FORMATS:
         raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
     if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
-        raise ConfigError(f"report: run folder {repeated} is named repeated")
+        raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
         summary = write_report(runs[0], find_tasks)
         print_json(summary) if as_json else print_summary(summary)
