@@ -18,7 +18,7 @@ from flood_server import FLOODS
 from report_table import Result, options, show
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -61,7 +61,7 @@ def main() -> None:
 
 async def _measured(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float) -> list[Result]:
     results: list[Result] = []
-    async with warmed(sandbox) as warm, contextlib.AsyncExitStack() as stack:
+    async with open_warm_sandbox(sandbox) as warm, contextlib.AsyncExitStack() as stack:
         spec = native_server("adder", Adder, start="fork")
         honest = [
             await stack.enter_async_context(open_session(spec, warm, initial_state={}, seed=number))

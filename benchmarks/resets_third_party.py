@@ -24,7 +24,7 @@ from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
@@ -81,8 +81,8 @@ async def _of_server(
     started = await _rate(lambda: _reset(spec, state, sandbox), started_count)
     clean = await _reset(spec, state, sandbox)
     way = "forked" if spec.fork is not None else f"pool of {AT_ONCE} spares"
-    spec = replace(spec, spares=AT_ONCE)
-    async with warmed(sandbox) as warm:
+    spec = replace(spec, warm_pool_size=AT_ONCE)
+    async with open_warm_sandbox(sandbox) as warm:
         await _rate(lambda: _reset(spec, state, warm, clean), AT_ONCE)  # template and spares are there
         rate = await _rate(lambda: _reset(spec, state, warm, clean), warm_count)
         waits = await _waits(spec, state, warm, warm_count // 4)
@@ -120,7 +120,7 @@ async def _waits(spec: ServerSpec, state: Json, sandbox: Sandbox, count: int) ->
     found = []
     for _ in range(count):
         if isinstance(sandbox, WarmSandbox):
-            await sandbox.filled()
+            await sandbox.wait_until_full()
         begin = time.perf_counter()
         async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
             await session.update()

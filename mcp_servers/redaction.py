@@ -28,7 +28,7 @@ from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.variables import is_secret, variable_names
 from gymcp.types import Json
 
-SHORTEST_SECRET = 8
+MIN_SECRET_CHARS = 8
 """Characters: what is shorter keeps nothing, and occurs by chance."""
 _SHORTEST_LINE = 16
 """Characters of a line of a value with several, such as a key file, that is kept out by itself."""
@@ -105,12 +105,12 @@ def secrets_in(who: str, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
     for what, text in texts:
         for name in variable_names(text):
             value = os.environ.get(name, "").strip()
-            if len(value) >= SHORTEST_SECRET:
+            if len(value) >= MIN_SECRET_CHARS:
                 found[value] = f"${{{name}}}"
             elif value and (is_secret(name) or is_secret(what)):
                 raise ConfigError(
                     f"{who}: environment variable '{name}' holds {len(value)} characters: a secret of fewer than"
-                    f" {SHORTEST_SECRET} cannot be kept out of what is recorded; have a longer one, or, if it is none,"
+                    f" {MIN_SECRET_CHARS} cannot be kept out of what is recorded; have a longer one, or, if it is none,"
                     " write the value itself"
                 )
     return found
@@ -127,7 +127,7 @@ def _made(secrets: tuple[tuple[str, str], ...]) -> Redaction:
 
 
 @contextlib.contextmanager
-def redacted_errors(redaction: Redaction | None) -> Iterator[None]:
+def redact_errors(redaction: Redaction | None) -> Iterator[None]:
     """Errors of gymcp leave the context without the values."""
     try:
         yield
@@ -155,7 +155,7 @@ def _forms(value: str) -> tuple[list[str], list[str]]:
     plain = {value, *(line.strip() for line in value.splitlines() if len(line.strip()) >= _SHORTEST_LINE)}
     pair = _decoded(value)
     if pair is not None:  # of Basic: user and password as they were
-        plain |= {pair, *(part for part in (pair.partition(":")[2],) if len(part) >= SHORTEST_SECRET)}
+        plain |= {pair, *(part for part in (pair.partition(":")[2],) if len(part) >= MIN_SECRET_CHARS)}
     folded: set[str] = set()
     exact: set[str] = set()
     for text in plain:
@@ -186,4 +186,4 @@ def _decoded(value: str) -> str | None:
         text = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):
         return None
-    return text if ":" in text and text.isprintable() and len(text) >= SHORTEST_SECRET else None
+    return text if ":" in text and text.isprintable() and len(text) >= MIN_SECRET_CHARS else None

@@ -99,19 +99,19 @@ class ServerSpec:
     wire: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """Which MCP wire to speak; a pinned one saves the negotiation's round trip."""
     fork: Forkable | None = None
-    """None: a process is started for every episode. Else one is forked, where something keeps a template (`warmed`).
+    """None: a process is started for every episode. Else one is forked, where something keeps a template (`open_warm_sandbox`).
 
     Only for single-threaded programs that run no code of the model's; first-party ones may signal no other process,
     third-party ones (`gymcp.mcp_servers.forkserver.python_scripts`) are checked after they are imported. A forked
     server has a sandbox of its own too, with two things weaker: the program is imported once for all episodes, in the
     outer sandbox alone, where the filter for third-party programs still allows namespaces and mounts; and all episodes
     share one memory layout. A first-party one may call ``setns``, too, for which it holds no namespace but its own."""
-    spares: int = 0
-    """How many to start ahead of their episodes, where something keeps them (`warmed`): for slow starters."""
+    warm_pool_size: int = 0
+    """How many to start ahead of their episodes, where something keeps them (`open_warm_sandbox`): for slow starters."""
     start_timeout_s: float = 20.0
     """From the start of the process to its answer with the tool list."""
     tools_sha256: str | None = None
-    """What the tools must hash to (`tool_hashes.hash_of_tools`); None: whatever the server lists."""
+    """What the tools must hash to (`tool_hashes.combine_hashes`); None: whatever the server lists."""
 
     def parts(self) -> list[Json]:
         """What its fresh world and its tools depend on, as JSON.
@@ -140,6 +140,6 @@ class ServerSpec:
             network=self.network,
             limits=self.limits,
             fork=self.fork,
-            spares=self.spares,
+            warm_pool_size=self.warm_pool_size,
             secrets=self.secrets,
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import free_memory_mb, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import free_memory_mb, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 
@@ -74,7 +74,7 @@ async def run_jobs(
                 if last or stopping or budget.is_spent:
                     break
 
-    async with warmed(sandbox) as sandbox:  # noqa: PLR1704
+    async with open_warm_sandbox(sandbox) as sandbox:  # noqa: PLR1704
         workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
         try:
             if workers:

@@ -106,8 +106,8 @@ class Channel:
         return message, fds
 
 
-class Template:
-    """Forks servers of one program. Made by `open_template`."""
+class ForkServer:
+    """Forks servers of one program. Made by `open_fork_server`."""
 
     def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool, is_script: bool = False) -> None:
         self.process = process
@@ -333,7 +333,7 @@ class Template:
 
 
 @contextlib.asynccontextmanager
-async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Template]:
+async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[ForkServer]:
     """Imports the program of `launch.fork`; at the end nothing of it or its servers is left. Raises EnvInfraError."""
     assert launch.fork is not None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -367,7 +367,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_walls=True)}
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:
-            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
+            template = ForkServer(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
             template.redaction = redaction_of(launch.secrets)
             try:
                 await template.begin(order)

@@ -100,7 +100,7 @@ class WarmPool(Generic[T]):
             self._discard(self._waiting.popleft())
         await asyncio.gather(*self._ending)
 
-    async def filled(self) -> None:
+    async def wait_until_full(self) -> None:
         """Returns when no spare is being started: all are ready, or there is a pause."""
         while starting := [spare.ready for spare in self._waiting if not spare.ready.done()]:
             await asyncio.wait(starting)

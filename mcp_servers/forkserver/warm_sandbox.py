@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.forkserver.client import Template, open_template
+from gymcp.mcp_servers.forkserver.client import ForkServer, open_fork_server
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
@@ -35,12 +35,12 @@ class _NotAwake(EnvInfraError):
 
 
 class WarmSandbox:
-    """Another sandbox, with a template for every kind of launch that names a `Forkable`. Made by `warmed`."""
+    """Another sandbox, with a template for every kind of launch that names a `Forkable`. Made by `open_warm_sandbox`."""
 
     def __init__(self, inner: Bubblewrap, stack: AsyncExitStack) -> None:
         self._inner = inner
         self._stack = stack
-        self._templates: dict[str, Template] = {}
+        self._templates: dict[str, ForkServer] = {}
         self._pools: dict[str, WarmPool[SandboxProcess]] = {}
         self._making = asyncio.Lock()
         self._silent: set[str] = set()
@@ -56,13 +56,13 @@ class WarmSandbox:
         return True
 
     @property
-    def templates(self) -> list[Template]:
+    def templates(self) -> list[ForkServer]:
         return list(self._templates.values())
 
-    async def filled(self) -> None:
+    async def wait_until_full(self) -> None:
         """Returns when no spare is being started any more."""
         for pool in self._pools.values():
-            await pool.filled()
+            await pool.wait_until_full()
 
     def check(self) -> None:
         self._inner.check()
@@ -76,7 +76,7 @@ class WarmSandbox:
 
     def _start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
         own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
-        return self._spare(launch) if launch.spares and not own_folder else self._inner.start(launch)
+        return self._spare(launch) if launch.warm_pool_size and not own_folder else self._inner.start(launch)
 
     @asynccontextmanager
     async def _spare(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -84,7 +84,7 @@ class WarmSandbox:
         if key not in self._pools:
             pool = WarmPool(
                 partial(self._awake, launch),
-                spares=launch.spares,
+                spares=launch.warm_pool_size,
                 alive=lambda process: process.returncode is None,
                 has_room=lambda: free_memory_mb() > _KEPT_FREE * launch.limits.memory_mb,
             )
@@ -140,7 +140,7 @@ class WarmSandbox:
                         os.close(tree)
             yield process
 
-    async def template(self, launch: Launch) -> Template | None:
+    async def template(self, launch: Launch) -> ForkServer | None:
         """The one for this program, sandbox settings and limits; a new one where the last has ended.
 
         None where it cannot be made, or be forked: then it is not tried again.
@@ -157,7 +157,7 @@ class WarmSandbox:
             found = self._templates.get(key)
             if found is None or found.gone.is_set():
                 try:
-                    found = await self._stack.enter_async_context(open_template(self._inner, launch))
+                    found = await self._stack.enter_async_context(open_fork_server(self._inner, launch))
                 except EnvInfraError as error:
                     self.refused[key] = _unsecret(str(error), launch)
                     log.warning("%s: every server is started anew instead: %s", self.name, self.refused[key])
@@ -213,7 +213,7 @@ def _tree(launch: Launch) -> int | None:
 
 
 @asynccontextmanager
-async def warmed(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
+async def open_warm_sandbox(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
     """The sandbox with templates and spares while the context lasts, where it can keep some; else the sandbox itself.
 
     For as many episodes as one event loop runs. All end with the context, and with the harness.

@@ -83,7 +83,7 @@ class Launch:
     """May read files below its mounts whatever their mode says."""
     fork: Forkable | None = None
     """The same program for a sandbox that forks; others run `argv`."""
-    spares: int = 0
+    warm_pool_size: int = 0
     """How many a sandbox that keeps spares may have started ahead."""
     spawner: bool = False
     """It makes walls of its own for what it starts: it may make user namespaces, without a seccomp filter, and has the

@@ -12,14 +12,14 @@ import mcp
 import mcp_types
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.redaction import redacted_errors
+from gymcp.mcp_servers.redaction import redact_errors
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.mcp_servers.transports.cassette_transport import PLAYED_WIRE, remote_streams
-from gymcp.mcp_servers.transports.http_bridge import bridged
-from gymcp.mcp_servers.transports.http_remote import Elsewhere, fault_of_url, is_live, redaction_for
-from gymcp.mcp_servers.transports.stdio import Violation, pipe_transport
+from gymcp.mcp_servers.transports.cassette_transport import REPLAY_WIRE, remote_streams
+from gymcp.mcp_servers.transports.http_bridge import bridge_launch
+from gymcp.mcp_servers.transports.http_remote import RemoteProcess, fault_of_url, is_live, redaction_for
+from gymcp.mcp_servers.transports.stdio import ProtocolViolation, pipe_transport
 from gymcp.mcp_servers.transports.tapped_streams import redact_transport
 from gymcp.mcp_servers.workspaces.digester import open_digester
 from gymcp.mcp_servers.workspaces.seeds import seed_folder
@@ -48,11 +48,11 @@ async def open_session(
     if fault := fault_of_url(spec):
         raise ConfigError(f"server '{spec.name}': {fault}")
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(redacted_errors(redaction_for(spec)))
+        stack.enter_context(redact_errors(redaction_for(spec)))
         if spec.url is not None:
             yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
             return
-        launch, workspace, digester = bridged(spec), None, None
+        launch, workspace, digester = bridge_launch(spec), None, None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -64,13 +64,13 @@ async def open_session(
             session.workspace, session.digester = workspace, digester
             await session.start(initial_state, seed)
 
-        yield await stack.enter_async_context(connected(spec, process, begin))
+        yield await stack.enter_async_context(connect(spec, process, begin))
 
 
 @contextlib.asynccontextmanager
 async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
     """A session with a server elsewhere, or with its cassette."""
-    violation = Violation()
+    violation = ProtocolViolation()
     transport, recorder = remote_streams(spec, task, violation)
 
     async def begin(session: ToolSession) -> None:
@@ -78,17 +78,17 @@ async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -
         if recorder is not None:
             recorder.check()
 
-    spoken = spec if is_live(spec) else replace(spec, wire=PLAYED_WIRE)
-    async with connected(spoken, Elsewhere(), begin, (transport, violation)) as session:
+    spoken = spec if is_live(spec) else replace(spec, wire=REPLAY_WIRE)
+    async with connect(spoken, RemoteProcess(), begin, (transport, violation)) as session:
         yield session
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def connect(
     spec: ServerSpec,
     process: SandboxProcess,
     begin: Callable[[ToolSession], Awaitable[None]],
-    through: tuple[AbstractAsyncContextManager[TransportStreams], Violation] | None = None,
+    through: tuple[AbstractAsyncContextManager[TransportStreams], ProtocolViolation] | None = None,
 ) -> AsyncIterator[ToolSession]:
     """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
 
@@ -96,7 +96,7 @@ async def connected(
     """
     redaction = redaction_for(spec)
     if through is None:
-        noted = Violation(redaction.text if redaction else None)
+        noted = ProtocolViolation(redaction.text if redaction else None)
         streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
         through = redact_transport(streams, redaction, noted.share), noted
     transport, violation = through

@@ -43,12 +43,12 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.tools.tool_list import (
     MAX_LIST_CHARS,
     ToolList,
-    checked_list,
-    key_of_listing,
-    known_list,
-    told_list,
+    check_and_store_list,
+    compute_tools_key,
+    find_list,
+    hash_listing,
 )
-from gymcp.mcp_servers.transports.stdio import TOO_LARGE, Violation
+from gymcp.mcp_servers.transports.stdio import TOO_LARGE, ProtocolViolation
 from gymcp.mcp_servers.workspaces.digester import Digester
 from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json, Tool, ToolCall, ToolResult
@@ -90,7 +90,7 @@ class _ListResult(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SessionState:
     """What a session knows of its server between two calls."""
 
     tools: tuple[Tool, ...]
@@ -102,7 +102,9 @@ class Standing:
 class ToolSession:
     """A live session. Made by `open_session`; used by the task that opened it."""
 
-    def __init__(self, spec: ServerSpec, client: mcp.Client, process: SandboxProcess, violation: Violation) -> None:
+    def __init__(
+        self, spec: ServerSpec, client: mcp.Client, process: SandboxProcess, violation: ProtocolViolation
+    ) -> None:
         self.spec = spec
         self.tools: tuple[Tool, ...] = ()
         self._client = client
@@ -134,7 +136,7 @@ class ToolSession:
                 return self._known_key
 
     @property
-    def tells_state(self) -> bool:
+    def has_observable_state(self) -> bool:
         """True where `state` has something to tell."""
         return self.spec.state not in ("opaque", "stateless")
 
@@ -154,7 +156,7 @@ class ToolSession:
                 raise ProtocolError(self._say("setup", f"it declares a state, but sends no stateKey ({STATE_KEY})"))
             self._known_key, tools_key = answer.stateKey, answer.toolsKey
         async with self.boundary("list", self.spec.start_timeout_s):
-            listed = known_list(self.spec, tools_key) if tools_key is not None else None
+            listed = find_list(self.spec, tools_key) if tools_key is not None else None
             listed = listed or await self._list_tools(tools_key)
         self.tools = listed.tools
         wanted = self.spec.tools_sha256
@@ -167,10 +169,10 @@ class ToolSession:
     def process(self) -> SandboxProcess:
         return self._process
 
-    def standing(self) -> Standing:
-        return Standing(tools=self.tools, known_key=self._known_key, log=self._log.copy())
+    def standing(self) -> SessionState:
+        return SessionState(tools=self.tools, known_key=self._known_key, log=self._log.copy())
 
-    async def resume(self, standing: Standing) -> None:
+    async def resume(self, standing: SessionState) -> None:
         """Goes on where another session stood, when this one's server was copied from that one's.
 
         Raises CannotFork where it is not in the state in which that one was.
@@ -184,11 +186,11 @@ class ToolSession:
 
     async def _list_tools(self, tools_key: str | None) -> ToolList:
         try:
-            told = told_list(await (self._pages() if tools_key is None else self._proven_tools(tools_key)))
-            if (known := known_list(self.spec, tools_key, told)) is not None:
+            told = hash_listing(await (self._pages() if tools_key is None else self._proven_tools(tools_key)))
+            if (known := find_list(self.spec, tools_key, told)) is not None:
                 return known
             # in a thread: a long list takes its time, in which other episodes go on
-            return await asyncio.to_thread(checked_list, self.spec, tools_key, told)
+            return await asyncio.to_thread(check_and_store_list, self.spec, tools_key, told)
         except ValidationError:
             raise
         except ValueError as fault:
@@ -206,7 +208,7 @@ class ToolSession:
                 return tools
             if len(tools) > MAX_TOOLS:
                 raise ProtocolError(self._say("list", f"it lists more than {MAX_TOOLS} tools"))
-            chars += told_list(page.tools).chars
+            chars += hash_listing(page.tools).chars
             if chars > MAX_LIST_CHARS:
                 raise ProtocolError(self._say("list", f"its tool list has more than {MAX_LIST_CHARS} characters"))
         raise ProtocolError(self._say("list", f"its list has more than {MAX_PAGES} pages"))
@@ -214,7 +216,7 @@ class ToolSession:
     async def _proven_tools(self, tools_key: str) -> list[mcp_types.Tool]:
         """Those of the key, which later episodes will get without asking. Raises ProtocolError for other ones."""
         answer = await self._client.session.send_request(mcp_types.ListToolsRequest(), _ListResult)
-        found = key_of_listing(answer.tools)
+        found = compute_tools_key(answer.tools)
         if found != tools_key:
             raise ProtocolError(self._say("list", f"it claims the key {tools_key} for a tool list with {found}"))
         return [mcp_types.Tool.model_validate(tool, by_name=False) for tool in answer.tools]

@@ -18,7 +18,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.mcp_servers.tools.validation import fault_of_tools
 from gymcp.paths import gymcp_home
 from gymcp.types import Tool
@@ -28,39 +28,39 @@ AT_ONCE = 4
 _known: dict[Path, tuple[Tool, ...]] = {}
 
 
-async def lists_of(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str, tuple[Tool, ...]]:
+async def load_tool_lists(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str, tuple[Tool, ...]]:
     """The tools of each server by its name; one whose list is not known is started once, and ended again.
 
     Raises EnvInfraError where a server does not start, IntegrityError where it has other tools than it is locked with.
     """
-    found = {server.name: tools for server in servers if (tools := known_tools(server)) is not None}
+    found = {server.name: tools for server in servers if (tools := find_stored_tools(server)) is not None}
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def learn(server: ServerSpec) -> None:
         async with turn(str(_place(server))), turns:
-            if (tools := known_tools(server)) is None:
+            if (tools := find_stored_tools(server)) is None:
                 async with open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
                     tools = session.tools
-                keep_tools(server, tools)
+                store_tools(server, tools)
             found[server.name] = tools
 
     await _all([learn(server) for server in servers if server.name not in found])
     return {server.name: found[server.name] for server in servers}
 
 
-def known_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
+def find_stored_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
     """What it listed when it was last started; None where that is not known, or not what it is locked with."""
     place = _place(server)
     if place not in _known:
         with in_cache():
             tools = _read(place)
-        if tools is None or server.tools_sha256 not in (None, tools_hash(tools)):
+        if tools is None or server.tools_sha256 not in (None, hash_tool_list(tools)):
             return None
         _known[place] = tools
     return _known[place]
 
 
-def keep_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
+def store_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
     """For the next who asks, in this process or another one."""
     place = _place(server)
     rows = [
@@ -69,11 +69,11 @@ def keep_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
     ]
     with in_cache():
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, json.dumps({"sha256": tools_hash(tools), "tools": rows}).encode())
+        write_atomically(place, json.dumps({"sha256": hash_tool_list(tools), "tools": rows}).encode())
     _known[place] = tools
 
 
-def forget_tools(server: ServerSpec) -> None:
+def evict_tools(server: ServerSpec) -> None:
     """Another list than the known one has come."""
     place = _place(server)
     _known.pop(place, None)
@@ -81,9 +81,9 @@ def forget_tools(server: ServerSpec) -> None:
         place.unlink(missing_ok=True)
 
 
-def tools_hash(tools: Sequence[Tool]) -> str:
+def hash_tool_list(tools: Sequence[Tool]) -> str:
     """One hash over names, descriptions, schemas and annotations, whatever the order."""
-    return hash_of_tools(hash_tools(tools))
+    return combine_hashes(hash_tools(tools))
 
 
 def _place(server: ServerSpec) -> Path:
@@ -102,7 +102,7 @@ def _read(place: Path) -> tuple[Tool, ...] | None:
     except (ValueError, KeyError, TypeError):
         return None
     whole = all(isinstance(t.name, str) and isinstance(t.input_schema, Mapping) for t in tools)
-    return tools if whole and tools_hash(tools) == sha256 and fault_of_tools(tools) is None else None
+    return tools if whole and hash_tool_list(tools) == sha256 and fault_of_tools(tools) is None else None
 
 
 async def _all(work: Sequence[Coroutine[None, None, None]]) -> None:

@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 
 from gymcp.errors import CannotFork
 from gymcp.mcp_servers.sandbox import SandboxProcess
-from gymcp.mcp_servers.sessions.connect import connected
-from gymcp.mcp_servers.sessions.session import Standing, ToolSession
+from gymcp.mcp_servers.sessions.connect import connect
+from gymcp.mcp_servers.sessions.session import SessionState, ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 
 
@@ -46,7 +46,7 @@ class ClosableProcess(SandboxProcess, Protocol):
 
 
 class _ForkedCopy:
-    def __init__(self, spec: ServerSpec, standing: Standing, process: ClosableProcess) -> None:
+    def __init__(self, spec: ServerSpec, standing: SessionState, process: ClosableProcess) -> None:
         self._spec = spec
         self._standing = standing
         self._process = process
@@ -55,7 +55,7 @@ class _ForkedCopy:
     async def open(self) -> AsyncIterator[ToolSession]:
         try:
             begin = partial(ToolSession.resume, standing=self._standing)
-            async with connected(self._spec, self._process, begin) as session:
+            async with connect(self._spec, self._process, begin) as session:
                 yield session
         finally:
             await self._process.close()
@@ -75,7 +75,7 @@ async def fork_session(session: ToolSession, count: int) -> list[Copy]:
     return await _fork(session.spec, session.standing(), session.process, count)
 
 
-async def _fork(spec: ServerSpec, standing: Standing, process: SandboxProcess, count: int) -> list[Copy]:
+async def _fork(spec: ServerSpec, standing: SessionState, process: SandboxProcess, count: int) -> list[Copy]:
     if not isinstance(process, ForksItself):
         raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
     return [_ForkedCopy(spec, standing, copy) for copy in await process.fork(count)]

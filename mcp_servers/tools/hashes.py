@@ -47,7 +47,7 @@ def hash_tools(tools: Iterable[Tool]) -> dict[str, ToolHashes]:
     return {tool.name: _hash_tool(tool) for tool in tools}
 
 
-def hash_of_tools(tools: Mapping[str, ToolHashes]) -> str:
+def combine_hashes(tools: Mapping[str, ToolHashes]) -> str:
     """One hash over all of them, whatever their order."""
     return digest({name: hashes.to_row() for name, hashes in tools.items()})
 

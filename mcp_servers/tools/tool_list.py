@@ -13,7 +13,7 @@ import mcp_types
 
 from gymcp.mcp_servers.sanitize import plain_schema, plain_text
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.mcp_servers.tools.validation import fault_of_tools
 from gymcp.types import Json, Tool
 
@@ -24,7 +24,7 @@ MAX_KNOWN_CHARS = 16_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ListedTools:
     """Tools as a server listed them, and what tells this list from another one."""
 
     tools: Sequence[mcp_types.Tool]
@@ -32,27 +32,27 @@ class Told:
     chars: int
 
 
-def told_list(tools: Sequence[mcp_types.Tool]) -> Told:
+def hash_listing(tools: Sequence[mcp_types.Tool]) -> ListedTools:
     """Raises ValueError, in words, for a list that is too long."""
     lines = b"\n".join(tool.model_dump_json().encode() for tool in tools)
     if len(lines) > MAX_LIST_CHARS:
         raise ValueError(f"its tool list has {len(lines)} characters; at most {MAX_LIST_CHARS} are taken")
-    return Told(tools=tools, sha256=hashlib.sha256(lines).hexdigest(), chars=len(lines))
+    return ListedTools(tools=tools, sha256=hashlib.sha256(lines).hexdigest(), chars=len(lines))
 
 
 class ToolList:
     """A server's list, translated for agents."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: ListedTools) -> None:
         self.told_sha256, self.chars = told.sha256, told.chars
         self.tools = tuple(map(_tool, told.tools))
 
     @functools.cached_property
     def sha256(self) -> str:
-        return hash_of_tools(hash_tools(self.tools))
+        return combine_hashes(hash_tools(self.tools))
 
 
-class KnownLists:
+class ToolListCache:
     """The last ones, as many as have no more than so many characters together."""
 
     def __init__(self, chars: int) -> None:
@@ -74,16 +74,16 @@ class KnownLists:
             self._room += self._lists.popitem(last=False)[1].chars
 
 
-_known = KnownLists(MAX_KNOWN_CHARS)
+_known = ToolListCache(MAX_KNOWN_CHARS)
 
 
-def known_list(server: ServerSpec, tools_key: str | None, told: Told | None = None) -> ToolList | None:
+def find_list(server: ServerSpec, tools_key: str | None, told: ListedTools | None = None) -> ToolList | None:
     """The list that was told under this key, None where none was yet, or, given what is `told` now, another one."""
     known = _known.get(_key(server, tools_key))
     return known if known is not None and (told is None or known.told_sha256 == told.sha256) else None
 
 
-def checked_list(server: ServerSpec, tools_key: str | None, told: Told) -> ToolList:
+def check_and_store_list(server: ServerSpec, tools_key: str | None, told: ListedTools) -> ToolList:
     """From now on the known one. Raises ValueError, in words, where no agent can work with it."""
     checked = ToolList(told)
     if fault := fault_of_tools(checked.tools):
@@ -92,7 +92,7 @@ def checked_list(server: ServerSpec, tools_key: str | None, told: Told) -> ToolL
     return checked
 
 
-def key_of_listing(tools: Json) -> str:
+def compute_tools_key(tools: Json) -> str:
     """The `toolsKey` of the native runtime for what it lists."""
     return hashlib.sha256(json.dumps(tools, sort_keys=True).encode()).hexdigest()
 

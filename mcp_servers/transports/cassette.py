@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Tape:
+class Cassette:
     """What a cassette holds, or what one session adds to it."""
 
     server_info: dict[str, Json] = field(default_factory=dict)
@@ -65,9 +65,9 @@ def cassette_sha256(path: Path) -> str:
     return hashlib.sha256(_bytes(path)).hexdigest()
 
 
-def read_tape(path: Path) -> Tape:
+def read_cassette(path: Path) -> Cassette:
     """Raises ConfigError for a file that is missing, malformed, or of a newer format, naming the line."""
-    tape = Tape()
+    tape = Cassette()
     for number, line in enumerate(_bytes(path).splitlines(), 1):
         try:
             row = json.loads(line)
@@ -91,10 +91,10 @@ def read_tape(path: Path) -> Tape:
     return tape
 
 
-def check_tools(spec: ServerSpec, tape: Tape) -> None:
+def check_tools(spec: ServerSpec, tape: Cassette) -> None:
     """Raises IntegrityError where the server lists other tools than when its cassette was begun."""
     if spec.cassette is not None and spec.cassette.exists():
-        on_file = {_name(tool): digest(tool) for tool in read_tape(spec.cassette).tools}
+        on_file = {_name(tool): digest(tool) for tool in read_cassette(spec.cassette).tools}
         listed = {_name(tool): digest(tool) for tool in tape.tools}
         if other := sorted(name for name in on_file.keys() | listed if on_file.get(name) != listed.get(name)):
             raise IntegrityError(
@@ -103,13 +103,13 @@ def check_tools(spec: ServerSpec, tape: Tape) -> None:
             )
 
 
-def add_to_cassette(spec: ServerSpec, take: Tape, redaction: Redaction | None) -> None:
+def add_to_cassette(spec: ServerSpec, take: Cassette, redaction: Redaction | None) -> None:
     """Writes what a session has heard and the cassette does not hold yet: all of it, or nothing."""
     path = spec.cassette
     if path is None or not take.tools or (path.exists() and not take.answers):
         return
     with _locked(path):
-        tape = read_tape(path) if path.exists() else Tape(server_info=take.server_info, tools=take.tools)
+        tape = read_cassette(path) if path.exists() else Cassette(server_info=take.server_info, tools=take.tools)
         kept = 0
         for key, answers in take.answers.items():
             known = tape.answers.setdefault(key, [])
@@ -129,7 +129,7 @@ def add_to_cassette(spec: ServerSpec, take: Tape, redaction: Redaction | None) -
         )
 
 
-def _write(path: Path, spec: ServerSpec, tape: Tape, redaction: Redaction | None) -> None:
+def _write(path: Path, spec: ServerSpec, tape: Cassette, redaction: Redaction | None) -> None:
     rows: list[Json] = [
         {"cassette": FORMAT, "server": spec.name, "url": spec.url, "serverInfo": tape.server_info},
         *({"tool": tool} for tool in tape.tools),

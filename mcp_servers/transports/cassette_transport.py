@@ -19,9 +19,17 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from gymcp.errors import CassetteMiss
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transports.cassette import RECORD, Key, Tape, add_to_cassette, check_tools, key_of, read_tape
+from gymcp.mcp_servers.transports.cassette import (
+    RECORD,
+    Cassette,
+    Key,
+    add_to_cassette,
+    check_tools,
+    key_of,
+    read_cassette,
+)
 from gymcp.mcp_servers.transports.http_remote import redaction_for, remote_transport
-from gymcp.mcp_servers.transports.stdio import Received, Violation
+from gymcp.mcp_servers.transports.stdio import ProtocolViolation, Received
 from gymcp.mcp_servers.transports.tapped_streams import TappedStream, redact_transport
 from gymcp.types import Json
 
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "2025-11-25"
 """What a player speaks, whatever was spoken when its cassette was recorded."""
-PLAYED_WIRE: Literal["legacy"] = "legacy"
+REPLAY_WIRE: Literal["legacy"] = "legacy"
 ROOM = 64
 """Answers that wait to be read; a session asks one thing at a time."""
 SHOWN = 500
@@ -40,7 +48,7 @@ _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 @contextlib.asynccontextmanager
-async def played(spec: ServerSpec, task: str, violation: Violation) -> AsyncIterator[TransportStreams]:
+async def played(spec: ServerSpec, task: str, violation: ProtocolViolation) -> AsyncIterator[TransportStreams]:
     """A server of recorded answers, for one episode. Raises ConfigError where the cassette cannot be played."""
     assert spec.cassette is not None
     found = spec.cassette.stat() if spec.cassette.exists() else None
@@ -51,9 +59,9 @@ async def played(spec: ServerSpec, task: str, violation: Violation) -> AsyncIter
 
 
 @functools.lru_cache(maxsize=8)
-def _tape(path: Path, _modified: int, _size: int) -> Tape:
+def _tape(path: Path, _modified: int, _size: int) -> Cassette:
     """Read once for all episodes that play it: they only look."""
-    return read_tape(path)
+    return read_cassette(path)
 
 
 class _Player:
@@ -63,9 +71,9 @@ class _Player:
         self,
         spec: ServerSpec,
         task: str,
-        tape: Tape,
+        tape: Cassette,
         answers: anyio.streams.memory.MemoryObjectSendStream[Received],
-        violation: Violation,
+        violation: ProtocolViolation,
     ) -> None:
         self._spec, self._task, self._tape = spec, task, tape
         self._answers = answers
@@ -131,7 +139,7 @@ class Recorder:
         self._spec, self._task = spec, task
         self._asked: dict[Any, JSONRPCRequest] = {}
         self._listing: list[Json] = []
-        self.tape = Tape()
+        self.tape = Cassette()
 
     def check(self) -> None:
         """Raises IntegrityError where the tools are others than on the cassette, ConfigError where it is none."""
@@ -199,7 +207,7 @@ def _message(plain: dict[str, Json]) -> JSONRPCMessage:
 
 
 def remote_streams(
-    spec: ServerSpec, task: str, violation: Violation
+    spec: ServerSpec, task: str, violation: ProtocolViolation
 ) -> tuple[AbstractAsyncContextManager[TransportStreams], Recorder | None]:
     """The streams of a server elsewhere: live, recorded or played; none says what variables stand for."""
     redaction = redaction_for(spec)

@@ -29,7 +29,7 @@ _OWN_SHARE = 0.8
 """Of the time for a start, after which the bridge itself says that the port was not opened."""
 
 
-def bridged(spec: ServerSpec) -> Launch:
+def bridge_launch(spec: ServerSpec) -> Launch:
     """The launch of the server; of one with a port, the bridge with the server behind it. Raises ConfigError."""
     launch, http = spec.launch(), spec.http
     if http is None:

@@ -33,8 +33,14 @@ from gymcp.http_headers import check_headers
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transports.cassette import read_tape
-from gymcp.mcp_servers.transports.stdio import MANY_VALUES, MAX_VALUES, Violation, has_many_values, parsed
+from gymcp.mcp_servers.transports.cassette import read_cassette
+from gymcp.mcp_servers.transports.stdio import (
+    MANY_VALUES,
+    MAX_VALUES,
+    ProtocolViolation,
+    has_many_values,
+    parse_message,
+)
 from gymcp.mcp_servers.variables import substitute_variables
 
 if TYPE_CHECKING:
@@ -57,7 +63,7 @@ _LONGEST_VALUE = 16_384
 logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
 
 
-class Elsewhere:
+class RemoteProcess:
     """In place of the process of a server that has none here."""
 
     pid = -1
@@ -112,7 +118,7 @@ def is_live(spec: ServerSpec) -> bool:
     return spec.url is not None and (spec.recording or spec.cassette is None)
 
 
-def in_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> tuple[ServerSpec, ...]:
+def select_cassette_mode(servers: tuple[ServerSpec, ...], mode: str | None) -> tuple[ServerSpec, ...]:
     """The servers with their cassettes recorded or played; None: as they are. Raises ConfigError."""
     if mode is None:
         return servers
@@ -140,12 +146,12 @@ def check_remotes(servers: Iterable[ServerSpec], sandbox: Sandbox) -> None:
                 "only the host's; use bwrap or docker"
             )
         if is_live(server):
-            filled_url(server)
+            fill_in_url(server)
         elif server.cassette is not None:
-            read_tape(server.cassette)
+            read_cassette(server.cassette)
 
 
-def filled_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
+def fill_in_url(spec: ServerSpec) -> tuple[str, dict[str, str]]:
     """URL and headers with their variables filled in. Raises ConfigError for one that is not set or cannot be sent."""
     try:
         url = substitute_variables(spec.url or "", os.environ)
@@ -171,9 +177,9 @@ def redaction_for(spec: ServerSpec) -> Redaction | None:
 
 
 @contextlib.asynccontextmanager
-async def remote_transport(spec: ServerSpec, violation: Violation) -> AsyncIterator[TransportStreams]:
+async def remote_transport(spec: ServerSpec, violation: ProtocolViolation) -> AsyncIterator[TransportStreams]:
     """The SDK's streams to the server, each session with connections of its own. Raises ConfigError."""
-    url, headers = filled_url(spec)
+    url, headers = fill_in_url(spec)
     guard = Guard(spec.limits.line_bytes, violation, redaction_for(spec))
     timeout = httpx2.Timeout(CONNECT_TIMEOUT_S, read=IDLE_TIMEOUT_S)
     try:
@@ -197,7 +203,7 @@ def _tls() -> ssl.SSLContext:
 class Guard(httpx2.AsyncBaseTransport):
     """Answers every request within bounds; what is wrong with an answer becomes `violation`, and is answered for it."""
 
-    def __init__(self, max_bytes: int, violation: Violation, redaction: Redaction | None = None) -> None:
+    def __init__(self, max_bytes: int, violation: ProtocolViolation, redaction: Redaction | None = None) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=_tls(), trust_env=False, retries=CONNECT_RETRIES)
         self._max_bytes = max_bytes
         self._violation = violation
@@ -326,7 +332,7 @@ def _kind(response: httpx2.Response) -> str:
 
 def _is_message(body: bytes) -> bool:
     try:
-        parsed(body)
+        parse_message(body)
     except ValueError:
         return False
     return True

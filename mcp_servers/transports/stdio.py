@@ -122,7 +122,7 @@ class TooMuch(ValueError):
     """More than a server may send, in words."""
 
 
-class Violation:
+class ProtocolViolation:
     """What the server did that no MCP server may, read when the connection has closed; and what it took of the loop."""
 
     def __init__(self, redact: Callable[[str], str] | None = None) -> None:
@@ -177,7 +177,7 @@ class Intake:
 
 @contextlib.asynccontextmanager
 async def pipe_transport(
-    process: SandboxProcess, violation: Violation, *, line_bytes: int, headers: bool = False
+    process: SandboxProcess, violation: ProtocolViolation, *, line_bytes: int, headers: bool = False
 ) -> AsyncIterator[TransportStreams]:
     """The (read, write) streams the SDK's Client takes. A breach of the framing is noted in `violation`.
 
@@ -291,7 +291,7 @@ class _Cut:
 
 
 def _refused(number: Any, why: str) -> mcp_types.JSONRPCMessage:
-    return message_of({"jsonrpc": "2.0", "id": number, "error": {"code": TOO_LARGE, "message": why}})
+    return to_message({"jsonrpc": "2.0", "id": number, "error": {"code": TOO_LARGE, "message": why}})
 
 
 class _Reader:
@@ -303,7 +303,7 @@ class _Reader:
         send: MemoryObjectSendStream[Received],
         writer: PipeWriter,
         intake: Intake,
-        violation: Violation,
+        violation: ProtocolViolation,
     ) -> None:
         self._lines, self._send, self._writer = lines, send, writer
         self._intake, self._violation = intake, violation
@@ -339,12 +339,12 @@ class _Reader:
             if has_many_values(line):
                 message = _Cut(line[:_ENDS], line[-_ENDS:], MANY_VALUES).answer()
             else:
-                said = decoded(line)
+                said = decode_line(line)
                 if _is_notification(said):
                     return
                 is_ping = _is_ping(said)
                 message = (
-                    message_of({"jsonrpc": "2.0", "id": said["id"], "result": {}}) if is_ping else self._bounded(said)
+                    to_message({"jsonrpc": "2.0", "id": said["id"], "result": {}}) if is_ping else self._bounded(said)
                 )
         share.charge(_READ_S if is_ping else _MESSAGE_S)
         if is_ping:
@@ -367,7 +367,7 @@ class _Reader:
             elif isinstance(result, dict):
                 parts = [part for part in (result.get("content"), result.get("tools")) if isinstance(part, list)]
                 self._lines.share.charge(sum(map(len, parts)) * _PART_S)
-        return message_of(said)
+        return to_message(said)
 
 
 def _is_notification(said: Json) -> bool:
@@ -409,7 +409,7 @@ def _joined(result: Json) -> str | None:
     return None
 
 
-def decoded(line: bytes) -> Json:
+def decode_line(line: bytes) -> Json:
     """Value of the line, with a question mark for every half of a character. Raises ValueError if it is not JSON."""
     try:
         return from_json(line)
@@ -423,16 +423,16 @@ def decoded(line: bytes) -> Json:
         return from_json(line)
 
 
-def message_of(said: Json) -> mcp_types.JSONRPCMessage:
+def to_message(said: Json) -> mcp_types.JSONRPCMessage:
     """Raises ValueError for what is no message."""
     return mcp_types.jsonrpc_message_adapter.validate_python(said, by_name=False)
 
 
-def parsed(line: bytes) -> mcp_types.JSONRPCMessage:
+def parse_message(line: bytes) -> mcp_types.JSONRPCMessage:
     """The message of the line. Raises ValueError for what is none, and for more values than one may hold."""
     if has_many_values(line):
         raise TooMuch(MANY_VALUES)
-    return message_of(decoded(line))
+    return to_message(decode_line(line))
 
 
 def has_many_values(line: bytes, most: int = MAX_VALUES) -> bool:
@@ -446,7 +446,7 @@ def has_many_values(line: bytes, most: int = MAX_VALUES) -> bool:
     return sum(map(outside.count, _MARKS)) > most
 
 
-def _say(error: Exception, line: bytes, violation: Violation) -> str:
+def _say(error: Exception, line: bytes, violation: ProtocolViolation) -> str:
     why = " (recursion limit exceeded)" if "recursion" in str(error) else ""
     quoted = violation.cut(line[:MAX_READ].decode(errors="replace"), MAX_QUOTE)
     return f"a line on standard output is not a JSON-RPC message{why}: {quoted!r}"

@@ -26,7 +26,7 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transports.stdio import Violation, pipe_transport
+from gymcp.mcp_servers.transports.stdio import ProtocolViolation, pipe_transport
 from gymcp.types import ToolCall
 
 CALL_TIMEOUT_S = 20.0
@@ -74,7 +74,7 @@ def wire(launch: Launch, sandbox: Sandbox) -> Serve:
     async def serve(read: Any, write: Any) -> None:
         async with (
             sandbox.start(launch) as process,
-            pipe_transport(process, Violation(), line_bytes=launch.limits.line_bytes) as (received, writer),
+            pipe_transport(process, ProtocolViolation(), line_bytes=launch.limits.line_bytes) as (received, writer),
         ):
 
             async def got() -> AsyncIterator[SessionMessage]:

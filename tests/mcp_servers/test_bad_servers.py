@@ -11,7 +11,7 @@ from gymcp.errors import GymcpError, IntegrityError, ProtocolError, ServerDied, 
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.types import Tool, ToolCall
 
 SERVER = """
@@ -148,7 +148,7 @@ def test_a_command_that_is_not_there_is_named(bwrap: Sandbox) -> None:
 
 def test_a_session_refuses_other_tools_than_the_locked_ones(bwrap: Sandbox) -> None:
     listed = json.dumps([tool("add", properties={"a": {"type": "integer"}})])
-    locked = hash_of_tools(hash_tools(started(spec(SERVER, listed), bwrap)))
+    locked = combine_hashes(hash_tools(started(spec(SERVER, listed), bwrap)))
     started(spec(SERVER, listed, tools_sha256=locked), bwrap)
     drifted = listed.replace("integer", "number")
     with pytest.raises(IntegrityError, match=r"server 'bad': list: its tools are not the locked ones.*servers check"):

@@ -14,9 +14,9 @@ from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, p
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.packages.builds import read_written, refuse_traps, run_build
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
 from gymcp.mcp_servers.packages.install import ensure_installed, resolve, verify_installed, with_tree
-from gymcp.mcp_servers.packages.locked_server import wanted_again
+from gymcp.mcp_servers.packages.locked_server import to_install_request
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.packages.node import run_scripts
 from gymcp.mcp_servers.packages.sdists import build_package
@@ -86,7 +86,7 @@ def test_what_was_built_is_built_again_from_the_lock_and_is_the_same(
 ) -> None:
     write_lock(tmp_path / "servers.lock", {"evil": with_tree(resolve(EVIL))})
     locked = read_lock(tmp_path / "servers.lock")["evil"]
-    assert wanted_again(locked) == EVIL
+    assert to_install_request(locked) == EVIL
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "another"))
     verify_installed(locked)
 
@@ -102,7 +102,7 @@ def test_another_source_than_the_locked_one_is_refused(
 
 
 @pytest.fixture
-def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wanted]:
+def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallRequest]:
     """What to ask for of npm's registry, which is the test's own."""
     packed = tar({f"package/{name}": text for name, text in npm_files(victim).items()})
     with npm_registry(packed, npm_manifest()) as address:
@@ -111,12 +111,14 @@ def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.Monke
         yield replace(parse_command("npx gymcp-evil@1.0.0", name="evil"), build=("gymcp-evil",))
 
 
-def test_scripts_of_npm_that_attack_get_nothing(victim: Prey, registry: Wanted, home: Path, bwrap: Sandbox) -> None:
+def test_scripts_of_npm_that_attack_get_nothing(
+    victim: Prey, registry: InstallRequest, home: Path, bwrap: Sandbox
+) -> None:
     server = with_tree(resolve(registry))
     loot = ensure_installed(server) / "node_modules" / "gymcp-evil" / "loot.json"
     assert victim.taken(json.loads(loot.read_text())) == []
     verify_installed(server)
-    assert wanted_again(server) == registry
+    assert to_install_request(server) == registry
 
 
 def test_unconfined_the_same_scripts_get_everything(victim: Prey, node: None, tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_unconfined_the_same_scripts_get_everything(victim: Prey, node: None, tm
     assert victim.taken(json.loads((package / "loot.json").read_text())) == EVERYTHING
 
 
-def test_no_script_of_npm_runs_unasked(victim: Prey, registry: Wanted, home: Path) -> None:
+def test_no_script_of_npm_runs_unasked(victim: Prey, registry: InstallRequest, home: Path) -> None:
     with pytest.raises(ConfigError, match=r"runs scripts when .*; nothing is built unasked: .* add --build gymcp-evil"):
         resolve(replace(registry, build=()))
     assert victim.taken({}) == []

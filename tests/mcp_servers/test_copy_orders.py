@@ -9,7 +9,7 @@ import pytest
 from cell_program import Cell
 
 from gymcp.errors import CannotFork, ServerDied
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -50,7 +50,7 @@ def open_descriptors() -> set[str]:
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
 def test_malformed_answer_to_an_order_is_one_typed_error(bwrap: Bubblewrap, answer: bytes) -> None:
     async def episode() -> None:
-        async with warmed(bwrap) as warm, open_session(SPEC, warm, initial_state=None, seed=0) as session:
+        async with open_warm_sandbox(bwrap) as warm, open_session(SPEC, warm, initial_state=None, seed=0) as session:
             await call(session, "run", code=answering(answer))
             before = open_descriptors()
             with pytest.raises((CannotFork, ServerDied)) as caught:

@@ -14,14 +14,14 @@ import pytest
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.episodes.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.mcp_servers.programs.http_bridge import Breach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.http_bridge import bridged
+from gymcp.mcp_servers.transports.http_bridge import bridge_launch
 from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
@@ -221,14 +221,14 @@ def processes() -> set[int]:
 def test_files_are_its_state_and_spares_wait_with_their_port_open(
     bwrap: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spec = replace(by_hand(), spares=1)
+    spec = replace(by_hand(), warm_pool_size=1)
 
     async def main() -> None:
-        async with asyncio.timeout(TIMEOUT_S), warmed(bwrap) as warm:
+        async with asyncio.timeout(TIMEOUT_S), open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
             seen: set[int] = set()
             for number in range(3):
-                await warm.filled()
+                await warm.wait_until_full()
                 running = processes()
                 async with open_session(spec, warm, initial_state=None, seed=0) as session:
                     assert (await call(session, "count")).content == "1"
@@ -252,7 +252,7 @@ def test_the_bridge_answers_a_ping_and_what_is_no_line_of_its_own(bwrap: Sandbox
     lines = (b"{]", b"[1]", b'{"headers": {}, "message": 1}', b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}')
 
     async def main() -> None:
-        async with asyncio.timeout(TIMEOUT_S), bwrap.start(bridged(by_hand())) as process:
+        async with asyncio.timeout(TIMEOUT_S), bwrap.start(bridge_launch(by_hand())) as process:
             process.stdin.write(b"".join(line + b"\n" for line in lines))
             *refused, pong = [json.loads(await process.stdout.readline()) for _ in lines]
             assert [answer["error"]["code"] for answer in refused] == [-32600] * 3
@@ -439,4 +439,4 @@ def test_what_is_no_port_is_refused(text: str) -> None:
 )
 def test_a_port_that_cannot_be_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        bridged(replace(by_hand(), **change))  # type: ignore[arg-type]
+        bridge_launch(replace(by_hand(), **change))  # type: ignore[arg-type]

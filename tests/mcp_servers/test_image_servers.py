@@ -17,10 +17,10 @@ from shout_image import Shout
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
-from gymcp.mcp_servers.packages.image import built_name
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.image import build_tag
 from gymcp.mcp_servers.packages.install import ensure_present, is_present
-from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, spec_of
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
@@ -54,7 +54,7 @@ def _locked(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
 
 def _say(server: LockedServer, sandbox: Sandbox) -> str:
     async def run() -> str:
-        async with open_session(spec_of(server), sandbox, initial_state=None, seed=0) as session:
+        async with open_session(make_spec(server), sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name="shout", arguments={"text": "hi"})
             return (await session.call(call, {"text": "hi"}, timeout_s=20)).content
 
@@ -81,7 +81,7 @@ def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shou
     assert _say(server, docker) == "HI"  # what runs is what was locked
     request("DELETE", f"/images/{was}", query={"force": 1})
     with pytest.raises(IntegrityError, match=f"is now {shout.id()}, locked is {was}"):
-        spec_of(server)
+        make_spec(server)
 
 
 def test_other_tools_than_the_locked_ones_are_named(shout: Shout, docker: Sandbox) -> None:
@@ -124,7 +124,7 @@ def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout:
         with pytest.raises(IntegrityError, match=r"Dockerfile' is now sha256:\w+, locked is sha256:"):
             check_server(server, docker)
     finally:
-        remove_image(built_name(server) or "")
+        remove_image(build_tag(server) or "")
 
 
 @pytest.mark.parametrize("line", ["./refused/Dockerfile", "./refused/Dockerfile --and-end"])
@@ -195,7 +195,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         assert (refused.returncode, len(errors(refused.stderr))) == (2, 1)
         assert "need --sandbox docker" in refused.stderr
         lock = shout.folder.parent / "servers.lock"
-        name = built_name(entry)
+        name = build_tag(entry)
         assert f"image {name} (" in (kept := _gymcp(shout, "clean", "--dry-run").stdout)
         assert f" MB): kept: {lock} names it" in kept
         lock.unlink()
@@ -206,7 +206,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         assert " MB): nothing needs it; removed" in _gymcp(shout, "clean").stdout
         assert inspect(str(name)) is None
     finally:
-        remove_image(built_name(entry) or "")
+        remove_image(build_tag(entry) or "")
 
 
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
@@ -229,10 +229,13 @@ def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("docker run -i --rm mcp/time", Wanted(name="time", runtime="image", package="mcp/time", version="latest")),
+        (
+            "docker run -i --rm mcp/time",
+            InstallRequest(name="time", runtime="image", package="mcp/time", version="latest"),
+        ),
         (
             "docker run -i --rm -e KEY --env=A=b here:5000/x/y:2 --root /w",
-            Wanted(
+            InstallRequest(
                 name="y",
                 runtime="image",
                 package="here:5000/x/y",
@@ -243,11 +246,11 @@ def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
         ),
         (
             f"docker run y@sha256:{'a' * 64}",
-            Wanted(name="y", runtime="image", package="y", version=f"sha256:{'a' * 64}"),
+            InstallRequest(name="y", runtime="image", package="y", version=f"sha256:{'a' * 64}"),
         ),
     ],
 )
-def test_a_docker_line_is_understood(line: str, wanted: Wanted) -> None:
+def test_a_docker_line_is_understood(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     again = parse_command(wanted.command(str(wanted.version)), env=wanted.env)
     assert again == wanted

@@ -14,9 +14,9 @@ import pytest
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.packages.commands import parse_command
-from gymcp.mcp_servers.packages.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
-from gymcp.mcp_servers.packages.install_folder import MANIFEST, hash_files, hold, let_go, servers_folder
-from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server, spec_of
+from gymcp.mcp_servers.packages.install import ensure_installed, folder_of, repair_installed, resolve, verify_installed
+from gymcp.mcp_servers.packages.install_folder import MANIFEST, hash_files, hold_folder, release_folder, servers_folder
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -67,14 +67,14 @@ def test_servers_that_need_different_major_versions_of_the_sdk_run_side_by_side(
 ) -> None:
     assert (time.sdk_major, calculator.sdk_major) == (2, 1)
     noon = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Asia/Kathmandu"}
-    answer = json.loads(called(spec_of(time), bwrap, "convert_time", noon))
+    answer = json.loads(called(make_spec(time), bwrap, "convert_time", noon))
     assert answer["target"]["datetime"][11:16] == "08:45"
-    assert called(spec_of(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
+    assert called(make_spec(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
 
 
 def test_a_node_server_runs_in_the_sandbox(memory: LockedServer, bwrap: Sandbox) -> None:
     ann = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
-    assert "likes tea" in called(spec_of(memory), bwrap, "create_entities", {"entities": [ann]})
+    assert "likes tea" in called(make_spec(memory), bwrap, "create_entities", {"entities": [ann]})
 
 
 def test_what_is_resolved_today_is_locked_to_the_byte(calculator: LockedServer, node: None) -> None:
@@ -125,19 +125,19 @@ def test_an_environment_refuses_a_changed_file(file: str, time: LockedServer, ti
     changed.write_bytes(changed.read_bytes() + b"\n# harmless?\n")
     with pytest.raises(IntegrityError, match=r"server 'time': installed file '.*' has changed; run: gymcp servers sy"):
         locked_server("time", lock=LOCK)
-    hold(time_copy)
+    hold_folder(time_copy)
     with pytest.raises(UsageError, match=r"a process uses .*: end it, then run: gymcp servers sync"):
-        mend_installed(time)
-    let_go(time_copy)
+        repair_installed(time)
+    release_folder(time_copy)
 
 
 def test_what_was_changed_is_installed_again(time: LockedServer, time_copy: Path) -> None:
     (changed,) = time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py")
     was = changed.read_bytes()
     changed.write_bytes(was + b"\n# harmless?\n")
-    assert "has changed" in (mend_installed(time) or "")
+    assert "has changed" in (repair_installed(time) or "")
     assert changed.read_bytes() == was
-    assert mend_installed(time) is None
+    assert repair_installed(time) is None
     assert [path.name for path in servers_folder().iterdir()] == [time_copy.name]
     locked_server("time", lock=LOCK)
 
@@ -146,7 +146,7 @@ def test_an_environment_refuses_another_version_than_the_locked_one(time: Locked
     with pytest.raises(
         IntegrityError, match=r"server 'time': locked is version 1\.0, installed is 2026\.10\.19; run: gymcp servers"
     ):
-        spec_of(replace(time, version="1.0"))
+        make_spec(replace(time, version="1.0"))
 
 
 def test_changed_byte_code_is_named(time: LockedServer, time_copy: Path) -> None:
@@ -267,10 +267,10 @@ def test_a_program_that_the_package_lacks_says_what_it_has(time: LockedServer, m
     with pytest.raises(
         ConfigError, match=r"install: package 'mcp-server-time' has no program 'clock'; have mcp-server-"
     ):
-        spec_of(wrong)
+        make_spec(wrong)
     wrong = replace(memory, command=("npx", "-y", "-p", "@modelcontextprotocol/server-memory@2026.8.31", "clock"))
     with pytest.raises(ConfigError, match=r"has no program 'clock'; have mcp-server-memory"):
-        spec_of(wrong)
+        make_spec(wrong)
 
 
 def test_a_reference_that_is_not_set_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +301,7 @@ def test_other_arguments_are_free_to_change_the_tools(time: LockedServer, bwrap:
 
 
 def test_nothing_is_imported_from_the_folder_that_the_agent_writes_to(time: LockedServer) -> None:
-    assert spec_of(time).argv[:4] == (
+    assert make_spec(time).argv[:4] == (
         "/srv/server/venv/bin/python",
         "-s",
         "-B",

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError, GymcpError, IntegrityError
-from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer, editing, locked, read_lock, write_lock
+from gymcp.mcp_servers.packages.lockfile import (
+    LockedPackage,
+    LockedServer,
+    edit_lock,
+    read_lock,
+    read_locked_server,
+    write_lock,
+)
 from gymcp.mcp_servers.tools.hashes import hash_tools
 from gymcp.types import Tool
 
@@ -51,7 +58,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     path = tmp_path / "servers.lock"
     write_lock(path, {"calc": SERVER, "notes": NODE})
     assert read_lock(path) == {"calc": SERVER, "notes": NODE}
-    assert locked(path, "notes") == NODE
+    assert read_locked_server(path, "notes") == NODE
 
 
 def test_the_same_servers_are_the_same_bytes(tmp_path: Path) -> None:
@@ -90,14 +97,14 @@ def test_a_lock_or_a_server_that_is_not_there_says_what_there_is(tmp_path: Path)
         read_lock(tmp_path / "servers.lock")
     write_lock(tmp_path / "servers.lock", {"calc": SERVER})
     with pytest.raises(ConfigError, match="no server 'nope'; have calc"):
-        locked(tmp_path / "servers.lock", "nope")
+        read_locked_server(tmp_path / "servers.lock", "nope")
 
 
 def test_many_who_add_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "servers.lock"
 
     def add(number: int) -> None:
-        with editing(path) as servers:
+        with edit_lock(path) as servers:
             servers[f"calc{number}"] = replace(SERVER, name=f"calc{number}")
 
     with ThreadPoolExecutor(8) as pool:

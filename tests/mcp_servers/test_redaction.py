@@ -20,7 +20,7 @@ from elsewhere import ByHand
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -265,7 +265,7 @@ def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = Fa
         async with asyncio.timeout(120), AsyncExitStack() as stack:
             sandbox = get_sandbox(where)
             if warm:
-                sandbox = await stack.enter_async_context(warmed(sandbox))
+                sandbox = await stack.enter_async_context(open_warm_sandbox(sandbox))
             if forked:
                 async with open_session(server, sandbox, initial_state=None, seed=0) as session:
                     assert isinstance(session.process, ForkedProcess)
@@ -283,7 +283,7 @@ def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = Fa
 def test_a_server_here_is_not_heard_to_say_what_it_was_started_with(
     where: str, warm: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = replace(NEAR, argv=IN_PLACE, spares=1 if warm else 0)
+    server = replace(NEAR, argv=IN_PLACE, warm_pool_size=1 if warm else 0)
     with caplog.at_level(logging.DEBUG):
         assert_kept(server, where, warm=warm)
     assert_without(caplog.text)

@@ -21,7 +21,7 @@ from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.cassette import cassette_sha256, read_tape
+from gymcp.mcp_servers.transports.cassette import cassette_sha256, read_cassette
 from gymcp.mcp_servers.transports.http_remote import fault_of_url
 from gymcp.types import ToolCall, ToolResult
 
@@ -260,7 +260,7 @@ def test_what_was_recorded_is_played_in_order_and_nothing_is_called(wire: Any, t
     for _ in range(2):
         assert answers_of(spec, "b", "a", "a", task="first") == ["b 3", "a 1", "a 2"]
         assert answers_of(spec, "a", task="second") == ["a 4"]
-    assert read_tape(tmp_path / "far.jsonl").server_info["name"] == "counter"
+    assert read_cassette(tmp_path / "far.jsonl").server_info["name"] == "counter"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_errors_of_tools_are_played_and_lost_calls_are_not_recorded(tmp_path: Pa
     with server.serving() as url:
         inside(replace(spec, url=url, recording=True), work)
     inside(spec, work)
-    assert len(read_tape(tmp_path / "far.jsonl").answers) == 1
+    assert len(read_cassette(tmp_path / "far.jsonl").answers) == 1
 
 
 def test_a_cassette_is_for_people_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def test_many_episodes_record_on_one_cassette_and_each_is_whole(tmp_path: Path) 
 
     with ByHand(lambda tool, arguments: str(arguments["number"])).serving() as url:
         asyncio.run(main(url))
-    answers = read_tape(path).answers
+    answers = read_cassette(path).answers
     assert sorted(key[0] or "" for key in answers) == [str(number) for number in range(8)]
     assert {len(found) for found in answers.values()} == {2}
     assert [entry.name for entry in tmp_path.iterdir()] == ["far.jsonl"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
 from gymcp.mcp_servers.variables import substitute_variables
 
 
@@ -17,11 +17,13 @@ from gymcp.mcp_servers.variables import substitute_variables
     [
         (
             "npx -y @modelcontextprotocol/server-memory@2026.8.31",
-            Wanted(name="memory", runtime="node", package="@modelcontextprotocol/server-memory", version="2026.8.31"),
+            InstallRequest(
+                name="memory", runtime="node", package="@modelcontextprotocol/server-memory", version="2026.8.31"
+            ),
         ),
         (
             "npx -y -p some-tools@1.0.0 serve --root '/work space'",
-            Wanted(
+            InstallRequest(
                 name="some-tools",
                 runtime="node",
                 package="some-tools",
@@ -30,11 +32,11 @@ from gymcp.mcp_servers.variables import substitute_variables
                 args=("--root", "/work space"),
             ),
         ),
-        ("npx weather-mcp", Wanted(name="weather", runtime="node", package="weather-mcp", version=None)),
-        ("npx weather@latest", Wanted(name="weather", runtime="node", package="weather", version=None)),
+        ("npx weather-mcp", InstallRequest(name="weather", runtime="node", package="weather-mcp", version=None)),
+        ("npx weather@latest", InstallRequest(name="weather", runtime="node", package="weather", version=None)),
         (
             "uvx mcp-server-time==2026.10.19 --local-timezone UTC",
-            Wanted(
+            InstallRequest(
                 name="time",
                 runtime="python",
                 package="mcp-server-time",
@@ -42,16 +44,16 @@ from gymcp.mcp_servers.variables import substitute_variables
                 args=("--local-timezone", "UTC"),
             ),
         ),
-        ("uvx calc@1.2.0", Wanted(name="calc", runtime="python", package="calc", version="1.2.0")),
+        ("uvx calc@1.2.0", InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0")),
         (
             "uvx --from 'calc[all]==1.2.0' calc-serve",
-            Wanted(
+            InstallRequest(
                 name="calc", runtime="python", package="calc", version="1.2.0", extras=("all",), program="calc-serve"
             ),
         ),
     ],
 )
-def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
+def test_a_command_is_understood(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     if wanted.version is not None:
         assert parse_command(wanted.command(wanted.version)) == wanted

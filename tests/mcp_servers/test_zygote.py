@@ -19,9 +19,9 @@ from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
-from gymcp.mcp_servers.packages.locked_server import how_it_starts, spec_of
-from gymcp.mcp_servers.packages.lockfile import locked
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
+from gymcp.mcp_servers.packages.locked_server import describe_start, make_spec
+from gymcp.mcp_servers.packages.lockfile import read_locked_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
@@ -86,7 +86,7 @@ def test_forked_script_is_run_as_a_started_one(bwrap: Bubblewrap, make: Make) ->
             return await run(opened, look), is_forked(opened)
 
     async def both() -> tuple[tuple[str, bool], tuple[str, bool]]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return await look_in(warm), await look_in(bwrap)
 
     (forked, was_forked), (started, was_not) = asyncio.run(both())
@@ -107,7 +107,7 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap, make: Make) -
     )
 
     async def episodes() -> list[str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, make()) as opened:
                 await run(opened, leave)
                 async with session(warm, make()) as beside:
@@ -134,7 +134,7 @@ def test_siblings_and_zygote_are_out_of_reach(bwrap: Bubblewrap, make: Make) -> 
     )
 
     async def episodes() -> str:
-        async with warmed(bwrap) as warm, session(warm, make()) as one, session(warm, make()) as other:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make()) as one, session(warm, make()) as other:
             found = await run(one, reach)
             assert await run(other, "out = seen") == "[]"
             async with session(warm, make()) as later:
@@ -157,7 +157,7 @@ def test_daemon_ends_with_its_episode(bwrap: Bubblewrap, make: Make) -> None:
         return sum(mark.encode() in _read(line) for line in lines)
 
     async def episode() -> tuple[int, int]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, make()) as opened:
                 await run(opened, leave)
                 for _ in range(1000):
@@ -186,7 +186,7 @@ def _read(path: Path) -> bytes:
 )
 def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin: str, words: str) -> None:
     async def episode() -> None:
-        async with warmed(bwrap) as warm, session(warm, make(begin)):
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make(begin)):
             pass
 
     with pytest.raises(ServerDied, match=words):
@@ -223,7 +223,7 @@ def test_what_cannot_be_forked_is_started_and_says_so(
     bwrap: Bubblewrap, make: Make, caplog: pytest.LogCaptureFixture, imported: str, said: str
 ) -> None:
     async def episodes() -> list[bool]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             found = []
             for _ in range(2):
                 async with session(warm, make(imported + HARMLESS)) as opened:
@@ -248,7 +248,7 @@ def count():
 def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
     async def episodes() -> list[str]:
         said = []
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             for _ in range(2):
                 async with session(warm, make(COUNTS)) as opened:
                     said += [await run(opened, "out = extra.count()") for _ in range(2)]
@@ -291,11 +291,11 @@ def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
     spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
 
     async def episodes() -> str | None:
-        async with warmed(bwrap) as warm, session(warm, spec), session(warm, spec):
+        async with open_warm_sandbox(bwrap) as warm, session(warm, spec), session(warm, spec):
             assert isinstance(warm, WarmSandbox)
             async with asyncio.timeout(60):
-                await warm.templates[0].gone.wait()
-            return warm.templates[0].process.limit_hit()
+                await warm.fork_servers[0].gone.wait()
+            return warm.fork_servers[0].process.limit_hit()
 
     assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
 
@@ -306,7 +306,7 @@ def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: M
             return await run(opened, "out = 'sqlite3' in loaded")
 
     async def both() -> tuple[str, str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return await episode(warm), await episode(bwrap)
 
     assert asyncio.run(both()) == ("True", "False")
@@ -317,7 +317,7 @@ def test_workspaces_are_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None
     write = "open('/workspace/note', 'a').write('more'); open('/workspace/new', 'w').write('x')"
 
     async def episodes() -> tuple[list[bool], set[str], str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(bwrap, spec, {"note": "text"}) as started, session(warm, spec, {"note": "text"}) as one:
                 for opened in (started, one):
                     await opened.update()
@@ -352,7 +352,7 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
             return is_forked(world.sessions[0]), said
 
     async def plays() -> list[tuple[bool, list[str]]]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return [await play(bwrap), await play(warm), await play(warm)]
 
     started, *forked = asyncio.run(plays())
@@ -362,7 +362,7 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
 
 def test_copies_of_third_party_servers_are_refused(bwrap: Bubblewrap, make: Make) -> None:
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm, make()) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make()) as opened:
             with pytest.raises(CannotFork, match="replay its calls"):
                 await fork_session(opened, 2)
             return await run(opened, "out = 'on'")
@@ -374,11 +374,11 @@ def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
     spec = make(state=FileState())
 
     async def episodes() -> int:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, spec, {"note": "text"}), session(warm, spec, {"note": "text"}):
                 pass
             assert isinstance(warm, WarmSandbox)
-            return warm.templates[0].process.pid
+            return warm.fork_servers[0].process.pid
 
     def left() -> tuple[set[str], int]:
         namespace = overlay_namespace()
@@ -395,11 +395,11 @@ def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
 
 
 def test_servers_that_run_code_are_never_forked() -> None:
-    server = locked(Path(git.__file__).with_name("servers.lock"), "git")
-    assert spec_of(server).fork is not None
-    assert spec_of(replace(server, runs_code=True)).fork is None
-    assert spec_of(replace(server, forks=False)).fork is None
-    assert how_it_starts(replace(server, runs_code=True)) == "a new process: it runs code of the model's"
+    server = read_locked_server(Path(git.__file__).with_name("servers.lock"), "git")
+    assert make_spec(server).fork is not None
+    assert make_spec(replace(server, runs_code=True)).fork is None
+    assert make_spec(replace(server, forks=False)).fork is None
+    assert describe_start(replace(server, runs_code=True)) == "a new process: it runs code of the model's"
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: 
     )
 
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm, make(forge)) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make(forge)) as opened:
             return await run(opened, "out = 'served'")
 
     assert asyncio.run(episode()) == "served"  # caches of the process are filled

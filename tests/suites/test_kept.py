@@ -14,7 +14,7 @@ from said import errors
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.envs.suites.upstream.verified_cache import keep, kept, kept_folder
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.packages.install_folder import Drifted
+from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import is_free
 
@@ -33,7 +33,7 @@ def test_a_folder_is_hashed_once_held_while_it_is_right_and_free_where_it_is_not
     other = kept_folder("mine", tmp_path / "mine-2", make).rename(tmp_path / "moved")
     (other / "tool.py").write_text("x = 2")
     said = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
-    with pytest.raises(Drifted, match=said) as caught:
+    with pytest.raises(InstallDrift, match=said) as caught:
         kept_folder("mine", other, make)
     assert (caught.value.folder, is_free(tmp_path / "mine-1")) == (other, False)
 

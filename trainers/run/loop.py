@@ -16,7 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.credit.assign import step_credits
@@ -140,7 +140,7 @@ class _Run:
 
     async def run(self, saved: Saved | None) -> Ending:
         async with AsyncExitStack() as stack:
-            sandbox = await stack.enter_async_context(warmed(get_sandbox(self.recipe.rollout.sandbox)))
+            sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(self.recipe.rollout.sandbox)))
             store = stack.enter_context(TrajectoryStore.open(self.folder, write=True))
             self.ground = Ground(env=self.env, recipe=self.recipe, sandbox=sandbox, store=store)
             repeats = self.recipe.learn.demonstrations

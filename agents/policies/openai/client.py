@@ -23,7 +23,7 @@ from gymcp.agents.policies.openai.wire_format import Writer, decision_of, is_too
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
-from gymcp.mcp_servers.redaction import SHORTEST_SECRET
+from gymcp.mcp_servers.redaction import MIN_SECRET_CHARS
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
 PATH = "/chat/completions"
@@ -138,7 +138,7 @@ class OpenAIPolicy:
     def _without_key(self, response: Response) -> Response:
         """Removes the key from an answer that is recorded: some endpoints repeat the key that they refuse."""
         key = (self._endpoint.key or "").encode()
-        if len(key) < SHORTEST_SECRET or key not in response.body:
+        if len(key) < MIN_SECRET_CHARS or key not in response.body:
             return response
         return replace(response, body=response.body.replace(key, b"(the key)"))
 

@@ -9,7 +9,7 @@ from gymcp.envs.suites.upstream.verified_cache import kept_folder
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.native.server import precompile
-from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of, packages_of
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of, parse_packages
 from gymcp.mcp_servers.packages.python import platform_name
 from gymcp.mcp_servers.packages.wheels import make_venv
 from gymcp.mcp_servers.sandbox import interpreter
@@ -21,7 +21,7 @@ REVISION = 2
 def locked_packages(suite: str, lock: Path, home: Path) -> Path:
     """The folder with the packages of a lock, for the sandbox's interpreter, made where it is not there yet.
 
-    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, Drifted where
+    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, InstallDrift where
     what is there is not what was installed.
     """
     made = packages_folder(lock, home)
@@ -47,6 +47,6 @@ def _root(lock: Path, home: Path) -> Path:
 
 def _read(lock: Path) -> tuple[LockedPackage, ...]:
     try:
-        return packages_of(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
+        return parse_packages(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"lock '{lock}': cannot be read: {type(error).__name__}: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gymcp.atomic import make_once, write_atomically
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.packages.install_folder import check_files, hold, let_go, write_manifest
+from gymcp.mcp_servers.packages.install_folder import check_files, hold_folder, release_folder, write_manifest
 
 _checked: set[tuple[Path, int]] = set()
 
@@ -16,7 +16,7 @@ _checked: set[tuple[Path, int]] = set()
 def kept_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, filled by `make` where it is not there yet, and since then unchanged: hashed once per process.
 
-    Held while this process lives. Raises Drifted, naming the first file that is not as it was made.
+    Held while this process lives. Raises InstallDrift, naming the first file that is not as it was made.
     """
 
     def fill(made: Path) -> None:
@@ -24,13 +24,13 @@ def kept_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
         write_manifest(made)
 
     make_once(folder, fill)
-    hold(folder)
+    hold_folder(folder)
     seen = (folder, folder.stat().st_ino)
     if seen not in _checked:
         try:
             check_files(folder, f"suite '{suite}'", f"gymcp suites install {suite}")
         except IntegrityError:
-            let_go(folder)  # it is not used, and may be made anew
+            release_folder(folder)  # it is not used, and may be made anew
             raise
         _checked.add(seen)
     return folder

@@ -38,7 +38,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
-from gymcp.mcp_servers.transports.http_remote import check_remotes, in_mode
+from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Sampling
 
@@ -184,7 +184,7 @@ def command(
     wall = get_sandbox(sandbox)
     wall.check()
     loaded = worn.over(load_named(env))
-    loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
+    loaded = replace(loaded, servers=select_cassette_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])
     if worn.privileges is not None or worn.retrieval is not None:

@@ -20,7 +20,7 @@ from gymcp.envs import catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.packages.garbage_collection import remove_server
-from gymcp.mcp_servers.packages.install_folder import Drifted
+from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
 SAMPLE = 4
@@ -99,7 +99,7 @@ def _mended(spec: EnvSpec, wall: Sandbox | None) -> LoadedEnv:
             if spec.prepare is not None:
                 spec.prepare(wall)
             return load_env(spec)
-        except Drifted as error:
+        except InstallDrift as error:
             if error.folder in mended:
                 raise
             if not remove_server(error.folder):

@@ -17,8 +17,8 @@ from gymcp.atomic import write_atomically
 from gymcp.cli.output import console
 from gymcp.cli.servers.servers import Build, Image, Wall, pairs, refuse_other, wall_for, wanted_server
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.locked_server import lock_server, spec_of
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, checked_name, editing
+from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, check_name, edit_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import Json, Tool, ToolCall
@@ -40,7 +40,7 @@ from pathlib import Path
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("{lock}")
@@ -102,7 +102,7 @@ def command(
     sandbox: Wall = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
-    path = folder / f"{checked_name(name)}.py"
+    path = folder / f"{check_name(name)}.py"
     if path.exists():
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
@@ -110,27 +110,30 @@ def command(
     if (server is None) == (image is None):
         raise ConfigError("new: give either --server LINE or --image IMAGE")
     headers = pairs("--header", header or [])
-    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, name=called, http=http, headers=headers)
+    wanted = wanted_server(
+        [server] if server else [], image, folder / DEFAULT_LOCK, name=called, http=http, headers=headers
+    )
     wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other(folder / DEFAULT, wanted)
+    refuse_other(folder / DEFAULT_LOCK, wanted)
     wall = wall_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, wall)
     found = asyncio.run(_try_out(entry, wall))
-    with editing(folder / DEFAULT) as servers:
+    with edit_lock(folder / DEFAULT_LOCK) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --name or --dir"
+                f"new: {folder / DEFAULT_LOCK} has a server '{entry.name}' already: {there}; choose another --name "
+                "or --dir"
             )
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())
-    console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"wrote {path} and {folder / DEFAULT_LOCK}: {len(found.tools)} tools, one task", highlight=False)
     console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
 
 
 async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
     """The tools, and the first call with random valid arguments that succeeds: tools that change nothing come first."""
-    async with open_session(spec_of(entry), wall, initial_state=None, seed=0) as session:
+    async with open_session(make_spec(entry), wall, initial_state=None, seed=0) as session:
         if entry.runtime == "remote":  # what a call does elsewhere, nobody can undo
             first, arguments = next(_attempts(list(session.tools)))
             return Found(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
@@ -183,7 +186,7 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
         server=entry.name,
         package=entry.package,
         version=f" {entry.version}" if entry.version else "",
-        lock=DEFAULT,
+        lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
         found=_SEEN[found.succeeded],
         call_name=_quoted(found.call.name),

@@ -15,10 +15,17 @@ from rich.table import Table
 
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.packages.install import ensure_present, is_present, mend_installed
-from gymcp.mcp_servers.packages.locked_server import check_server, how_it_starts, lock_server, wanted_again
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.install import ensure_present, is_present, repair_installed
+from gymcp.mcp_servers.packages.locked_server import check_server, describe_start, lock_server, to_install_request
+from gymcp.mcp_servers.packages.lockfile import (
+    DEFAULT_LOCK,
+    LockedServer,
+    Runtime,
+    edit_lock,
+    read_lock,
+    read_locked_server,
+)
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
@@ -59,7 +66,7 @@ def add(
     runs_code: Annotated[
         bool, typer.Option("--runs-code", help="It executes what a model wrote: never fork it.")
     ] = False,
-    lock: Lock = DEFAULT,
+    lock: Lock = DEFAULT_LOCK,
     sandbox: Wall = None,
 ) -> None:
     """Lock servers: resolve the packages, install them apart, start each once in the sandbox and note its tools."""
@@ -77,32 +84,32 @@ def add(
             refuse_other(lock, wanted)
         wall = wall_for(wanted.runtime, sandbox)
         server = lock_server(replace(wanted, build=tuple(build or ())), wall, runs_code=runs_code)
-        with editing(lock) as servers:
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("lock")
-def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> None:
+def relock(names: Names = None, lock: Lock = DEFAULT_LOCK, sandbox: Wall = None) -> None:
     """Lock the same versions again: the newest closure, and the tools as they are now. Says what has changed."""
     every = read_lock(lock, consistent=False)
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox), runs_code=old.runs_code)
+        server = lock_server(to_install_request(old), wall_for(old.runtime, sandbox), runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
-        with editing(lock) as servers:
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("sync")
-def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
+def sync(names: Names = None, lock: Lock = DEFAULT_LOCK) -> None:
     """Install what the lock names, so that later runs need no network; what is there is hashed, or mended."""
     for server in _chosen(lock, names):
         there = is_present(server)
-        fault = mend_installed(server) if there else None
+        fault = repair_installed(server) if there else None
         place = ensure_present(server)
         done = "installed in" if not there else "already in" if fault is None else "installed again in"
         console.print(f"{server.name}: {done} {place}", highlight=False, soft_wrap=True)
@@ -111,7 +118,7 @@ def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
 
 
 @app.command("list")
-def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
+def list_all(lock: Lock = DEFAULT_LOCK, as_json: AsJson = False) -> None:
     """List the servers of the lock."""
     servers = read_lock(lock)
     if as_json:
@@ -126,12 +133,12 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
         installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
         cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
-        table.add_row(*cells, how_it_starts(server), installed)
+        table.add_row(*cells, describe_start(server), installed)
     console.print(table)
 
 
 @app.command("check")
-def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None, as_json: AsJson = False) -> None:
+def check(names: Names = None, lock: Lock = DEFAULT_LOCK, sandbox: Wall = None, as_json: AsJson = False) -> None:
     """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
 
     Exit code 1 where something differs or a server does not start.
@@ -155,7 +162,7 @@ def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None, as_js
 
 
 def _chosen(lock: Path, names: list[str] | None) -> list[LockedServer]:
-    return [locked(lock, name) for name in names] if names else list(read_lock(lock).values())
+    return [read_locked_server(lock, name) for name in names] if names else list(read_lock(lock).values())
 
 
 def wanted_server(
@@ -167,7 +174,7 @@ def wanted_server(
     env: Mapping[str, str] | None = None,
     http: str = "",
     headers: Mapping[str, str] | None = None,
-) -> Wanted:
+) -> InstallRequest:
     """From a command line, or an image with arguments; the path of a Dockerfile is kept as it is from the lock."""
     words: str | list[str] = command[0] if len(command) == 1 and image is None else command
     if image is not None:
@@ -188,17 +195,17 @@ def wall_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
     return wall
 
 
-def refuse_other(lock: Path, wanted: Wanted) -> None:
+def refuse_other(lock: Path, wanted: InstallRequest) -> None:
     """Raises ConfigError where the lock has another server, not only another version, under the name chosen for it."""
     there = read_lock(lock, consistent=False).get(wanted.name) if lock.exists() else None
-    if there is not None and _which(wanted_again(there)) != _which(wanted):
+    if there is not None and _which(to_install_request(there)) != _which(wanted):
         raise ConfigError(
             f"lock '{lock}': has another server '{wanted.name}': {' '.join(there.command)}; call this one something "
             "else with --name NAME, or name it so to have it in the other's place"
         )
 
 
-def _which(wanted: Wanted) -> tuple[str, ...]:
+def _which(wanted: InstallRequest) -> tuple[str, ...]:
     return (wanted.runtime, wanted.package, wanted.program or "", wanted.url)
 
 
@@ -218,7 +225,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
         "installed": is_present(server),
-        "start": how_it_starts(server),
+        "start": describe_start(server),
     }
 
 
@@ -226,7 +233,7 @@ def _say_locked(server: LockedServer) -> None:
     noun = "image" if server.runtime == "image" else "packages"
     counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {describe_start(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,
