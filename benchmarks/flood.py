@@ -104,7 +104,7 @@ async def _rate(honest: Sequence[ToolSession], sandbox: Sandbox, kind: str, for_
 async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
     count, longest = 0, 0.0
     while (began := time.perf_counter()) < until:
-        await session.call(ToolCall(id="", name="add"), {"number": 1}, timeout_s=60.0)
+        await session.call_tool(ToolCall(id="", name="add"), {"number": 1}, timeout_s=60.0)
         longest = max(longest, time.perf_counter() - began)
         count += 1
     return count, longest
@@ -116,7 +116,7 @@ async def _flood(sandbox: Sandbox, kind: str, for_s: float) -> None:
     with contextlib.suppress(EnvInfraError):
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             while True:
-                await session.call(ToolCall(id="", name=kind), {"for_s": for_s}, timeout_s=60.0)
+                await session.call_tool(ToolCall(id="", name=kind), {"for_s": for_s}, timeout_s=60.0)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ async def _session_caller(setting: Setting) -> AsyncIterator[Call]:
 
 
 async def _digested(session: ToolSession) -> tuple[str, str]:
-    result = await session.call(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
+    result = await session.call_tool(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
     return result.content, session.world_key
 
 

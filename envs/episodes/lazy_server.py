@@ -92,9 +92,9 @@ class LateServer:
     async def state(self) -> tuple[str, Json]:
         return await (await self.opened()).state()
 
-    async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
+    async def call_tool(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer, from a server that is started if it was not. Raises EnvInfraError."""
-        return await (await self.opened()).call(call, arguments, timeout_s=timeout_s)
+        return await (await self.opened()).call_tool(call, arguments, timeout_s=timeout_s)
 
     async def opened(self) -> ToolSession:
         """The live session. Raises EnvInfraError where it does not start, DirtyReset where it does not start clean."""
@@ -167,4 +167,4 @@ class LateServer:
 
 def _never_changed(session: ToolSession) -> str:
     """Of a server that tells no state: a key that it has before its first call."""
-    return "" if session.spec.state == "opaque" else session.world_key
+    return session.world_key if session.key_identifies_state else ""

@@ -60,7 +60,7 @@ class World:
     @property
     def is_told(self) -> bool:
         """True where equal keys mean equal worlds; a log of calls is not a state."""
-        return all(session.spec.state != "opaque" for session in self.sessions)
+        return all(session.key_identifies_state for session in self.sessions)
 
     async def update(self) -> None:
         """Takes note of what the last calls changed; a state seen before in the episode is not fetched again.

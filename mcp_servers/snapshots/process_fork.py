@@ -46,22 +46,22 @@ class ClosableProcess(SandboxProcess, Protocol):
 
 
 class _ForkedCopy:
-    def __init__(self, spec: ServerSpec, standing: SessionState, process: ClosableProcess) -> None:
+    def __init__(self, spec: ServerSpec, state: SessionState, process: ClosableProcess) -> None:
         self._spec = spec
-        self._standing = standing
+        self._state = state
         self._process = process
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[ToolSession]:
         try:
-            begin = partial(ToolSession.resume, standing=self._standing)
-            async with connect(self._spec, self._process, begin) as session:
+            begin = partial(ToolSession.resume, tools=self._state.tools)
+            async with connect(self._spec, self._process, begin, tracker=self._state.tracker.fork()) as session:
                 yield session
         finally:
             await self._process.close()
 
     async def fork(self, count: int) -> list[Copy]:
-        return await _fork(self._spec, self._standing, self._process, count)
+        return await _fork(self._spec, self._state, self._process, count)
 
     async def discard(self) -> None:
         await self._process.close()
@@ -72,10 +72,10 @@ async def fork_session(session: ToolSession, count: int) -> list[Copy]:
 
     For native servers that were themselves forked (`ServerSpec.fork`), between two calls. Raises CannotFork.
     """
-    return await _fork(session.spec, session.standing(), session.process, count)
+    return await _fork(session.spec, session.save(), session.process, count)
 
 
-async def _fork(spec: ServerSpec, standing: SessionState, process: SandboxProcess, count: int) -> list[Copy]:
+async def _fork(spec: ServerSpec, state: SessionState, process: SandboxProcess, count: int) -> list[Copy]:
     if not isinstance(process, ForksItself):
         raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
-    return [_ForkedCopy(spec, standing, copy) for copy in await process.fork(count)]
+    return [_ForkedCopy(spec, state, copy) for copy in await process.fork(count)]

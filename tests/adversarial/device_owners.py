@@ -33,7 +33,7 @@ async def changed(start: Literal["exec", "fork"]) -> dict[str, Any]:
             sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox("bwrap")))
             spec = native_server("captive", Captive, start=start)
             session = await stack.enter_async_context(open_session(spec, sandbox, initial_state=None, seed=0))
-            said = await session.call(ToolCall(id="", name="run", arguments={}), {"code": CHANGE}, timeout_s=60)
+            said = await session.call_tool(ToolCall(id="", name="run", arguments={}), {"code": CHANGE}, timeout_s=60)
         except GymcpError as error:
             return {"refused": f"{type(error).__name__}: {error}"}
     modes = {oct(os.stat(f"/dev/{name}").st_mode & 0o777) for name in NODES}  # noqa: PTH116

@@ -93,7 +93,7 @@ class Play:
 async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
     """How a call went, in the harness's words."""
     try:
-        result = await session.call(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
+        result = await session.call_tool(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
     except GymcpError as error:
         return f"{type(error).__name__}: {error}"
     return f"{'failed' if result.is_error else 'result'}: {result.content}"

@@ -41,7 +41,7 @@ async def warm_bwrap(bwrap: Bubblewrap) -> AsyncIterator[WarmSandbox]:
 
 
 async def run(session: ToolSession, code: str) -> str:
-    result = await session.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await session.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 

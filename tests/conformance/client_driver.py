@@ -45,7 +45,7 @@ async def main(url: str) -> None:
             for tool in session.tools:
                 arguments = dict.fromkeys(tool.input_schema.get("properties", {}), 1)
                 call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-                print(await session.call(call, arguments, timeout_s=TIMEOUT_S))
+                print(await session.call_tool(call, arguments, timeout_s=TIMEOUT_S))
     except ProtocolError as error:
         # The server of this scenario has no tools, which no environment can be made of: said after the handshake.
         if os.environ["MCP_CONFORMANCE_SCENARIO"] != "initialize" or "it lists no tools" not in str(error):

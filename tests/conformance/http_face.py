@@ -26,7 +26,8 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transports.stdio import ProtocolViolation, pipe_transport
+from gymcp.mcp_servers.transports.stdio import pipe_transport
+from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.types import ToolCall
 
 CALL_TIMEOUT_S = 20.0
@@ -125,7 +126,7 @@ async def _answer(
         case "tools/call":
             arguments = params.get("arguments") or {}
             call = ToolCall(id=str(request.id), name=params["name"], arguments=arguments)
-            answer = await opened.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            answer = await opened.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             result = {"content": [{"type": "text", "text": answer.content}], "isError": answer.is_error}
         case _:
             error = mcp_types.ErrorData(code=-32601, message=f"no method {request.method}")

@@ -19,7 +19,7 @@ from gymcp.mcp_servers.sessions.connect import connect
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
 from gymcp.mcp_servers.transports.http_remote import RemoteProcess
-from gymcp.mcp_servers.transports.stdio import decode_line, has_many_values
+from gymcp.mcp_servers.transports.messages import decode_line, has_many_values
 from gymcp.types import ToolCall, ToolResult
 
 BOUND_S = 20.0
@@ -132,7 +132,7 @@ async def _called(said: Sequence[bytes], state: StateSource) -> list[ToolResult 
         async with asyncio.timeout(BOUND_S), scripted(said, state) as session:
             for number in range(2):
                 try:
-                    found.append(await session.call(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
+                    found.append(await session.call_tool(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
                 except EnvInfraError as error:
                     found.append(error)
             if session.has_observable_state:

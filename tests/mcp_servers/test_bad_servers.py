@@ -108,7 +108,7 @@ def test_what_a_tool_s_results_must_look_like_costs_the_harness_nothing(
 
     async def run() -> str:
         async with open_session(spec(SERVER, listed), bwrap, initial_state=None, seed=0) as session:
-            return (await session.call(ToolCall(id="c", name="add", arguments={}), {}, timeout_s=20)).content
+            return (await session.call_tool(ToolCall(id="c", name="add", arguments={}), {}, timeout_s=20)).content
 
     assert asyncio.run(run()) == "said"
 

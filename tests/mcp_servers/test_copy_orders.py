@@ -40,7 +40,7 @@ def answering(answer: bytes) -> str:
 
 
 async def call(session: ToolSession, tool: str, **arguments: str) -> str:
-    return (await session.call(ToolCall(id="", name=tool), arguments, timeout_s=20)).content
+    return (await session.call_tool(ToolCall(id="", name=tool), arguments, timeout_s=20)).content
 
 
 def open_descriptors() -> set[str]:

@@ -39,12 +39,12 @@ async def session(sandbox: Sandbox, spec: ServerSpec = FORKED) -> AsyncIterator[
 
 
 async def write(opened: ToolSession, note: str) -> str:
-    result = await opened.call(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
     return result.content
 
 
 async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 
@@ -156,7 +156,7 @@ def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: 
 
     async def episodes() -> str:
         async with open_warm_sandbox(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
-            call = greedy.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+            call = greedy.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
             (ended,) = await asyncio.gather(call, return_exceptions=True)
             # where the kernel refuses a fork the server hears of it and lives
             assert "BlockingIOError" in str(ended) or (isinstance(ended, ServerDied) and said in str(ended)), ended

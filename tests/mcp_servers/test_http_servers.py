@@ -162,7 +162,7 @@ def inside(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Awa
 
 
 async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 async def nothing(session: ToolSession) -> None:

@@ -56,7 +56,7 @@ def _say(server: LockedServer, sandbox: Sandbox) -> str:
     async def run() -> str:
         async with open_session(make_spec(server), sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name="shout", arguments={"text": "hi"})
-            return (await session.call(call, {"text": "hi"}, timeout_s=20)).content
+            return (await session.call_tool(call, {"text": "hi"}, timeout_s=20)).content
 
     return asyncio.run(run())
 

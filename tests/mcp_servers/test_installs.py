@@ -55,7 +55,7 @@ def called(spec: ServerSpec, sandbox: Sandbox, tool: str, arguments: Mapping[str
     async def run() -> str:
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name=tool, arguments=arguments)
-            result = await session.call(call, arguments, timeout_s=20)
+            result = await session.call_tool(call, arguments, timeout_s=20)
             assert not result.is_error, result.content
             return result.content
 

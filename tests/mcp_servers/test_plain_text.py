@@ -66,7 +66,7 @@ def test_a_schema_keeps_what_it_demands() -> None:
 
 def test_neither_agent_nor_reason_gets_an_escape_and_half_a_character_is_no_breach(bwrap: Sandbox) -> None:
     async def said(session: ToolSession, kind: str) -> ToolResult:
-        return await session.call(ToolCall(id="c", name="say"), {"kind": kind}, timeout_s=60)
+        return await session.call_tool(ToolCall(id="c", name="say"), {"kind": kind}, timeout_s=60)
 
     async def main() -> None:
         server = ServerSpec(name="loud", argv=("python3", "-c", SERVER), wire="legacy")

@@ -144,7 +144,7 @@ def repeating(spec: ServerSpec, say: Callable[[str], Any], token: str, work: Cal
 
 
 async def call(session: Any, **arguments: Json) -> ToolResult:
-    result: ToolResult = await session.call(ToolCall(id="c", name="add"), arguments, timeout_s=30)
+    result: ToolResult = await session.call_tool(ToolCall(id="c", name="add"), arguments, timeout_s=30)
     return result
 
 
@@ -255,7 +255,7 @@ async def told(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
     async with open_session(server, sandbox, initial_state=None, seed=0) as session:
         assert session.tools[0].description == NAME
         try:
-            return (await session.call(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
+            return (await session.call_tool(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
         except EnvInfraError as error:
             return str(error)
 

@@ -78,7 +78,7 @@ def inside(program: Path, wire: str, work: Callable[[ToolSession], Awaitable[Non
 
 
 async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("wire", WIRES)

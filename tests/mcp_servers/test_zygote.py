@@ -65,7 +65,7 @@ async def session(
 
 
 async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 
@@ -346,7 +346,7 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
             said = [world.key, str(world.sessions[0].tools)]
             for call in task.gold[0].calls:
                 assert isinstance(call.arguments, dict)
-                result = await world.sessions[0].call(call, call.arguments, timeout_s=30)
+                result = await world.sessions[0].call_tool(call, call.arguments, timeout_s=30)
                 await world.update()
                 said += [result.content, world.key]
             return is_forked(world.sessions[0]), said

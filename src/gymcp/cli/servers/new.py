@@ -140,7 +140,7 @@ async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
         tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
         for tool, arguments in _attempts(tools):
             call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-            result = await session.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             if not result.is_error:
                 return Found(tools=session.tools, call=call, succeeded=True)
         first, arguments = next(_attempts(tools))
