@@ -92,6 +92,7 @@ class StateTracker(Protocol):
 
     async def resume(self, server: ServerConnection) -> None:
         """Check that a copied server has this state. Raises CannotFork."""
+        return
 
     async def request_call(
         self, server: ServerConnection, name: str, arguments: dict[str, Json], timeout_s: float
@@ -101,22 +102,27 @@ class StateTracker(Protocol):
 
     def read_result(self, server: ServerConnection, stage: str, result: mcp_types.CallToolResult) -> None:
         """Take over the state that comes with a result. Raises ProtocolError if it is missing or wrong."""
+        return
 
     async def refresh_key(self, server: ServerConnection) -> None:
         """Ask for the key after an answer that brought none, such as an error."""
+        return
 
     def log_call(self, name: str, arguments: Mapping[str, Json]) -> None:
         """Note a call that was answered."""
+        return
 
     async def update(self) -> None:
         """Take note of the files that calls have changed. Raises Undigestible."""
+        return
 
     async def verify(self, server: ServerConnection) -> None:
         """Look at the state itself if a key or a time only claims that it has not changed."""
+        return
 
     async def state(self, server: ServerConnection) -> tuple[str, Json]:
         """(key, the state as it is recorded). Only for a state that is observable."""
-        raise NotImplementedError("the state of this server cannot be observed")
+        raise TypeError(f"server '{server.spec.name}': its state cannot be observed")
 
     def error_class(self, stage: str, code: int) -> type[EnvInfraError] | None:
         """Class of the error for an error code of the server; None for the usual class."""

@@ -222,14 +222,14 @@ class BoundedHttpTransport(httpx2.AsyncBaseTransport):
         request.headers["accept-encoding"] = "identity"  # what is not compressed cannot grow
         try:
             async with asyncio.timeout(GOODBYE_TIMEOUT_S if request.method == "DELETE" else None):
-                response = await self._bound(await self._inner.handle_async_request(request))
+                response = await self._limit(await self._inner.handle_async_request(request))
         except (httpx2.TransportError, TimeoutError) as error:
             if request.method != "POST":  # the end of a session, or a stream of unrequested messages
                 return _error_response(str(error))
             return self._lose_server(f"{request.url.host}: {type(error).__name__}: {error}", EnvInfraError)
         return self._check(request, response) if request.method == "POST" else response
 
-    async def _bound(self, response: httpx2.Response) -> httpx2.Response:
+    async def _limit(self, response: httpx2.Response) -> httpx2.Response:
         """The complete response, or for events a stream of them, within the limits. Raises TransportError."""
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         if response.headers.get("content-encoding", "identity") != "identity":

@@ -310,7 +310,9 @@ class _MessageReader:
                     return
                 is_ping = _is_ping(value)
                 message = (
-                    to_message({"jsonrpc": "2.0", "id": value["id"], "result": {}}) if is_ping else self._bound(value)
+                    to_message({"jsonrpc": "2.0", "id": value["id"], "result": {}})
+                    if is_ping
+                    else self._check_size(value)
                 )
         share.charge(_READ_S if is_ping else _MESSAGE_S)
         if is_ping:
@@ -324,7 +326,7 @@ class _MessageReader:
         except anyio.WouldBlock:
             await self._send.send(SessionMessage(message))
 
-    def _bound(self, value: Json) -> mcp_types.JSONRPCMessage:
+    def _check_size(self, value: Json) -> mcp_types.JSONRPCMessage:
         """The message, or an error in its place if it has too many blocks. Raises TooMuch, ValueError."""
         if isinstance(value, dict):
             if "method" in value:

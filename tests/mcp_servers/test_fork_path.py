@@ -128,13 +128,13 @@ def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) ->
         async with open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
             async with session(warm) as opened:
-                template = warm.fork_servers[0]
-                os.kill(template.process.pid, signal.SIGKILL)
-                await asyncio.gather(template.gone.wait(), forked(opened).wait())
+                fork_server = warm.fork_servers[0]
+                os.kill(fork_server.process.pid, signal.SIGKILL)
+                await asyncio.gather(fork_server.gone.wait(), forked(opened).wait())
                 with pytest.raises(ServerDied):
                     await write(opened, "x")
             async with session(warm) as opened:
-                assert warm.fork_servers[0] is not template
+                assert warm.fork_servers[0] is not fork_server
                 return await write(opened, "y")
 
     assert asyncio.run(episodes()) == "y"

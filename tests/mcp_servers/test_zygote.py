@@ -287,7 +287,7 @@ def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
     hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
     if hierarchy is None or hierarchy.cpu is None:
         pytest.skip("no writable cgroup that counts CPU time")
-    monkeypatch.setattr(client, "_LEAST_CPU_S", 2.0)
+    monkeypatch.setattr(client, "_MIN_CPU_S", 2.0)
     spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
 
     async def episodes() -> str | None:
@@ -428,7 +428,8 @@ def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: 
         "    for fd in range(3, 200):\n"
         "        try:\n"
         "            sock = socket.socket(fileno=os.dup(fd))\n"
-        "            for text in (b'[', b'7', b'{\"started\": 1}', b'{\"ended\": []}', b'{\"ready\": 1}'):\n"
+        "            for text in (b'[', b'7', b'{\"message\": \"Started\", \"number\": 1}', "
+        'b\'{"message": "Ended", "number": [], "status": 0}\', b\'{"message": "Loaded"}\'):\n'
         "                socket.send_fds(sock, [text], [0])\n"
         "        except OSError: pass\n"
         "if os.getpid() == 1: forge()\n"
