@@ -30,7 +30,10 @@ def check_regex(pattern: object) -> bool:
 
 
 def _read(pattern: str, *, bracket_first: bool) -> None:
-    """Read the pattern. `bracket_first`: a class may begin with ``]``, as in Python; in JavaScript ``[]`` is a class."""
+    """Raise ValueError for a malformed pattern.
+
+    `bracket_first`: a class may begin with ``]``, as in Python; in JavaScript ``[]`` is a complete class.
+    """
     groups: list[int] = []
     at, can_repeat = 0, False
     while at < len(pattern):
