@@ -315,7 +315,7 @@ def _import_and_report(control: socket.socket, what: str, do_import: Callable[[]
     gc.collect()
     gc.freeze()  # collections in the children then leave shared memory alone, so it stays shared
     if why := _why_not_forkable():
-        _send(control, LoadFailed(f"{what} {why} when it is imported, so it cannot be forked"))
+        _send(control, LoadFailed(f"{what} {why}, so it cannot be forked"))
         return False
     _send(control, Loaded())
     return True
@@ -324,11 +324,11 @@ def _import_and_report(control: socket.socket, what: str, do_import: Callable[[]
 def _why_not_forkable() -> str:
     """Reason why this process cannot be forked after an import; empty if there is none."""
     if _count_threads(PROC) != 1:
-        return "started a thread"
+        return "started a thread when it was imported"
     if _has_other_processes(PROC):
-        return "leaves a process running"
+        return "leaves a process running when it is imported"
     if shared := _list_shared_maps(PROC):
-        return f"shares memory ({', '.join(shared)})"
+        return f"shares memory ({', '.join(shared)}) when it is imported"
     return ""
 
 

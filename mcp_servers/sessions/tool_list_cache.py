@@ -49,7 +49,7 @@ async def load_tool_lists(servers: Sequence[ServerSpec], sandbox: Sandbox) -> di
 
 
 def find_stored_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
-    """Tools that the server listed when it was last started; None if none are stored, or they are not the locked ones."""
+    """Tools that the server listed at its last start; None if none are stored, or they are not the locked ones."""
     path = _path(server)
     if path not in _known:
         with in_cache():

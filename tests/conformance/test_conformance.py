@@ -137,7 +137,7 @@ def passed_directly(suite: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return _passed(direct(EVERYTHING), suite, tmp_path_factory.mktemp("direct"))
 
 
-def test_the_sandbox_and_the_transport_change_nothing_but_that_notifications_end_there(
+def test_sandbox_and_transport_change_nothing_except_that_they_drop_notifications(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
     notifications = {(name, name) for name in ("tools-call-with-progress", "tools-call-with-logging")}
@@ -146,7 +146,7 @@ def test_the_sandbox_and_the_transport_change_nothing_but_that_notifications_end
     assert len({scenario for scenario, _ in passed_directly}) >= 28
 
 
-def test_the_session_changes_nothing_but_what_it_withholds(
+def test_the_session_changes_nothing_except_what_it_documents_as_withheld(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
     spec = ServerSpec(name="everything", argv=ARGV, mounts=MOUNTS)

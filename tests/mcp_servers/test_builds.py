@@ -63,7 +63,7 @@ def test_unconfined_the_same_source_gets_everything(victim: Prey, index: Path) -
         assert victim.taken(json.loads(built.read("gymcp_evil.json"))) == EVERYTHING
 
 
-def test_nothing_is_built_unasked(victim: Prey, index: Path, bwrap: Sandbox) -> None:
+def test_no_source_is_built_unless_it_is_named(victim: Prey, index: Path, bwrap: Sandbox) -> None:
     with pytest.raises(ConfigError, match="to build it in a sandbox add --build gymcp-evil") as caught:
         resolve(replace(EVIL, build=()))
     assert "\n" not in str(caught.value)
@@ -81,7 +81,7 @@ def test_nothing_is_built_without_bubblewrap(
     assert victim.taken({}) == []
 
 
-def test_what_was_built_is_built_again_from_the_lock_and_is_the_same(
+def test_a_build_from_the_lock_gives_the_same_wheel(
     index: Path, bwrap: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lock(tmp_path / "servers.lock", {"evil": with_tree(resolve(EVIL))})
@@ -91,7 +91,7 @@ def test_what_was_built_is_built_again_from_the_lock_and_is_the_same(
     verify_installed(locked)
 
 
-def test_another_source_than_the_locked_one_is_refused(
+def test_a_source_that_differs_from_the_lock_is_refused(
     victim: Prey, index: Path, bwrap: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = resolve(EVIL)
@@ -131,7 +131,7 @@ def test_unconfined_the_same_scripts_get_everything(victim: Prey, node: None, tm
     assert victim.taken(json.loads((package / "loot.json").read_text())) == EVERYTHING
 
 
-def test_no_script_of_npm_runs_unasked(victim: Prey, registry: InstallRequest, home: Path) -> None:
+def test_no_npm_script_runs_unless_its_package_is_named(victim: Prey, registry: InstallRequest, home: Path) -> None:
     with pytest.raises(ConfigError, match=r"runs scripts when .*; nothing is built unasked: .* add --build gymcp-evil"):
         resolve(replace(registry, build=()))
     assert victim.taken({}) == []
@@ -146,7 +146,7 @@ def test_no_script_of_npm_runs_unasked(victim: Prey, registry: InstallRequest, h
         ("import sys; print('y\\n' * 10**6); sys.exit('no compiler')", Limits(), 60, "status 1; its last words: "),
     ],
 )
-def test_a_build_that_does_not_end_well_is_one_line(
+def test_a_failed_build_is_one_line(
     code: str, limits: Limits, timeout_s: float, said: str, bwrap: Sandbox, tmp_path: Path
 ) -> None:
     argv = ["python3", "-I", "-S", "-c", code]
@@ -156,7 +156,7 @@ def test_a_build_that_does_not_end_well_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_build_leaves_is_not_followed_out_of_its_folder(tmp_path: Path) -> None:
+def test_links_that_a_build_leaves_are_not_followed_out_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -39,7 +39,7 @@ async def stand_still() -> None:
 
 
 @pytest.mark.parametrize("stalls", [1, 3])
-def test_server_is_not_blamed_for_a_loop_that_stood_still(bwrap: Sandbox, stalls: int) -> None:
+def test_a_server_is_not_blamed_for_a_blocked_loop(bwrap: Sandbox, stalls: int) -> None:
     async def call(session: ToolSession) -> ToolResult:
         return await session.call_tool(ToolCall(id="c", name="add"), {"number": 2}, timeout_s=CALL_S)
 
@@ -92,7 +92,7 @@ def test_deadline_counts_punctual_time_only() -> None:
     asyncio.run(main())
 
 
-def test_share_is_a_burst_and_then_a_part() -> None:
+def test_a_server_may_use_a_burst_of_loop_time_and_then_a_share() -> None:
     share = LoopShare()
     share.charge(BURST_S / 2)
     assert share.owed_s() == 0.0

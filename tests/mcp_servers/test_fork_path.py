@@ -177,7 +177,9 @@ def test_program_with_threads_is_started_instead(bwrap: Bubblewrap, caplog: pyte
 
 
 @pytest.mark.parametrize("shared", ["network", "workspace"])
-def test_what_cells_would_share_is_started_instead(bwrap: Bubblewrap, shared: str, tmp_path: Path) -> None:
+def test_a_program_with_a_shared_network_or_folder_is_started_instead(
+    bwrap: Bubblewrap, shared: str, tmp_path: Path
+) -> None:
     launch = Launch(argv=FORKED.argv, env=FORKED.env, mounts=FORKED.mounts, fork=FORKED.fork)
     other = replace(launch, network=True) if shared == "network" else replace(launch, workspace=tmp_path)
 
@@ -214,7 +216,7 @@ def test_killed_harness_leaves_no_process() -> None:
     assert len(handles) == 4
 
 
-def test_copies_go_on_from_the_same_state_apart(bwrap: Bubblewrap) -> None:
+def test_copies_go_on_independently_from_the_same_state(bwrap: Bubblewrap) -> None:
     draw = "import random; out = random.random(), random.getrandbits(64), list({'a', 'b', 'c'}), open('/tmp/f').read()"
 
     async def tree() -> None:
@@ -255,7 +257,7 @@ def test_copies_outlive_their_origin_and_can_be_copied(bwrap: Bubblewrap) -> Non
     assert len(key) == 64
 
 
-def test_killed_copy_takes_nobody_with_it(bwrap: Bubblewrap) -> None:
+def test_a_killed_copy_ends_no_other_server(bwrap: Bubblewrap) -> None:
     async def tree() -> list[str]:
         async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             first, second = await fork_session(opened, 2)

@@ -178,7 +178,7 @@ def sandbox(request: pytest.FixtureRequest, bwrap: Sandbox) -> Sandbox:
 
 
 @pytest.mark.parametrize("style", ["json", "events"])
-def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbox) -> None:
+def test_a_hand_written_http_server_works_like_any_other(style: str, sandbox: Sandbox) -> None:
     async def work(session: ToolSession) -> None:
         assert len(session.tools) == 12
         assert [(await call(session, "count")).content for _ in range(3)] == ["1", "2", "3"]
@@ -186,7 +186,7 @@ def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbo
     inside(by_hand(style), sandbox, work)
 
 
-def test_a_loopback_is_a_servers_own(sandbox: Sandbox) -> None:
+def test_each_server_has_its_own_loopback(sandbox: Sandbox) -> None:
     """Two servers on one port number count for themselves, and neither reaches what listens on the host's loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -202,7 +202,7 @@ def test_a_loopback_is_a_servers_own(sandbox: Sandbox) -> None:
         inside(by_hand(), sandbox, work)
 
 
-def test_without_a_wall_there_is_no_loopback_of_its_own() -> None:
+def test_without_a_sandbox_a_server_has_no_loopback_of_its_own() -> None:
     with pytest.raises(ConfigError, match="none: a server that speaks HTTP needs a loopback of its own"):
         inside(by_hand(), get_sandbox("none"), nothing)
 
@@ -218,7 +218,7 @@ def processes() -> set[int]:
     return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
 
 
-def test_files_are_its_state_and_spares_wait_with_their_port_open(
+def test_an_http_server_can_have_files_as_state_and_be_prestarted(
     bwrap: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = replace(by_hand(), warm_pool_size=1)
@@ -248,7 +248,7 @@ def test_files_are_its_state_and_spares_wait_with_their_port_open(
     asyncio.run(main())
 
 
-def test_the_bridge_answers_a_ping_and_what_is_no_line_of_its_own(bwrap: Sandbox) -> None:
+def test_the_bridge_answers_a_ping_and_rejects_malformed_lines(bwrap: Sandbox) -> None:
     lines = (b"{]", b"[1]", b'{"headers": {}, "message": 1}', b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}')
 
     async def main() -> None:
@@ -283,7 +283,7 @@ def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
     asyncio.run(main())
 
 
-def test_what_goes_wrong_in_one_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) -> None:
+def test_a_failed_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) -> None:
     async def work(session: ToolSession) -> None:
         refused = await call(session, "refuse")
         assert (refused.is_error, refused.content) == (True, "HTTP 500 Internal Server Error: <h1>no</h1>")
@@ -410,7 +410,7 @@ def test_events_are_the_same_wherever_a_stream_is_cut(size: int) -> None:
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"a" * 100, b"data: a\n" * 20])
-def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
+def test_an_event_without_an_end_is_a_violation(stream: bytes) -> None:
     with pytest.raises(Breach, match="of more than 50 bytes"):
         list(events([stream], 50))
 
@@ -419,12 +419,12 @@ def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
     ("text", "port"),
     [("3000", HttpPort(port=3000)), (":80/", HttpPort(port=80, path="/")), ("1/a/b", HttpPort(port=1, path="/a/b"))],
 )
-def test_a_port_is_written_as_in_an_address(text: str, port: HttpPort) -> None:
+def test_a_port_is_parsed_as_in_a_url(text: str, port: HttpPort) -> None:
     assert HttpPort.parse(text) == port
 
 
 @pytest.mark.parametrize("text", ["", "http", "0", "70000", "3000mcp", "3000/a b"])
-def test_what_is_no_port_is_refused(text: str) -> None:
+def test_a_malformed_port_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected PORT or PORT/PATH"):
         HttpPort.parse(text)
 
@@ -437,6 +437,6 @@ def test_what_is_no_port_is_refused(text: str) -> None:
         ({"http": HttpPort(port=0)}, "expected HttpPort"),
     ],
 )
-def test_a_port_that_cannot_be_is_refused(change: dict[str, object], said: str) -> None:
+def test_a_contradictory_port_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         bridge_launch(replace(by_hand(), **change))  # type: ignore[arg-type]

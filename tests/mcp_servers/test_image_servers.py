@@ -84,7 +84,7 @@ def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shou
         make_spec(server)
 
 
-def test_other_tools_than_the_locked_ones_are_named(shout: Shout, docker: Sandbox) -> None:
+def test_tools_that_differ_from_the_lock_are_named(shout: Shout, docker: Sandbox) -> None:
     server = _locked(shout, docker)
     shout.change("text: str", "text: str, twice: bool")
     shout.build()
@@ -113,7 +113,7 @@ def test_a_registry_s_digest_is_locked_beside_the_id(shout: Shout, docker: Sandb
     assert not image.is_locked(replace(server, packages=(pulled,)), elsewhere)
 
 
-def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout: Shout) -> None:
+def test_a_dockerfile_is_locked_by_the_content_of_its_folder(docker: Sandbox, shout: Shout) -> None:
     wanted = parse_command("docker run -i --rm ./shout/Dockerfile !", base=shout.folder.parent)
     assert (wanted.name, wanted.dockerfile) == ("shout", shout.folder / "Dockerfile")
     server = lock_server(wanted, docker)
@@ -142,7 +142,7 @@ def test_an_image_that_was_built_in_vain_is_removed(line: str, docker: Sandbox, 
     assert inspect(name_of_build(context_digest(wanted.dockerfile))) is None
 
 
-def test_an_image_that_was_there_before_is_left_where_it_is_refused(shout: Shout, docker: Sandbox) -> None:
+def test_an_image_that_existed_before_is_not_removed_when_it_is_refused(shout: Shout, docker: Sandbox) -> None:
     shout.change("server.run()", "pass")
     wanted = parse_command(["docker", "run", shout.build()], name="silent")
     with pytest.raises(EnvInfraError, match="server 'silent': start: the server ended"):
@@ -150,7 +150,7 @@ def test_an_image_that_was_there_before_is_left_where_it_is_refused(shout: Shout
     assert inspect(shout.name) is not None
 
 
-def test_nothing_of_a_build_that_failed_is_left(docker: Sandbox, tmp_path: Path) -> None:
+def test_a_failed_build_leaves_nothing(docker: Sandbox, tmp_path: Path) -> None:
     before = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
     (tmp_path / "Dockerfile").write_text(f"FROM gymcp-base\nENV A={tmp_path.name}\nRUN echo {tmp_path}\nRUN exit 3\n")
     with pytest.raises(ConfigError, match="cannot be built"):
@@ -160,7 +160,7 @@ def test_nothing_of_a_build_that_failed_is_left(docker: Sandbox, tmp_path: Path)
     assert mine == []
 
 
-def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
+def test_a_dockerfile_that_cannot_be_built_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM gymcp-base\nRUN echo nearly && exit 3\n")
     with pytest.raises(
         ConfigError, match=r"cannot be built: .*returned a non-zero code: 3; its last words: nearly"
@@ -177,7 +177,7 @@ def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path:
         ("docker run gymcp-base false", r"server 'nope': start: the server ended \(exit status 1\)"),
     ],
 )
-def test_what_cannot_be_had_is_one_line(line: str, said: str, docker: Sandbox, tmp_path: Path) -> None:
+def test_an_unavailable_image_is_one_line(line: str, said: str, docker: Sandbox, tmp_path: Path) -> None:
     with pytest.raises(GymcpError, match=said) as caught:
         lock_server(parse_command(line, name="nope", base=tmp_path), docker)
     assert "\n" not in str(caught.value)
@@ -216,7 +216,7 @@ def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
+def test_without_an_engine_no_image_is_present_and_the_reason_is_given(
     shout: Shout, docker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = _locked(shout, docker)
@@ -250,7 +250,7 @@ def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
         ),
     ],
 )
-def test_a_docker_line_is_understood(line: str, wanted: InstallRequest) -> None:
+def test_a_docker_line_becomes_an_install_request(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     again = parse_command(wanted.command(str(wanted.version)), env=wanted.env)
     assert again == wanted
@@ -268,7 +268,7 @@ def test_a_docker_line_is_understood(line: str, wanted: InstallRequest) -> None:
         ("docker run 'Not an image'", "'Not an image' is not the name of an image"),
     ],
 )
-def test_what_a_sandbox_would_not_give_is_refused(line: str, said: str) -> None:
+def test_docker_options_beyond_the_sandbox_are_refused(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(line)
     assert said in str(caught.value)

@@ -94,7 +94,7 @@ def test_living_harness_is_left_alone(harness: tuple[subprocess.Popen[str], str,
     os.kill(pid, 0)
 
 
-def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
+def test_leftovers_of_a_killed_harness_are_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
     """Of processes and control groups a command of another test may remove some first: they are gone all the same."""
     process, tag, pid = harness
     processes = tagged(OWNER_VARIABLE, tag)
@@ -184,7 +184,7 @@ make_once(Path(sys.argv[1]) / "servers" / "clock-1", fill)
 """
 
 
-def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_left_alone(
+def test_leftovers_of_a_killed_install_are_removed_and_a_living_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
@@ -258,7 +258,7 @@ def test_a_folder_with_an_overlays_closed_work_folder_goes_also_without_roots_ri
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace by itself")
-def test_a_process_of_another_pid_namespace_is_nobodys_leftover() -> None:
+def test_a_process_of_another_pid_namespace_is_no_leftover() -> None:
     """Its owner's id means another process here, or none."""
     words = ["unshare", "--pid", "--fork", "--kill-child", "env", f"{OWNER_VARIABLE}=4194304-1"]
     words += ["sh", "-c", "echo ready; read -r line"]

@@ -53,7 +53,7 @@ class Things:
             await self.changed.wait_for(lambda: number in self.closed)
 
 
-def test_each_is_handed_out_once_and_the_next_is_ready_before() -> None:
+def test_each_member_is_handed_out_once_and_the_next_is_prestarted() -> None:
     async def use() -> None:
         things = Things()
         async with WarmPool(things.start, size=2) as pool:
@@ -68,7 +68,7 @@ def test_each_is_handed_out_once_and_the_next_is_ready_before() -> None:
     asyncio.run(use())
 
 
-def test_spare_that_waited_too_long_or_died_is_not_handed_out() -> None:
+def test_a_member_that_waited_too_long_or_died_is_not_handed_out() -> None:
     async def use() -> None:
         things = Things()
         dead = {2}
@@ -89,7 +89,7 @@ def things_exist() -> bool:
     return False
 
 
-def test_failure_to_start_reaches_who_asked() -> None:
+def test_a_failed_start_raises_in_the_task_that_takes_the_member() -> None:
     @contextlib.asynccontextmanager
     async def broken() -> AsyncIterator[int]:
         if not things_exist():
@@ -104,7 +104,7 @@ def test_failure_to_start_reaches_who_asked() -> None:
         asyncio.run(use())
 
 
-def test_episodes_on_spares_have_processes_of_their_own(bwrap: Bubblewrap) -> None:
+def test_episodes_on_prestarted_servers_have_processes_of_their_own(bwrap: Bubblewrap) -> None:
     spec = replace(native_server("cell", Cell), warm_pool_size=2)
 
     async def episodes() -> list[int]:
@@ -119,7 +119,7 @@ def test_episodes_on_spares_have_processes_of_their_own(bwrap: Bubblewrap) -> No
     assert len(set(asyncio.run(episodes()))) == 4
 
 
-def test_what_does_not_start_is_not_started_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_failed_start_there_is_a_pause(caplog: pytest.LogCaptureFixture) -> None:
     started = 0
 
     @contextlib.asynccontextmanager
@@ -191,7 +191,7 @@ async def _hold(pool: WarmPool[int]) -> None:
     ("program", "said"),
     [("import sys; sys.exit('no key was given')", "no key was given"), ("print('Welcome!', flush=True)", "Welcome!")],
 )
-def test_spare_that_cannot_serve_is_not_kept_and_says_why(
+def test_a_prestarted_server_that_cannot_serve_is_dropped_with_its_reason(
     bwrap: Bubblewrap, caplog: pytest.LogCaptureFixture, program: str, said: str
 ) -> None:
     spec = ServerSpec(name="bad", argv=("python3", "-c", program), warm_pool_size=2)

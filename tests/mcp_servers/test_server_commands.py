@@ -53,7 +53,7 @@ from gymcp.mcp_servers.variables import substitute_variables
         ),
     ],
 )
-def test_a_command_is_understood(line: str, wanted: InstallRequest) -> None:
+def test_a_command_becomes_an_install_request(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     if wanted.version is not None:
         assert parse_command(wanted.command(wanted.version)) == wanted
@@ -71,7 +71,7 @@ def test_a_command_is_understood(line: str, wanted: InstallRequest) -> None:
         (f"https://{'a' * 63}.{'b' * 20}.example.org", "a" * 63),
     ],
 )
-def test_a_server_elsewhere_has_a_name_that_can_be_one(url: str, name: str) -> None:
+def test_a_remote_server_gets_a_valid_name(url: str, name: str) -> None:
     assert parse_command(url).name == name
     assert parse_command(url, name="mine").name == "mine"
 
@@ -91,7 +91,7 @@ def test_a_server_elsewhere_has_a_name_that_can_be_one(url: str, name: str) -> N
         ("uvx 'calc", "No closing quotation"),
     ],
 )
-def test_a_command_that_cannot_be_locked_says_what_can(line: str, said: str) -> None:
+def test_a_command_that_cannot_be_locked_names_those_that_can(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(line)
     assert said in str(caught.value)
@@ -110,7 +110,7 @@ def config(folder: Path, servers: object) -> Path:
     return path
 
 
-def test_a_configuration_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_file_is_read_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_TOKEN", "t0p")
     path = config(
         tmp_path,
@@ -127,7 +127,7 @@ def test_a_configuration_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.M
         read_config(path)
 
 
-def test_every_unset_reference_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTES_TOKEN", raising=False)
     entry = {"command": "npx", "args": ["x@1", "${NOTES_DIR}"], "env": {"TOKEN": "${NOTES_TOKEN}", "A": "${B:-b}"}}
     path = config(tmp_path, {"notes": entry, "more": {"command": "uvx", "args": ["y==1"], "env": {"C": "${MORE}"}}})
@@ -152,7 +152,7 @@ def test_a_malformed_configuration_names_the_server(servers: object, said: str, 
     assert said in str(caught.value)
 
 
-def test_references_are_filled_in() -> None:
+def test_variables_are_filled_in() -> None:
     assert substitute_variables("a ${B} ${C:-c} $D", {"B": "b"}) == "a b c $D"
     with pytest.raises(KeyError):
         substitute_variables("${E}", {})

@@ -26,7 +26,7 @@ def tool(name: str = "add", description: str = "", **schema: Any) -> Tool:
         {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": ["string", "null"]}}},
     ],
 )
-def test_valid_schemas_of_any_dialect_are_taken_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
+def test_valid_schemas_of_any_dialect_are_accepted_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
     assert fault_of_tools([tool(**schema)]) is None
 
 
@@ -41,7 +41,7 @@ def test_a_schema_that_is_huge_or_deep_is_refused_at_once() -> None:
     assert fault is None or "nested too deep" in fault
 
 
-def test_many_schemas_are_checked_in_another_process_alike() -> None:
+def test_many_schemas_get_the_same_verdict_in_another_process() -> None:
     parts = {f"p{number}": {"type": "string"} for number in range(FEW_SCHEMA_VALUES)}
     assert fault_of_tools([tool(properties=parts)]) is None
     fault = fault_of_tools([tool("fine"), tool("wrong", properties=parts | {"x": {"type": 3}})])
@@ -49,7 +49,7 @@ def test_many_schemas_are_checked_in_another_process_alike() -> None:
     assert fault.startswith("tool 'wrong': its input schema is not valid JSON Schema: at properties/x/type: ")
 
 
-def test_lists_are_kept_up_to_so_many_characters() -> None:
+def test_tool_lists_are_cached_up_to_a_number_of_characters() -> None:
     def listed(name: str, chars: int) -> ToolList:
         return ToolList(
             hash_listing([mcp_types.Tool(name=name, description="x" * chars, input_schema={"type": "object"})])

@@ -74,7 +74,7 @@ def is_forked(opened: ToolSession) -> bool:
     return isinstance(opened.process, ForkedProcess)
 
 
-def test_forked_script_is_run_as_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
+def test_a_forked_script_runs_like_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
     look = (
         "import os, sys; out = (sys.argv, sys.orig_argv[1:], sys.path, sys.flags, sys.executable, os.getcwd(), "
         "os.getpid(), sorted(os.environ.items()), os.listdir('/tmp'), main.__name__, main.__file__, __name__, sorted("
@@ -184,7 +184,7 @@ def _read(path: Path) -> bytes:
         ("def begin():\n    import os; os.abort()\n", "the server ended"),
     ],
 )
-def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin: str, words: str) -> None:
+def test_a_death_at_start_quotes_standard_error(bwrap: Bubblewrap, make: Make, begin: str, words: str) -> None:
     async def episode() -> None:
         async with open_warm_sandbox(bwrap) as warm, session(warm, make(begin)):
             pass
@@ -219,7 +219,7 @@ def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin
         ("import os\nif os.getpid() == 1: raise OSError('not as the first process')\n", "not as the first process"),
     ],
 )
-def test_what_cannot_be_forked_is_started_and_says_so(
+def test_a_program_that_cannot_be_forked_is_started_with_a_warning(
     bwrap: Bubblewrap, make: Make, caplog: pytest.LogCaptureFixture, imported: str, said: str
 ) -> None:
     async def episodes() -> list[bool]:
@@ -245,7 +245,7 @@ def count():
 """
 
 
-def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
+def test_objects_made_at_import_are_private_to_each_episode(bwrap: Bubblewrap, make: Make) -> None:
     async def episodes() -> list[str]:
         said = []
         async with open_warm_sandbox(bwrap) as warm:
@@ -257,7 +257,7 @@ def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: 
     assert asyncio.run(episodes()) == ["1", "2", "1", "2"]
 
 
-def test_control_of_what_is_shared_at_import() -> None:
+def test_control_objects_made_at_import_would_be_shared() -> None:
     """A plain fork has one count with its parent."""
     names: dict[str, Callable[[], int]] = {}
     exec(COUNTS, names)  # noqa: S102
@@ -280,7 +280,7 @@ if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
 """
 
 
-def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
+def test_a_process_left_by_an_import_has_a_cpu_limit(
     bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is started after the looks for such: by the spawner, while it makes the next server."""
@@ -300,7 +300,7 @@ def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
     assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
 
 
-def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
+def test_late_imports_are_preloaded_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
     async def episode(sandbox: Sandbox) -> str:
         async with session(sandbox, make()) as opened:
             return await run(opened, "out = 'sqlite3' in loaded")
@@ -312,7 +312,7 @@ def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: M
     assert asyncio.run(both()) == ("True", "False")
 
 
-def test_workspaces_are_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
+def test_each_episode_has_its_own_workspace(bwrap: Bubblewrap, make: Make) -> None:
     spec = make(state=FileState())
     write = "open('/workspace/note', 'a').write('more'); open('/workspace/new', 'w').write('x')"
 
@@ -337,7 +337,7 @@ def test_workspaces_are_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None
 
 
 @pytest.mark.parametrize("catalog", [git.ENV, time.ENV], ids=["git", "time"])
-def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec) -> None:
+def test_forked_and_started_servers_have_equal_worlds(bwrap: Bubblewrap, catalog: EnvSpec) -> None:
     env = load_env(catalog)
     task = env.suite.tasks[-1]
 
@@ -370,7 +370,7 @@ def test_copies_of_third_party_servers_are_refused(bwrap: Bubblewrap, make: Make
     assert asyncio.run(episode()) == "on"
 
 
-def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
+def test_nothing_is_left_when_the_sandbox_closes(bwrap: Bubblewrap, make: Make) -> None:
     spec = make(state=FileState())
 
     async def episodes() -> int:
@@ -412,14 +412,14 @@ def test_servers_that_run_code_are_never_forked() -> None:
         (("python3",), None, None),
     ],
 )
-def test_which_commands_can_be_forked(
+def test_python_commands_with_a_file_or_module_can_be_forked(
     argv: tuple[str, ...], python: tuple[str, ...] | None, script: tuple[str, ...] | None
 ) -> None:
     found = forkable_script(argv)
     assert (found.python, found.script) == (python, script) if found else python is None
 
 
-def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: Bubblewrap, make: Make) -> None:
+def test_a_package_that_forges_messages_ends_only_its_fork_server(bwrap: Bubblewrap, make: Make) -> None:
     """What a package does when it is imported, it does in the template, which holds the socket to the harness."""
     forge = (
         "import os, socket, threading\n"
