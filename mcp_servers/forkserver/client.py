@@ -252,7 +252,7 @@ class ForkServer:
         except ValueError as error:  # a server that does not answer as the native runtime does
             await self._close_all(copies)
             why = plain_text(str(error))[:_MAX_WHY_CHARS]
-            raise CannotFork(f"{who}: its answer to the order of a copy is none: {why}") from error
+            raise CannotFork(f"{who}: its answer to the order to copy it is malformed: {why}") from error
         except (OSError, TimeoutError) as error:
             failure = ServerDied(self._message(f"process {live.pid} could not be copied: {error}"))
             await self._close_all(copies)
@@ -282,7 +282,7 @@ class ForkServer:
                 answer, handles = await answers.receive()
                 try:
                     if not isinstance(answer, Nested) or not handles:
-                        raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
+                        raise CannotFork(f"server of process {live.pid}: no sandbox could be made inside its own")
                     await copy.connect(handles.pop(0), origin=live)
                     life, *namespaces = handles
                     await orders.send(CopyServer(), (*CopyFds(*copy.ends.fds, life=life), *namespaces))

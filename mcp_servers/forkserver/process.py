@@ -145,7 +145,7 @@ class ForkedProcess:
             for _ in range(_MAX_MOVES):  # a process that starts while the list is read is in it the next time
                 if not self.cgroup.take(pid for pid in origin.cgroup.processes() if _pid_namespace(pid) == namespace):
                     return
-            raise ChildProcessError("what is started in a copy cannot all be moved to its cgroup")
+            raise ChildProcessError("a copy starts processes faster than they can be moved to its cgroup")
 
     def set_status(self, status: int) -> None:
         """Record the exit status, which only the parent of process 1 can wait for."""

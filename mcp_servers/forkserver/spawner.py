@@ -113,7 +113,7 @@ class LoadProgram(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """The spawner has imported what it was told to, and can be forked."""
+    """The spawner has imported the modules and can be forked."""
 
 
 class LoadFailed(NamedTuple):

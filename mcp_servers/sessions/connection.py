@@ -23,7 +23,7 @@ from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.types import Json
 
 END_TIMEOUT_S = 5.0
-"""Seconds to wait for the end of a server that closed its pipe. The end tells the reason, and takes time on a busy
+"""Seconds to wait for the end of a server that closed its pipe. Its exit status is the reason, and comes late on a busy
 machine."""
 LAST_WORDS_CHARS = 500
 """Characters of a server's standard error that an error message quotes."""

@@ -281,7 +281,7 @@ class FileTracker(StateTracker):
 
 
 class CallLogTracker(StateTracker):
-    """Log of the calls to a server whose state nobody can see. Equal keys mean equal calls, not equal states."""
+    """Log of the calls to a server with a state that cannot be seen. Equal keys mean equal calls, not equal states."""
 
     key_identifies_state = False
 

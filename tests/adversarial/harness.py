@@ -342,7 +342,7 @@ def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
     """
     if not isinstance(sandbox, WarmSandbox):
         return {"templates": 0, "refused": []}
-    servers = [key for key in sandbox._templates if "reads_all=True" not in key]
+    servers = [key for key in sandbox._fork_servers if "reads_all=True" not in key]
     return {"templates": len(servers), "refused": list(sandbox.refused.values())}
 
 

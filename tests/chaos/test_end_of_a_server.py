@@ -53,7 +53,7 @@ def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
             assert ended
             end._on_end()  # what the loop calls first
             if isinstance(process, ForkedProcess):
-                process.ended(137)
+                process.set_status(137)
             await process.wait()
             return process.limit_hit()
 

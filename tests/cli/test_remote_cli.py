@@ -24,14 +24,14 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
 from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 
-ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
+REMOTE_SERVERS = Path(__file__).parents[1] / "mcp_servers" / "remote_servers.py"
 
 
 @contextmanager
 def elsewhere() -> Iterator[str]:
     """The url of a server that counts, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, str(ELSEWHERE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(REMOTE_SERVERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Packages that must be built: only when asked, only behind a wall, and what comes out is locked."""
+"""Packages that must be built: only if they are named, only in a sandbox, and with a locked result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def victim(tmp_path: Path) -> Iterator[Prey]:
 
 @pytest.fixture
 def index(victim: Prey, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place where uv looks."""
+    """The only package index that uv searches."""
     write_sdist(tmp_path / "index", victim)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "index"))
@@ -103,7 +103,7 @@ def test_a_source_that_differs_from_the_lock_is_refused(
 
 @pytest.fixture
 def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallRequest]:
-    """What to ask for of npm's registry, which is the test's own."""
+    """Request to npm's registry, which is the test's own."""
     packed = tar({f"package/{name}": text for name, text in npm_files(victim).items()})
     with npm_registry(packed, npm_manifest()) as address:
         monkeypatch.setenv("npm_config_registry", address)

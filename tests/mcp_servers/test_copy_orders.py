@@ -1,4 +1,4 @@
-"""A forked server that answers the orders to copy it as no server does: one typed error, and nothing left open."""
+"""A forked server with malformed answers to the orders to copy it: one typed error, and nothing left open."""
 
 from __future__ import annotations
 

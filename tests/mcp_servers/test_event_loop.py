@@ -34,7 +34,7 @@ class Adder:
 
 
 async def stand_still() -> None:
-    """Another episode's work that the loop cannot leave."""
+    """Work of another episode that blocks the loop."""
     time.sleep(STALL_S)  # noqa: ASYNC251
 
 

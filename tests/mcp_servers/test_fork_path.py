@@ -1,4 +1,4 @@
-"""Servers forked from a template: the same answers as started ones, nothing carried over, clean ends, live copies."""
+"""Servers of a fork server: the same answers as started ones, nothing carried over, clean ends, live copies."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ out = count
 
 
 def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
-    """They count for the user whoever sends, and a process may send while there are fewer than it may open."""
+    """They count for the user, whichever process sends, and a process may send while they are fewer than its limit."""
 
     async def episodes() -> tuple[str, str]:
         async with open_warm_sandbox(bwrap) as warm, session(warm) as greedy:

@@ -166,7 +166,7 @@ async def call(session: ToolSession, name: str, timeout_s: float = 30, **argumen
 
 
 async def nothing(session: ToolSession) -> None:
-    """For servers with which there is no session."""
+    """Body of a session that is expected not to open."""
 
 
 @pytest.fixture(params=["bwrap", "docker"])
@@ -262,7 +262,7 @@ def test_the_bridge_answers_a_ping_and_rejects_malformed_lines(bwrap: Sandbox) -
 
 
 def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
-    """The copies have servers of their own, which count anew: what is copied is what was written."""
+    """The copies have servers of their own, which count anew: only files are copied."""
     spec = EnvSpec(
         name="web",
         servers=(replace(by_hand(), state=FileState()),),

@@ -1,4 +1,4 @@
-"""Servers in images: locked by id, run by id, and told apart from what their name stands for now."""
+"""Servers in images: locked by id, run by id, whatever image the name stands for now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gymcp.types import ToolCall
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Sandbox]:
-    """Without spares, which would hold on to the images of tests that are over."""
+    """A pool without spare containers, which would keep the images of finished tests in use."""
     pool = Pool(spares=0)
     usable("docker")
     yield Docker(pool=pool)
@@ -129,7 +129,7 @@ def test_a_dockerfile_is_locked_by_the_content_of_its_folder(docker: Sandbox, sh
 
 @pytest.mark.parametrize("line", ["./refused/Dockerfile", "./refused/Dockerfile --and-end"])
 def test_an_image_that_was_built_in_vain_is_removed(line: str, docker: Sandbox, tmp_path: Path) -> None:
-    """It prints before the handshake, or ends at once."""
+    """The server prints before the handshake, or ends at once."""
     (tmp_path / "refused").mkdir()
     script = 'RUN echo "print(1); import sys; sys.argv[1:] or input()" > /srv/server.py'
     (tmp_path / "refused" / "Dockerfile").write_text(
@@ -210,7 +210,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
 
 
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
-    """With a cache of the test's own, and so no images but its own to clean."""
+    """Run the command line with a cache of the test's own, so that only its own images can be cleaned."""
     command, folder = [str(Path(sys.executable).with_name("gymcp")), *words], shout.folder.parent
     env = {**os.environ, "GYMCP_HOME": str(folder / "home")}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)

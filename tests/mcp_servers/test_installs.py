@@ -1,4 +1,4 @@
-"""Real servers from the registries, installed apart, checked to the byte, run in the real sandbox."""
+"""Real servers from the registries: installed separately, compared byte for byte, run in the real sandbox."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_node_server_runs_in_the_sandbox(memory: LockedServer, bwrap: Sandbox)
 
 
 def test_resolving_again_gives_the_locked_bytes(calculator: LockedServer, node: None) -> None:
-    """Every package of both closures has hashes; names of files, never where they came from."""
+    """Every package of both closures has hashes, and names of files without their addresses."""
     sequential = resolve(parse_command("npx -y @modelcontextprotocol/server-sequential-thinking@2026.8.31"))
     assert sequential.sdk_major == 1
     assert all(package.files["integrity"].startswith("sha512-") for package in sequential.packages)
@@ -150,7 +150,7 @@ def test_an_environment_refuses_a_version_that_is_not_locked(time: LockedServer,
 
 
 def test_changed_byte_code_is_named(time: LockedServer, time_copy: Path) -> None:
-    """It is what runs: nothing checks it against its source."""
+    """Byte code is what runs: nothing else compares it with its source."""
     code = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/__pycache__/server.*.pyc"))
     code.write_bytes(code.read_bytes() + b"\0")
     with pytest.raises(IntegrityError, match=r"__pycache__/server\..*\.pyc' has changed"):
@@ -294,7 +294,7 @@ def test_filled_in_values_are_known_as_secrets(time: LockedServer, monkeypatch: 
 
 
 def test_with_other_arguments_the_tools_are_not_compared(time: LockedServer, bwrap: Sandbox) -> None:
-    """What a server lists may hang on its arguments, so only the locked ones are held to the locked tools."""
+    """Tools may depend on the arguments, so they are compared only for the locked arguments."""
     spec = locked_server("time", lock=LOCK, args=["--local-timezone", "Asia/Tokyo"])
     assert (spec.tools_sha256, locked_server("time", lock=LOCK).tools_sha256) == (None, time.tools_sha256)
     assert "Asia/Tokyo" in called(spec, bwrap, "get_current_time", {"timezone": "Asia/Tokyo"})

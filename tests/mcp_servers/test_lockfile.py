@@ -1,4 +1,4 @@
-"""`servers.lock`: what is written is what is read, and what is edited by hand is noticed."""
+"""`servers.lock` is read as it was written, and edits by hand are noticed."""
 
 from __future__ import annotations
 

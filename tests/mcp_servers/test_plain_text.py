@@ -1,4 +1,4 @@
-"""Nothing that a server says can steer the terminal of who reads it."""
+"""No output of a server can control the terminal that shows it."""
 
 from __future__ import annotations
 

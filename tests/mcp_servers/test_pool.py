@@ -1,4 +1,4 @@
-"""Spares are started ahead, handed out once, ended after, and never left behind."""
+"""Members of the pool are prestarted, handed out once, ended after use, and never left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 
 
 class Things:
-    """Numbered; knows which are open."""
+    """Numbered things, with a record of those that are open."""
 
     def __init__(self) -> None:
         self.open: set[int] = set()

@@ -1,4 +1,4 @@
-"""What environment variables stand for is in nothing that a server has said: no run, prompt, log or error holds it."""
+"""Values of environment variables are in no message of a server: no run, prompt, log or error holds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from elsewhere import ByHand
+from remote_servers import ByHand
 
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
@@ -28,7 +28,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, ToolCall, ToolResult
 
 VALUE = 'sk/Live+"x<y>&é==7Zq'
-"""With what URLs, JSON, HTML and base64 write otherwise than it is."""
+"""A value with characters that URLs, JSON, HTML and base64 encode."""
 NAME = "${GYMCP_TEST_TOKEN}"
 
 
@@ -62,7 +62,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def pieces(text: str) -> Iterator[str]:
-    """All that a reader could put the value together from: eight characters of it, or of its encodings."""
+    """Pieces from which a reader could restore the value: eight characters of it, or of its encodings."""
     for known in (text, text.encode().hex(), *(in_base64(text, n)[4:-4] for n in range(3))):
         for start in range(0, len(known) - 8, 4):
             yield known[start : start + 8].lower()
@@ -243,7 +243,7 @@ IN_FILE = ("python3", "-s", "-B", "/srv/near/server.py")
 
 
 def in_file(folder: Path, program: str) -> ServerSpec:
-    """A server of others that can be forked."""
+    """A third-party server that can be forked."""
     (folder / "server.py").write_text(program)
     folder.chmod(0o755)  # under root, servers are another user
     mount = Mount(source=folder, target=PurePosixPath("/srv/near"))
@@ -251,7 +251,7 @@ def in_file(folder: Path, program: str) -> ServerSpec:
 
 
 async def told(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
-    """What a call gives, or how the server ends."""
+    """Result of a call, or the error with which the server ends."""
     async with open_session(server, sandbox, initial_state=None, seed=0) as session:
         assert session.tools[0].description == NAME
         try:

@@ -1,4 +1,4 @@
-"""What is taken for a pattern: all that some dialect takes, nothing that none does, and no time."""
+"""The check of patterns accepts those of any dialect, refuses all others, and takes no time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers elsewhere: live calls, what goes wrong with them, and cassettes in their place."""
+"""Remote servers: live calls, their failures, and cassettes instead of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import HANG_UP, TOKEN, ByHand, sdk_serving
+from remote_servers import HANG_UP, TOKEN, ByHand, sdk_serving
 
 from gymcp.errors import CassetteMiss, ConfigError, EnvInfraError, IntegrityError, ProtocolError
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
@@ -48,7 +48,7 @@ async def call(session: ToolSession, name: str, timeout_s: float = 30, **argumen
 
 
 async def nothing(session: ToolSession) -> None:
-    """For servers with which there is no session."""
+    """Body of a session that is expected not to open."""
 
 
 def stateless(url: str, **more: Any) -> ServerSpec:
@@ -56,7 +56,7 @@ def stateless(url: str, **more: Any) -> ServerSpec:
 
 
 def answers_of(spec: ServerSpec, *words: str, task: str = "t") -> list[str]:
-    """What `count` says to each word, in one episode."""
+    """Answers of `count` to each word, in one episode."""
     found: list[str] = []
 
     async def work(session: ToolSession) -> None:
@@ -251,7 +251,7 @@ def test_a_contradictory_remote_server_is_refused(spec: ServerSpec, fault: str) 
 
 @pytest.mark.parametrize("wire", ["auto", "2026-07-28"])
 def test_a_cassette_is_replayed_in_order_and_no_server_is_called(wire: Any, tmp_path: Path) -> None:
-    """The server counts the calls of everybody, so two live episodes could not have the same answers."""
+    """The server counts the calls of all clients, so two live episodes could not have the same answers."""
     spec = ServerSpec(name="far", url=NOWHERE, cassette=tmp_path / "far.jsonl", wire=wire)
     with sdk_serving() as url:
         live = replace(spec, url=url, recording=True)

@@ -1,4 +1,4 @@
-"""What people write to start a server, read as what to install."""
+"""Commands, URLs and configuration files become install requests."""
 
 from __future__ import annotations
 

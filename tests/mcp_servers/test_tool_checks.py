@@ -1,4 +1,4 @@
-"""What a server may list as its tools."""
+"""Tool lists that a server may send, and those that are refused."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Make = Callable[..., ServerSpec]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A server whose module `extra` has the given text: what it does when imported, and when it begins."""
+    """A server whose module `extra` has the given text, which runs when it is imported, and when the server begins."""
 
     def made(extra: str = HARMLESS, **changed: object) -> ServerSpec:
         folder = tmp_path / "server"
@@ -258,7 +258,7 @@ def test_objects_made_at_import_are_private_to_each_episode(bwrap: Bubblewrap, m
 
 
 def test_control_objects_made_at_import_would_be_shared() -> None:
-    """A plain fork has one count with its parent."""
+    """A plain fork shares the count with its parent."""
     names: dict[str, Callable[[], int]] = {}
     exec(COUNTS, names)  # noqa: S102
     assert names["count"]() == 1
@@ -283,7 +283,7 @@ if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
 def test_a_process_left_by_an_import_has_a_cpu_limit(
     bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is started after the looks for such: by the spawner, while it makes the next server."""
+    """The process starts after the check for leftover processes: in the spawner, while it starts the next server."""
     hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
     if hierarchy is None or hierarchy.cpu is None:
         pytest.skip("no writable cgroup that counts CPU time")
@@ -420,7 +420,7 @@ def test_python_commands_with_a_file_or_module_can_be_forked(
 
 
 def test_a_package_that_forges_messages_ends_only_its_fork_server(bwrap: Bubblewrap, make: Make) -> None:
-    """What a package does when it is imported, it does in the template, which holds the socket to the harness."""
+    """An imported package runs in the spawner, which holds the socket to the harness."""
     forge = (
         "import os, socket, threading\n"
         "def begin(): pass\n"
