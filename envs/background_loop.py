@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.errors import ResetNeeded
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class EpisodeLoop:
 
     async def _live(self) -> None:
         self._ended = asyncio.Event()
-        async with warmed(self._cold) as sandbox:
+        async with open_warm_sandbox(self._cold) as sandbox:
             self._running.set_result((asyncio.get_running_loop(), sandbox))
             await self._ended.wait()
             for task in self._episodes:

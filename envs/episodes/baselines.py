@@ -27,7 +27,7 @@ _content = DigestMemo()
 
 async def check_baseline(world: World) -> None:
     """Compares a fresh world with its task's baseline; makes one where there is none. Raises DirtyReset."""
-    if world.origin.env.spec.lazy or not any(session.tells_state for session in world.sessions):
+    if world.origin.env.spec.lazy or not any(session.has_observable_state for session in world.sessions):
         return  # there is nothing to compare; a lazy server is when it starts (`gymcp.envs.episodes.lazy_server`)
     origin = world.origin
     book, identity = baseline_book(), _identity(origin)

@@ -483,8 +483,9 @@ class Episode:
 async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int) -> AsyncIterator[Episode]:
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
 
-    Servers are forked where the sandbox is `warmed`, else started. Templates are not kept behind the caller's back:
-    they are processes of one event loop, which must end with it, and an episode does not know how many come after it.
+    Servers are forked in a sandbox of `open_warm_sandbox`, else started. Templates are not kept behind the caller's
+    back: they are processes of one event loop, which must end with it, and an episode does not know how many come
+    after it.
 
     Enter and leave it in the same task. Raises DirtyReset where the world is not the task's baseline, EnvInfraError
     where a server does not start.

@@ -22,7 +22,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, keep_tools, tools_hash
+from gymcp.mcp_servers.sessions.tool_list_cache import evict_tools, hash_tool_list, store_tools
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.workspaces.digester import digest_program
@@ -77,24 +77,24 @@ class LateServer:
         return self._session.world_key if self._session is not None and self.has_changed else self._identity
 
     @property
-    def tells_state(self) -> bool:
+    def has_observable_state(self) -> bool:
         """True where `state` has something to tell, which of a server that is as it started it has not."""
-        return self._session is not None and self.has_changed and self._session.tells_state
+        return self._session is not None and self.has_changed and self._session.has_observable_state
 
     async def update(self) -> None:
         if self._session is not None:
             await self._session.update()
 
     async def confirm(self) -> None:
-        if self._session is not None and self._session.tells_state:
+        if self._session is not None and self._session.has_observable_state:
             await self._session.confirm()
 
     async def state(self) -> tuple[str, Json]:
         return await (await self.opened()).state()
 
-    async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
+    async def call_tool(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's answer, from a server that is started if it was not. Raises EnvInfraError."""
-        return await (await self.opened()).call(call, arguments, timeout_s=timeout_s)
+        return await (await self.opened()).call_tool(call, arguments, timeout_s=timeout_s)
 
     async def opened(self) -> ToolSession:
         """The live session. Raises EnvInfraError where it does not start, DirtyReset where it does not start clean."""
@@ -103,7 +103,7 @@ class LateServer:
                 session = await self._stack.enter_async_context(hosted(self._start.session()))
                 self._compare_tools(session)
                 await session.update()
-                if session.tells_state:
+                if session.has_observable_state:
                     await self._prove_clean(session)
             except (IntegrityError, Undigestible, ServerLimitExceeded) as error:
                 # in the middle of an episode no caller can mend it; a fresh world without a digest is nobody's doing
@@ -119,16 +119,16 @@ class LateServer:
         opening = image.open(start.sandbox, initial_state=start.initial_state, seed=start.seed, task=start.task)
         session = await self._stack.enter_async_context(hosted(opening))
         await session.update()
-        if session.tells_state and fresh is None:
+        if session.has_observable_state and fresh is None:
             raise CannotFork(f"server '{self.spec.name}': its baseline is gone from the cache")
-        self._fresh_key = fresh if session.tells_state and fresh is not None else _never_changed(session)
+        self._fresh_key = fresh if session.has_observable_state and fresh is not None else _never_changed(session)
         self._session = session
 
     def _compare_tools(self, session: ToolSession) -> None:
-        if session.tools == self.tools or tools_hash(session.tools) == tools_hash(self.tools):
+        if session.tools == self.tools or hash_tool_list(session.tools) == hash_tool_list(self.tools):
             return  # in whatever order
-        forget_tools(self.spec)
-        keep_tools(self.spec, session.tools)
+        evict_tools(self.spec)
+        store_tools(self.spec, session.tools)
         raise EnvInfraError(
             f"server '{self.spec.name}': list: it has other tools than when it was last started, on which this episode "
             "was built; the next one starts from the new list. Tools of a lazy environment's servers must not depend "
@@ -167,4 +167,4 @@ class LateServer:
 
 def _never_changed(session: ToolSession) -> str:
     """Of a server that tells no state: a key that it has before its first call."""
-    return "" if session.spec.state == "opaque" else session.world_key
+    return session.world_key if session.key_identifies_state else ""

@@ -56,7 +56,7 @@ class Toolbox:
     async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The result of the tool behind the name on offer. Raises KeyError for another name, EnvInfraError."""
         entry = self._entries[call.name]
-        return await entry.server.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
+        return await entry.server.call_tool(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
 
 
 def agents_toolbox(spec: EnvSpec, servers: Sequence[ToolSession | LateServer]) -> Toolbox:

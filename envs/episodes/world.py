@@ -14,7 +14,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.sessions.tool_list_cache import lists_of
+from gymcp.mcp_servers.sessions.tool_list_cache import load_tool_lists
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
@@ -60,7 +60,7 @@ class World:
     @property
     def is_told(self) -> bool:
         """True where equal keys mean equal worlds; a log of calls is not a state."""
-        return all(session.spec.state != "opaque" for session in self.sessions)
+        return all(session.key_identifies_state for session in self.sessions)
 
     async def update(self) -> None:
         """Takes note of what the last calls changed; a state seen before in the episode is not fetched again.
@@ -77,7 +77,7 @@ class World:
         A server that sends the key of a state it has left is found out here; raises ProtocolError, Undigestible.
         """
         for server in self.servers:
-            if isinstance(server, LateServer) or server.tells_state:
+            if isinstance(server, LateServer) or server.has_observable_state:
                 await server.confirm()
         await self._settle()
 
@@ -108,7 +108,7 @@ class World:
     async def _recorded_state(self) -> str | None:
         """Its address. Of an environment whose servers start late, those that have changed count: at first none."""
         lazy = self.origin.env.spec.lazy
-        telling = [server for server in self.servers if server.tells_state]
+        telling = [server for server in self.servers if server.has_observable_state]
         if not telling and not lazy:
             return self.state_ref
         telling_key = digest({server.spec.name: server.world_key for server in telling})
@@ -154,7 +154,7 @@ async def _started(
 async def _late(
     origin: Origin, images: Mapping[str, ServerSnapshot] | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LateServer]:
-    lists = await lists_of(servers_of(origin), origin.sandbox)
+    lists = await load_tool_lists(servers_of(origin), origin.sandbox)
     servers: list[ToolSession | LateServer] = []
     for spec in servers_of(origin):
         state = initial_state_of(origin, spec)

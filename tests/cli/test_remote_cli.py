@@ -16,22 +16,22 @@ import pytest
 from cli_runner import gymcp
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
 from gymcp.mcp_servers.packages.install import is_present
 from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.http_remote import check_remotes, in_mode
+from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 
-ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
+REMOTE_SERVERS = Path(__file__).parents[1] / "mcp_servers" / "remote_servers.py"
 
 
 @contextmanager
 def elsewhere() -> Iterator[str]:
     """URL of a counting server, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, str(ELSEWHERE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(REMOTE_SERVERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -129,11 +129,11 @@ def test_a_cassette_that_cannot_be_played_is_reported_before_anything_runs(tmp_p
         ((ServerSpec(name="web", argv=("a",), http=HttpPort(port=1)),), None, "--sandbox none has only the host's"),
     ):
         with pytest.raises(ConfigError) as caught:
-            check_remotes(in_mode(servers, mode), get_sandbox("none"))
+            check_remotes(select_cassette_mode(servers, mode), get_sandbox("none"))
         assert said in str(caught.value)
 
 
-def config(tmp_path: Path, **entry: object) -> list[Wanted]:
+def config(tmp_path: Path, **entry: object) -> list[InstallRequest]:
     path = tmp_path / "claude_desktop_config.json"
     path.write_text(json.dumps({"mcpServers": {"far": entry}}))
     return read_config(path)

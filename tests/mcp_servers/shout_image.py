@@ -1,4 +1,4 @@
-"""A small server in an image of a test's own, built from the base image."""
+"""A small server in an image that the test builds from the base image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Shout:
         self._ids: list[str] = []
 
     def build(self) -> str:
-        """The name, which from now on stands for what is in the folder."""
+        """Build the folder's image and return its name."""
         self._builds += 1
         copy = shutil.copytree(self.folder, self.folder.with_name(f"build-{self._builds}"))
         built = build_dockerfile(copy / "Dockerfile", lambda text: None)
@@ -54,7 +54,7 @@ class Shout:
         return self.name
 
     def id(self) -> str:
-        """Of the image that the name stands for now."""
+        """Id of the image that the name stands for now."""
         found = inspect(self.name)
         assert found is not None
         return str(found["Id"])
@@ -65,7 +65,7 @@ class Shout:
         (self.folder / "server.py").write_text(text.replace(old, new))
 
     def remove(self) -> None:
-        """Every image that was built."""
+        """Remove every image that was built."""
         for found in self._ids:
             if inspect(found) is not None:
                 request("DELETE", f"/images/{found}", query={"force": 1})

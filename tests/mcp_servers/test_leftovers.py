@@ -1,4 +1,4 @@
-"""What a harness that was killed leaves is found and removed; what a living one has is not."""
+"""Leftovers of a killed harness are found and removed; the files and processes of a living one are not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def harness(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
-    """A running one with an unconfined server, its owner tag, and the server's process."""
+    """(running harness with an unconfined server, its owner tag, the server's process)."""
     command = [sys.executable, "-c", HARNESS]
     env = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, stderr=subprocess.DEVNULL) as process:
@@ -94,8 +94,8 @@ def test_living_harness_is_left_alone(harness: tuple[subprocess.Popen[str], str,
     os.kill(pid, 0)
 
 
-def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
-    """Of processes and control groups a command of another test may remove some first: they are gone all the same."""
+def test_leftovers_of_a_killed_harness_are_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
+    """A command of another test may have removed some processes and cgroups before: they are gone all the same."""
     process, tag, pid = harness
     processes = find_by_environment(OWNER_VARIABLE, tag)
     assert (pid in processes, len(processes)) == (True, 2)
@@ -184,7 +184,7 @@ make_once(Path(sys.argv[1]) / "servers" / "clock-1", fill)
 """
 
 
-def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_left_alone(
+def test_leftovers_of_a_killed_install_are_removed_and_a_living_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
@@ -258,8 +258,8 @@ def test_a_folder_with_an_overlays_closed_work_folder_goes_also_without_roots_ri
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace by itself")
-def test_a_process_of_another_pid_namespace_is_nobodys_leftover() -> None:
-    """Its owner's id means another process here, or none."""
+def test_a_process_of_another_pid_namespace_is_no_leftover() -> None:
+    """The owner's process id stands for another process here, or for none."""
     words = ["unshare", "--pid", "--fork", "--kill-child", "env", f"{OWNER_VARIABLE}=4194304-1"]
     words += ["sh", "-c", "echo ready; read -r line"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:

@@ -20,8 +20,8 @@ from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import choose_install_sandbox, fingerprint
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.packages.install import INSIDE, is_present, verified
-from gymcp.mcp_servers.packages.lockfile import LockedServer, locked
+from gymcp.mcp_servers.packages.install import INSIDE, ensure_verified, is_present
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_locked_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
@@ -54,8 +54,8 @@ class Order:
 
 
 def packages() -> LockedServer:
-    """TextWorld and the packages that it needs to make games, as they are locked."""
-    return locked(LOCK, "textworld")
+    """TextWorld and the packages that it needs to make games, as they are read_locked_server."""
+    return read_locked_server(LOCK, "textworld")
 
 
 def is_installed() -> bool:
@@ -68,7 +68,7 @@ def install_textworld() -> Path:
     server = packages()
     if not is_present(server):
         log.warning("textworld: installing TextWorld %s and what it needs (some 30 MB), once", server.version)
-    return verified(server, mend="gymcp suites install textworld")
+    return ensure_verified(server, repair="gymcp suites install textworld")
 
 
 @cache_errors()

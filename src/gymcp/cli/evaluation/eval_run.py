@@ -28,7 +28,7 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
 from gymcp.mcp_servers.sandbox.docker.images import image_name
-from gymcp.mcp_servers.transports.http_remote import check_remotes, in_mode
+from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 from gymcp.protocols import AgentFactory
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Task
@@ -151,7 +151,7 @@ def _plan_policies(config: EvalConfig) -> tuple[PolicyPlan | None, PolicyPlan | 
 def _load_env(config: EvalConfig, wrappers: Worn, sandbox: Sandbox) -> LoadedEnv:
     """The environment with its wrappers, after a check that its servers can run and that the wrappers fit its tools."""
     env = wrappers.over(load_named(config.env))
-    env = replace(env, servers=in_mode(env.servers, config.cassette))
+    env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
     check_remotes(env.servers, sandbox)
     check_images(sandbox, [server.image for server in env.servers if server.url is None])
     if wrappers.privileges is not None or wrappers.retrieval is not None:

@@ -12,8 +12,13 @@ import typer
 from gymcp.cli.output import console
 from gymcp.envs import catalog
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
-from gymcp.mcp_servers.packages.garbage_collection import images_with_users, known_locks, remove_server, unused_servers
-from gymcp.mcp_servers.packages.lockfile import DEFAULT
+from gymcp.mcp_servers.packages.garbage_collection import (
+    find_built_images,
+    find_locks,
+    find_unused_servers,
+    remove_server,
+)
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK
 from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 
@@ -40,7 +45,7 @@ def command(
     if leftovers and not dry_run:
         remove_leftovers(leftovers)
         _say(f"removed {len(leftovers)}")
-    locks = known_locks([Path(catalog.__path__[0]) / DEFAULT, DEFAULT, *(lock or [])])
+    locks = find_locks([Path(catalog.__path__[0]) / DEFAULT_LOCK, DEFAULT_LOCK, *(lock or [])])
     if not _clean_images(locks, dry_run) and not leftovers:
         _say("nothing to clean")
     if servers:
@@ -59,7 +64,7 @@ def remove_orphans() -> None:
 
 def _clean_images(locks: list[Path], dry_run: bool) -> bool:
     """Remove images that nothing needs; True if there were any."""
-    images = images_with_users(locks)
+    images = find_built_images(locks)
     for image in images:
         what = f"image {image.name} ({image.megabytes:.0f} MB)"
         if image.needed_by:
@@ -72,7 +77,7 @@ def _clean_images(locks: list[Path], dry_run: bool) -> bool:
 
 
 def _clean_servers(locks: list[Path], dry_run: bool) -> None:
-    leftovers = unused_servers(locks)
+    leftovers = find_unused_servers(locks)
     removed = 0.0
     for server in leftovers:
         what = f"server {server.folder} ({server.megabytes:.0f} MB)"

@@ -26,8 +26,8 @@ from gymcp.cli.servers.servers import (
     sandbox_for,
 )
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.locked_server import lock_server, spec_of
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, MAX_NAME, LockedServer, checked_name, editing
+from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import Json, Tool, ToolCall
@@ -123,44 +123,44 @@ def command(
         raise ConfigError("new: give either --server LINE or --image IMAGE")
     headers = parse_pairs("--header", header or [])
     wanted = make_request(
-        [server] if server else [], image, folder / DEFAULT, name=server_name, http=http, headers=headers
+        [server] if server else [], image, folder / DEFAULT_LOCK, name=server_name, http=http, headers=headers
     )
     wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other_server(folder / DEFAULT, wanted, option="--server-name")
+    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name")
     backend = sandbox_for(wanted.runtime, sandbox)
     entry = lock_server(wanted, backend)
     found = asyncio.run(_try_out(entry, backend))
-    with editing(folder / DEFAULT) as servers:
+    with edit_lock(folder / DEFAULT_LOCK) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --server-name"
-                " or --dir"
+                f"new: {folder / DEFAULT_LOCK} has a server '{entry.name}' already: {there}; choose another"
+                " --server-name or --dir"
             )
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())
-    console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"wrote {path} and {folder / DEFAULT_LOCK}: {len(found.tools)} tools, one task", highlight=False)
     console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
 
 
 def _check_name(name: str) -> str:
     """The environment's name, if it can be a file name. Raises ConfigError."""
     try:
-        return checked_name(name)
+        return check_name(name)
     except ConfigError as error:
-        raise ConfigError(f"new: name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}") from error
+        raise ConfigError(f"new: name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}") from error
 
 
 async def _try_out(entry: LockedServer, backend: Sandbox) -> Trial:
     """The tools, and the first call with random valid arguments that succeeds; read-only tools are tried first."""
-    async with open_session(spec_of(entry), backend, initial_state=None, seed=0) as session:
+    async with open_session(make_spec(entry), backend, initial_state=None, seed=0) as session:
         if entry.runtime == "remote":  # effects of a call on a remote server cannot be undone
             first, arguments = next(_generate_calls(list(session.tools)))
             return Trial(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
         tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
         for tool, arguments in _generate_calls(tools):
             call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-            result = await session.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             if not result.is_error:
                 return Trial(tools=session.tools, call=call, succeeded=True)
         first, arguments = next(_generate_calls(tools))
@@ -206,7 +206,7 @@ def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
         server=entry.name,
         package=entry.package,
         version=f" {entry.version}" if entry.version else "",
-        lock=DEFAULT,
+        lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
         found=_CALL_NOTES[found.succeeded],
         call_name=_quote(found.call.name),

@@ -16,10 +16,17 @@ from rich.table import Table
 from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.packages.install import ensure_present, is_present, mend_installed
-from gymcp.mcp_servers.packages.locked_server import check_server, how_it_starts, lock_server, wanted_again
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.install import ensure_present, is_present, repair_installed
+from gymcp.mcp_servers.packages.locked_server import check_server, describe_start, lock_server, to_install_request
+from gymcp.mcp_servers.packages.lockfile import (
+    DEFAULT_LOCK,
+    LockedServer,
+    Runtime,
+    edit_lock,
+    read_lock,
+    read_locked_server,
+)
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
@@ -69,7 +76,7 @@ def add(
     runs_code: Annotated[
         bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
     ] = False,
-    lock: LockOption = DEFAULT,
+    lock: LockOption = DEFAULT_LOCK,
     sandbox: SandboxOption = None,
 ) -> None:
     """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
@@ -87,32 +94,32 @@ def add(
             refuse_other_server(lock, wanted)
         backend = sandbox_for(wanted.runtime, sandbox)
         server = lock_server(replace(wanted, build=tuple(build or ())), backend, runs_code=runs_code)
-        with editing(lock) as servers:
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("lock")
-def relock(names: ServerNames = None, lock: LockOption = DEFAULT, sandbox: SandboxOption = None) -> None:
+def relock(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None) -> None:
     """Lock the same versions again with the newest dependencies and the current tools; print the changes."""
     every = read_lock(lock, consistent=False)
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        server = lock_server(wanted_again(old), sandbox_for(old.runtime, sandbox), runs_code=old.runs_code)
+        server = lock_server(to_install_request(old), sandbox_for(old.runtime, sandbox), runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
-        with editing(lock) as servers:
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("sync")
-def sync(names: ServerNames = None, lock: LockOption = DEFAULT) -> None:
+def sync(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK) -> None:
     """Install the servers of the lock, so that later runs need no network; installed ones are verified and repaired."""
     for server in _select(lock, names):
         there = is_present(server)
-        fault = mend_installed(server) if there else None
+        fault = repair_installed(server) if there else None
         place = ensure_present(server)
         done = "installed in" if not there else "already in" if fault is None else "installed again in"
         console.print(f"{server.name}: {done} {place}", highlight=False, soft_wrap=True)
@@ -121,7 +128,7 @@ def sync(names: ServerNames = None, lock: LockOption = DEFAULT) -> None:
 
 
 @app.command("list")
-def list_all(lock: LockOption = DEFAULT, as_json: AsJson = False) -> None:
+def list_all(lock: LockOption = DEFAULT_LOCK, as_json: AsJson = False) -> None:
     """List the servers of the lock."""
     servers = read_lock(lock)
     if as_json:
@@ -136,13 +143,13 @@ def list_all(lock: LockOption = DEFAULT, as_json: AsJson = False) -> None:
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
         installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
         cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
-        table.add_row(*cells, how_it_starts(server), installed)
+        table.add_row(*cells, describe_start(server), installed)
     console.print(table)
 
 
 @app.command("check")
 def check(
-    names: ServerNames = None, lock: LockOption = DEFAULT, sandbox: SandboxOption = None, as_json: AsJson = False
+    names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None, as_json: AsJson = False
 ) -> None:
     """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
 
@@ -156,7 +163,7 @@ def check(
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
             what = f"{server.version}: files, version and" if server.version else "elsewhere:"
-            detail = f"{server.package} {what} {len(tools)} tools are as locked"
+            detail = f"{server.package} {what} {len(tools)} tools are as read_locked_server"
             rows.append({"server": server.name, "passed": True, "detail": detail})
         if not as_json:
             _say_checked(server.name, bool(rows[-1]["passed"]), str(rows[-1]["detail"]))
@@ -167,7 +174,7 @@ def check(
 
 
 def _select(lock: Path, names: list[str] | None) -> list[LockedServer]:
-    return [locked(lock, name) for name in names] if names else list(read_lock(lock).values())
+    return [read_locked_server(lock, name) for name in names] if names else list(read_lock(lock).values())
 
 
 def make_request(
@@ -179,7 +186,7 @@ def make_request(
     env: Mapping[str, str] | None = None,
     http: str = "",
     headers: Mapping[str, str] | None = None,
-) -> Wanted:
+) -> InstallRequest:
     """The server to lock, from a command line or an image with arguments; a Dockerfile is relative to the lock."""
     words: str | list[str] = command[0] if len(command) == 1 and image is None else command
     if image is not None:
@@ -200,17 +207,17 @@ def sandbox_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
     return backend
 
 
-def refuse_other_server(lock: Path, wanted: Wanted, *, option: str = "--name") -> None:
+def refuse_other_server(lock: Path, wanted: InstallRequest, *, option: str = "--name") -> None:
     """Raise ConfigError if the lock has another server under that name; another version of the same server is fine."""
     there = read_lock(lock, consistent=False).get(wanted.name) if lock.exists() else None
-    if there is not None and _identify(wanted_again(there)) != _identify(wanted):
+    if there is not None and _identify(to_install_request(there)) != _identify(wanted):
         raise ConfigError(
             f"lock '{lock}': has another server '{wanted.name}': {' '.join(there.command)}; call this one something "
             f"else with {option} NAME, or name it so to have it in the other's place"
         )
 
 
-def _identify(wanted: Wanted) -> tuple[str, ...]:
+def _identify(wanted: InstallRequest) -> tuple[str, ...]:
     return (wanted.runtime, wanted.package, wanted.program or "", wanted.url)
 
 
@@ -230,7 +237,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
         "installed": is_present(server),
-        "start": how_it_starts(server),
+        "start": describe_start(server),
     }
 
 
@@ -238,7 +245,7 @@ def _say_locked(server: LockedServer) -> None:
     noun = "image" if server.runtime == "image" else "packages"
     counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {describe_start(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,

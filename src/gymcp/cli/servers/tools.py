@@ -79,7 +79,7 @@ def _print_servers(servers: Sequence[ServerSpec], offer: Offer, *, as_json: bool
     table.add_column("among them", no_wrap=True, overflow="ellipsis")
     for server in servers:
         some = ", ".join(tool.name for tool in lists[server.name][:2])
-        start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.spares else "new"
+        start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.warm_pool_size else "new"
         table.add_row(server.name, str(len(lists[server.name])), f"{sizes[server.name]:,}", start, some)
     console.print(table)
     total, characters = len(offer.tools), sum(sizes.values())
