@@ -54,7 +54,7 @@ class Order:
 
 
 def packages() -> LockedServer:
-    """TextWorld and the packages that it needs to make games, as they are read_locked_server."""
+    """TextWorld and the packages that it needs to make games, as they are locked."""
     return read_locked_server(LOCK, "textworld")
 
 

@@ -186,7 +186,7 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
     """Build the base image with debootstrap and return its name. Raises SandboxUnavailable if that cannot work here."""
     engine_info()
     if shutil.which("debootstrap") is None:
-        raise SandboxUnavailable("sandbox build: debootstrap is missing_message: apt-get install debootstrap")
+        raise SandboxUnavailable("sandbox build: debootstrap is missing: apt-get install debootstrap")
     if os.getuid() != 0:
         raise SandboxUnavailable(
             f"sandbox build: debootstrap needs root: sudo GYMCP_HOME={gymcp_home()} gymcp sandbox build"

@@ -139,7 +139,7 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
 
 
 def _needs_judge(record: Trajectory) -> bool:
-    """False if the agent gave nothing usable: such an episode scores 0 without being judge_grader."""
+    """False if the agent gave nothing usable: such an episode scores 0 without being judged."""
     return record.outcome is not Outcome.AGENT_ERROR
 
 

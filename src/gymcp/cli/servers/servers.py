@@ -163,7 +163,7 @@ def check(
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
             what = f"{server.version}: files, version and" if server.version else "elsewhere:"
-            detail = f"{server.package} {what} {len(tools)} tools are as read_locked_server"
+            detail = f"{server.package} {what} {len(tools)} tools are as locked"
             rows.append({"server": server.name, "passed": True, "detail": detail})
         if not as_json:
             _say_checked(server.name, bool(rows[-1]["passed"]), str(rows[-1]["detail"]))
