@@ -23,7 +23,7 @@ from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox
 from gymcp.mcp_servers.sandbox.users.identity import id_on_the_host, identity
-from gymcp.mcp_servers.sandbox.users.ownership import give
+from gymcp.mcp_servers.sandbox.users.ownership import change_owner
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT, seed_folder
@@ -318,7 +318,7 @@ def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
     async def main() -> str:
         sandbox = get_sandbox("bwrap")
         seed = await seed_folder({"files": {"folder/a": "seed"}}, sandbox)
-        give(seed, 0)
+        change_owner(seed, 0)
         async with open_workspace(seed, sandbox) as workspace:
             launch = Launch(
                 argv=("python3", "-c", "open('folder/a', 'a').write(' and more'); print(open('folder/a').read())"),
