@@ -334,7 +334,7 @@ def test_stderr_that_arrives_after_a_failure_is_in_its_message(pool: Pool, monke
         engines.close()
 
     monkeypatch.setattr(process, "kill", killed)
-    monkeypatch.setattr(process, "look", lambda _: replace(running, running=False))
+    monkeypatch.setattr(process, "inspect_container", lambda _: replace(running, running=False))
 
     async def tail() -> tuple[bytes, str]:
         async with asyncio.timeout(TIMEOUT_S):
