@@ -26,7 +26,7 @@ from gymcp.scratch import runtime_folder, scratch_folder
 
 HARNESS = """
 import asyncio, signal
-from gymcp.mcp_servers.leftovers import owner
+from gymcp.process_owner import owner
 from gymcp.mcp_servers.sandbox import Launch
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
@@ -116,10 +116,7 @@ def test_leftovers_of_a_killed_harness_are_found_and_removed(harness: tuple[subp
 
 
 def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
-    code = (
-        "from gymcp.mcp_servers.cleanup import scratch_folder as s\n"
-        "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
-    )
+    code = "from gymcp.scratch import scratch_folder as s\n(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
     env = {**os.environ, "TMPDIR": str(temporary)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
     path, mode = out.split()
@@ -208,7 +205,7 @@ def test_leftovers_of_a_killed_install_are_removed_and_a_living_one_is_left_alon
 def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
     code = (
         "import sys, subprocess\n"
-        "from gymcp.mcp_servers.cleanup import owned_environment, owner\n"
+        "from gymcp.process_owner import owned_environment, owner\n"
         "child = subprocess.Popen(['sleep', '300'], env=owned_environment())\n"
         "print(owner(), child.pid, flush=True); sys.stdin.read()"
     )
@@ -230,7 +227,7 @@ def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
 
 CLOSED = """
 import os, sys
-from gymcp.mcp_servers.leftovers import Leftover, remove_leftovers
+from gymcp.mcp_servers.cleanup import Leftover, remove_leftovers
 folder = os.path.join(sys.argv[1], "4194304-1")
 os.makedirs(os.path.join(folder, "work", "work"))
 open(os.path.join(folder, "work", "work", "file"), "w").close()
