@@ -56,7 +56,7 @@ class ServerEnds:
         self.cgroup_fds = ()
 
 
-CopyServer = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
+ServerCopier = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
 """(live server, number of copies) -> copies."""
 
 
@@ -69,7 +69,7 @@ class ForkedProcess:
     def __init__(
         self,
         limits: Limits,
-        copy_server: CopyServer | None,
+        copy_server: ServerCopier | None,
         *,
         use_cgroup: bool,
         workspace: Path | None = None,

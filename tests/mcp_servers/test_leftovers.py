@@ -116,10 +116,7 @@ def test_leftovers_of_a_killed_harness_are_found_and_removed(harness: tuple[subp
 
 
 def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
-    code = (
-        "from gymcp.mcp_servers.cleanup import scratch_folder as s\n"
-        "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
-    )
+    code = "from gymcp.scratch import scratch_folder as s\n(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
     env = {**os.environ, "TMPDIR": str(temporary)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
     path, mode = out.split()

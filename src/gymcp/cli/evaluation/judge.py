@@ -83,7 +83,7 @@ def agreement(
 ) -> None:
     """Compare a judge's verdicts with people's labels: agreement and Cohen's kappa.
 
-    Exit code 1 if a label names no judge_grader episode.
+    Exit code 1 if a label names no judged episode.
     """
     print_agreement(labels, run, as_json=as_json)
 
