@@ -5,7 +5,7 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.git_objects import ENVIRONMENT
 from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
-from gymcp.envs.suites.workbench.bench import SERVER_OF
+from gymcp.envs.suites.workbench.office import SERVER_OF
 from gymcp.evaluators.graders import with_milestones
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages.locked_server import LockedServerRef
