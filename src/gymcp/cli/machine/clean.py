@@ -31,7 +31,7 @@ def command(
     What belongs to a living process is left alone. Images built from Dockerfiles go, too, once no lock names them and
     the Dockerfile has changed or is gone.
     """
-    found = find_leftovers()
+    found = find_leftovers(ask_engine=True)
     for item in found:
         _say(f"{item.kind} {item.name} (of process {item.owner})")
     if found and not dry_run:
