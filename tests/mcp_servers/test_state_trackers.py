@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from gymcp.errors import ServerExhausted, Undigestible
-from gymcp.mcp_servers.native.runtime import STATE_UNTOLD, canonical_json
+from gymcp.errors import ServerLimitExceeded, Undigestible
+from gymcp.mcp_servers.native.runtime import STATE_UNAVAILABLE, canonical_json
 from gymcp.mcp_servers.sessions.state_trackers import (
     CallLogTracker,
     DeclaredTracker,
@@ -53,11 +53,11 @@ def test_the_log_of_calls_is_their_canonical_json_and_a_fork_goes_on_alone() -> 
 @pytest.mark.parametrize(
     ("tracker", "stage", "code", "error"),
     [
-        (DeclaredTracker(), "setup", STATE_UNTOLD, Undigestible),
-        (DeclaredTracker(), "tool 'x'", TOO_LARGE, ServerExhausted),
+        (DeclaredTracker(), "setup", STATE_UNAVAILABLE, Undigestible),
+        (DeclaredTracker(), "tool 'x'", TOO_LARGE, ServerLimitExceeded),
         (DeclaredTracker(), "list", TOO_LARGE, None),
         (CallLogTracker(), "tool 'x'", TOO_LARGE, None),
-        (StatelessTracker(), "tool 'x'", STATE_UNTOLD, None),
+        (StatelessTracker(), "tool 'x'", STATE_UNAVAILABLE, None),
     ],
 )
 def test_only_a_declared_state_can_be_too_large_by_the_agents_doing(
