@@ -119,8 +119,9 @@ def run_eval(config: EvalConfig) -> EvalResult:
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         env = stack.enter_context(add_user(runner, user, env, tasks))
-        agents = SCRIPTED[config.agent]
-        if policy is not None:
+        if policy is None:
+            agents = SCRIPTED[config.agent]
+        else:
             agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
         return _record(config, plan, recorded, env, sandbox, agents, runner)
 
