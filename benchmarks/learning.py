@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.envs import catalog
-from gymcp.envs.spec import Anchor, LoadedEnv, load_env
+from gymcp.envs.anchors import StateAnchor
+from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.loop import FINAL, train
 from gymcp.types import Json
@@ -25,7 +26,7 @@ class Run:
     name: str
     """Of its folder."""
     recipe: Recipe
-    anchor: Anchor | None = None
+    anchor: StateAnchor | None = None
     """None: the environment's own."""
 
 

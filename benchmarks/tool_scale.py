@@ -23,14 +23,14 @@ from report_table import Result, against, options, show
 from gymcp.agents.runner.run import Plan
 from gymcp.cli.evaluation.gates import play
 from gymcp.envs import catalog
-from gymcp.envs.episodes.tool_listing import Offer, list_offer
+from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.episodes.toolbox import Toolbox
-from gymcp.envs.episodes.world import Origin, World, open_world
+from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.wrappers.bm25 import rank_tools
-from gymcp.envs.wrappers.retrieval import Retrieval, size_of
-from gymcp.envs.wrappers.retrieval_recall import recall_at
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.retrieval import Retrieval, definition_chars
+from gymcp.envs.wrappers.retrieval_recall import measure_recall
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, lists_of
@@ -48,7 +48,7 @@ def main() -> None:
     wall.check()
     env = load_env(catalog.load_spec("toolshelf"))
     results = asyncio.run(openings(env, wall, (1, 2) if args.quick else (2, 5)))
-    results += retrieval(env, asyncio.run(list_offer(env, wall)))
+    results += retrieval(env, asyncio.run(make_tool_listing(env, wall)))
     results += played(wall, 4 if args.quick else 18)
     show("tool_scale", results, as_json=args.json)
 
@@ -112,7 +112,7 @@ async def _opened(
             await warm.filled()
         before = _below()
         started = time.perf_counter()
-        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
+        async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
             opened, after_opening = time.perf_counter() - started, _below()
             again = time.perf_counter()
             await _call_all(world, task)
@@ -127,7 +127,7 @@ async def _call_all(world: World, task: Task) -> None:
     box = Toolbox(world.servers, None)
     for call in task.gold[0].calls:
         assert isinstance(call.arguments, dict)
-        result = await box.call(call, call.arguments, timeout_s=CALL_TIMEOUT_S)
+        result = await box.dispatch(call, call.arguments, timeout_s=CALL_TIMEOUT_S)
         assert not result.is_error, result.content
     await world.update()
 
@@ -168,10 +168,10 @@ def _memory_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def retrieval(env: LoadedEnv, offer: Offer) -> list[Result]:
+def retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:
     """What all tools take in a prompt, what is shown instead, how long it takes to rank them, and how good it is."""
     tools = tuple(offer.tools.values())
-    everything = Result(metric="characters of all tools", value=sum(map(size_of, tools)), unit="")
+    everything = Result(metric="characters of all tools", value=sum(map(definition_chars, tools)), unit="")
     results = [Result(metric="tools", value=len(tools), unit=""), everything]
     results += [against("characters within the default budget, at most", Retrieval().budget, "", everything)]
     prompts = [task.prompts[0] for task in env.suite.tasks]
@@ -182,7 +182,7 @@ def retrieval(env: LoadedEnv, offer: Offer) -> list[Result]:
     results.append(
         Result(metric="ranking for one request", value=(time.perf_counter() - started) / len(prompts) * 1000, unit="ms")
     )
-    for row in recall_at(env.suite.tasks, tools, offer.servers):
+    for row in measure_recall(env.suite.tasks, tools, offer.servers):
         bounds = "" if row.ci95 is None else f", {row.ci95.low:.3f} to {row.ci95.high:.3f}"
         best = Result(metric=f"best possible recall@{row.k}", value=row.best, unit="share")
         results += [against(f"recall@{row.k}{bounds}", row.recall, "share", best)]
@@ -193,10 +193,10 @@ def played(wall: Sandbox, limit: int) -> list[Result]:
     """Gold under a budget: everything that a task needs can be found and called."""
     results = []
     for budget in BUDGETS:
-        env = Worn(retrieval=Retrieval(top_k=10, budget=budget)).over(catalog.load_spec("toolshelf"))
+        env = WrapperSelection(retrieval=Retrieval(top_k=10, budget=budget)).apply(catalog.load_spec("toolshelf"))
         ended = play(env, wall, Plan(agent="adaptive", sandbox=wall.name, limit=limit), 4)
         passed = sum(t.score == 1.0 for t in ended)
-        longest = max(sum(map(size_of, step.observation.tools)) for t in ended for step in t.steps)
+        longest = max(sum(map(definition_chars, step.observation.tools)) for t in ended for step in t.steps)
         results += [
             Result(metric=f"adaptive, 10 tools by words, budget {budget}", value=passed, unit=f"of {len(ended)}"),
             Result(metric=f"budget {budget}: most characters on offer", value=longest, unit=""),

@@ -102,8 +102,8 @@ class _Progress:
         self.agent_s = 0.0
 
     def trajectory(self, env: LoadedEnv, job: Job) -> Trajectory:
-        if self.episode and self.episode.graded:
-            return self.episode.graded  # it had ended: a failure while tearing down changes nothing of the record
+        if self.episode and self.episode.trajectory:
+            return self.episode.trajectory  # it had ended: a failure while tearing down changes nothing of the record
         outcome, reason = self.failed or (Outcome.ENV_INFRA, "the episode ended without a record")
         if self.episode:
             return self.episode.record(outcome, reason)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from gymcp.agents.strategies.random_arguments import sample_instance, words_of
 from gymcp.envs.wrappers.retrieval import SEARCH
-from gymcp.envs.wrappers.stress import TRANSIENT, words_in
+from gymcp.envs.wrappers.stress import TRANSIENT, split_name
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.protocols import Agent, AgentFactory
@@ -115,7 +115,7 @@ class Adaptive:
 
     def _search(self, name: str) -> ToolCall:
         self._calls += 1
-        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(words_in(name))})
+        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(split_name(name))})
 
     def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
         self._calls += 1
@@ -131,8 +131,8 @@ class Adaptive:
 
 def closest(name: str, names: Iterable[str]) -> str:
     """The name that shares most words with `name`, and of such the one with fewest others."""
-    words = set(words_in(name))
-    return max(names, key=lambda other: (len(words & set(words_in(other))), -len(words ^ set(words_in(other)))))
+    words = set(split_name(name))
+    return max(names, key=lambda other: (len(words & set(split_name(other))), -len(words ^ set(split_name(other)))))
 
 
 def adaptive(task: Task, seed: int) -> Agent:

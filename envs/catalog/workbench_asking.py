@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from gymcp.envs.catalog.workbench import ENV as WORKBENCH
 from gymcp.envs.suites.workbench.underspecified import make_suite
-from gymcp.envs.wrappers.ask_user import asking
+from gymcp.envs.wrappers.ask_user import add_ask_user
 
-ENV = asking(
+ENV = add_ask_user(
     replace(
         WORKBENCH,
         name="workbench_asking",

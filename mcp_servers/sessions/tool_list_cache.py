@@ -11,9 +11,9 @@ import json
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
+from gymcp.aio import keyed_lock
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
-from gymcp.keyed_lock import turn
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -37,7 +37,7 @@ async def lists_of(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str,
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def learn(server: ServerSpec) -> None:
-        async with turn(str(_place(server))), turns:
+        async with keyed_lock(str(_place(server))), turns:
             if (tools := known_tools(server)) is None:
                 async with open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
                     tools = session.tools

@@ -16,10 +16,10 @@ from gymcp.types import (
     Sampling,
     Score,
     Spent,
-    Talk,
     Task,
     Tool,
     Trajectory,
+    UserView,
 )
 
 
@@ -58,8 +58,8 @@ class User(Protocol):
     on from at any point of it.
     """
 
-    async def reply(self, talk: Talk) -> Action | Decision | None:
-        """What the user says next, or calls of `Talk.tools` to make before.
+    async def reply(self, view: UserView) -> Action | Decision | None:
+        """What the user says next, or calls of `UserView.tools` to make before.
 
         None, or a decision that neither says nor calls anything: they have nothing left to say, and leave.
 
@@ -79,7 +79,7 @@ class Confirms(Protocol):
 class Answers(Protocol):
     """A user who can be asked for facts. Of others nothing is to be had."""
 
-    async def tell(self, question: str) -> str: ...
+    async def answer_question(self, question: str) -> str: ...
 
 
 class Policy(Protocol):

@@ -228,7 +228,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserAct:
+class UserToolCalls:
     """Calls that the user made of tools of their own, before they answered."""
 
     calls: tuple[ToolCall, ...]
@@ -236,7 +236,7 @@ class UserAct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class UserView:
     """What a user knows when it is their turn."""
 
     messages: tuple[Message, ...] = ()
@@ -258,7 +258,7 @@ class Step:
     """What the agent saw before it acted."""
     action: Action
     results: tuple[ToolResult, ...] = ()
-    user_acts: tuple[UserAct, ...] = ()
+    user_acts: tuple[UserToolCalls, ...] = ()
     """What the user did between the agent's words and their answer."""
     reward: float = 0.0
     state_key: str = ""

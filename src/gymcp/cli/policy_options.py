@@ -9,10 +9,8 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
@@ -21,15 +19,15 @@ from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, pa
 from gymcp.agents.runner.preflight import check_model, check_servers, check_user
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
-from gymcp.envs.episodes.tool_listing import first_offer
+from gymcp.aio import hold_open
+from gymcp.envs.episodes.tool_listing import tools_at_start
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.wrappers.simulated_user import check_scenarios, simulated
+from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.types import Json, Sampling, Task
 
-T = TypeVar("T")
 _PARTS_OF_A_MODEL = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
 
@@ -149,7 +147,7 @@ def opened(
 
     Raises ConfigError, or EnvInfraError where a server fails.
     """
-    with held_open(runner, open_model(plan.spec, plan.options)) as model:
+    with hold_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
         runner.run(_preflight(model, plan, env, sandbox, tasks))
@@ -168,48 +166,15 @@ def with_user(
         yield env
         return
     check_scenarios(env)
-    with held_open(runner, open_model(plan.spec, plan.options)) as model:
-        played = simulated(env, as_chat(model), plan.settings.sampling)
+    with hold_open(runner, open_model(plan.spec, plan.options)) as model:
+        played = simulate_user(env, as_chat(model), plan.settings.sampling)
         runner.run(check_user(played, plan.spec.who, tasks[0]))
         yield played
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
     offer = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, plan.settings, tasks, lambda task: first_offer(env, task, offer), counted=plan.counted)
-
-
-@contextlib.contextmanager
-def held_open(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """What `context` gives, on the runner's event loop; one task of it enters and leaves, as task groups want it."""
-
-    async def enter() -> tuple[T, asyncio.Event, asyncio.Task[None]]:
-        ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        leave = asyncio.Event()
-
-        async def host() -> None:
-            try:
-                async with context as value:
-                    ready.set_result(value)
-                    await leave.wait()
-            except Exception as error:
-                if ready.done():
-                    raise
-                ready.set_exception(error)
-
-        task = asyncio.create_task(host())
-        return await ready, leave, task
-
-    value, leave, task = runner.run(enter())
-
-    async def go() -> None:
-        leave.set()
-        await task
-
-    try:
-        yield value
-    finally:
-        runner.run(go())
+    await check_model(model, plan.settings, tasks, lambda task: tools_at_start(env, task, offer), counted=plan.counted)
 
 
 def _digest(folder: Path) -> str:

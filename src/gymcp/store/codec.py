@@ -19,7 +19,7 @@ import numpy as np
 
 from gymcp.store.arrays import pack_float_column, pack_int_column, unpack_float_column, unpack_int_column
 from gymcp.store.checked import made, text_of, whole_of
-from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, UserAct
+from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, UserToolCalls
 
 STEPS_PER_ROW = 64
 """Encoded together, which is faster and smaller than each by itself; sqlite's limit for a row is 1 GB."""
@@ -328,9 +328,11 @@ def decode_action(found: Mapping[str, Json]) -> Action:
     return made(Action, {"text": found["text"], "tool_calls": decode_calls(found["tool_calls"])})
 
 
-def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserAct, ...]:
+def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserToolCalls, ...]:
     """What a user did, from its JSON. Raises KeyError or TypeError."""
-    return tuple(UserAct(calls=decode_calls(act["calls"]), results=decode_results(act["results"])) for act in acts)
+    return tuple(
+        UserToolCalls(calls=decode_calls(act["calls"]), results=decode_results(act["results"])) for act in acts
+    )
 
 
 def decode_results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:

@@ -32,7 +32,7 @@ from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.injection import ATTACKS
 from gymcp.envs.wrappers.privileges import check_rules, read_privileges
 from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
@@ -173,17 +173,17 @@ def command(
     played = plan_model(policy, sampling=drawn, max_cost=max_cost) if agent == REACT else None
     # the likeliest answers, as upstream's tau2 asks for: agents meet the same user
     user = plan_model(user_policy, sampling=replace(drawn, temperature=0.0), max_cost=None) if user_policy else None
-    worn = Worn(
+    worn = WrapperSelection(
         attack=attack,
         privileges=read_privileges(privileges) if privileges else None,
         stress=tuple(stress or ()),
         retrieval=plan_retrieval(retrieve, tool_budget),
     )
-    settings = {**(played.config() if played else {}), **(user.user_config() if user else {}), **worn.config()}
+    settings = {**(played.config() if played else {}), **(user.user_config() if user else {}), **worn.to_config()}
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, trials=trials, seed=seed, settings=settings)
     wall = get_sandbox(sandbox)
     wall.check()
-    loaded = worn.over(load_named(env))
+    loaded = worn.apply(load_named(env))
     loaded = replace(loaded, servers=in_mode(loaded.servers, cassette))
     check_remotes(loaded.servers, wall)
     check_images(wall, [server.image for server in loaded.servers if server.url is None])

@@ -16,9 +16,10 @@ import typer
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import FORMS, ModelOptions, PolicySpec, open_model, parse_policy
+from gymcp.aio import hold_open
 from gymcp.cli.evaluation.judge_agreement import print_agreement
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
-from gymcp.cli.policy_options import check_sampling, held_open, read_key
+from gymcp.cli.policy_options import check_sampling, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, Answers, Rubric, judged, load_rubric, question
@@ -139,7 +140,7 @@ def _judge(folder: Path, plan: Plan, *, beside: bool) -> dict[str, Json]:
             records = [(row, store.load(row.id)) for row in page]
             missing = list(_missing(plan, [record for _, record in records if _is_judged(record)], answers))
             if missing and judge is None:
-                judge = as_judge(stack.enter_context(held_open(runner, open_model(plan.spec, plan.options))))
+                judge = as_judge(stack.enter_context(hold_open(runner, open_model(plan.spec, plan.options))))
             if judge is not None and missing:
                 figures["asked"] += len(missing)
                 runner.run(_ask(judge, plan, missing, answers))

@@ -14,7 +14,7 @@ from gymcp.cli.evaluation.gates import play
 from gymcp.cli.machine.clean import reap_before_a_run
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError
 from gymcp.evaluators.statistics import paired
@@ -73,7 +73,7 @@ def command(
 
 def _scores(env: str, wall: Sandbox, plan: Plan, names: tuple[str, ...], concurrency: int) -> dict[str, float]:
     """By task; what was lost to infrastructure has none."""
-    loaded = Worn(stress=names).over(load_spec(env))
+    loaded = WrapperSelection(stress=names).apply(load_spec(env))
     return {t.task: t.score for t in play(loaded, wall, plan, concurrency) if t.score is not None}
 
 
