@@ -55,12 +55,12 @@ demo: setup bwrap
 	$(PY) examples/demo.py --out $(DEMO_OUT) $(DEMO)
 
 test: setup bwrap node chromium
-	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	GYMCP_REQUIRE_BWRAP=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 # What needs no sandbox, network, browser, vLLM and no other process: a minute and a half.
 .PHONY: test-fast
 test-fast: setup
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m fast $(TESTS)
 
 lint: setup
 	$(VENV)/bin/ruff check .

@@ -1,6 +1,6 @@
-"""What a recipe's policy stands against without any learning: the nearest of its warm start's demonstrations.
+"""The baseline of a recipe's policy that learns nothing: the nearest of the warm start's demonstrations.
 
-It reads results as a policy does, on the same held-out tasks. Supervised learning alone: `tiny.py`.
+It reads results as a policy does, on the same held-out tasks. `tiny.py` has the baseline of supervised learning alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks
 from gymcp.types import Task, Trajectory
 
 TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
@@ -32,22 +32,22 @@ TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
 
 async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
     """The scored records of one episode of each task, in the order in which they ended."""
-    found: list[Trajectory] = []
+    records: list[Trajectory] = []
     async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
         jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
         schedule = Schedule(concurrency=recipe.rollout.concurrency)
-        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: found.append(done.trajectory))
-    return [record for record in found if record.outcome.has_score]
+        await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: records.append(done.trajectory))
+    return [record for record in records if record.outcome.has_score]
 
 
 def nearest_template(recipe: Recipe) -> Iterator[Result]:
-    """Success by split, and by level within it, among the demonstrations of the recipe's warm start."""
+    """Success by split, and by level within it, of the nearest among the demonstrations of the warm start."""
     env = environment(recipe.env)
-    shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstrated_tasks(env, recipe)))
+    shown = asyncio.run(play(env, recipe, SCRIPTED["oracle"], demonstration_tasks(env, recipe)))
     agent = nearest([record for record in shown if record.success])
     rule = recipe.evaluation
-    for split in rule.whole_splits or rule.splits:
-        tasks = held_out(env, recipe, split, rule.whole_tasks or rule.tasks)
+    for split in rule.final_splits or rule.splits:
+        tasks = heldout_tasks(env, recipe, split, rule.final_tasks or rule.tasks)
         solved = {record.task: bool(record.success) for record in asyncio.run(play(env, recipe, agent, tasks))}
         yield _rate(split, len(shown), solved, tasks)
         for level in sorted({task.tags[1] for task in tasks}):
@@ -67,7 +67,7 @@ def main() -> None:
     asked = parser.parse_args()
     settings = list(parsed(asked.set).items())
     if asked.quick:
-        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.whole_tasks", 8)]
+        settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.final_tasks", 8)]
     show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)
 
 

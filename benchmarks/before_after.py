@@ -1,10 +1,10 @@
-"""Shows if a change made gymcp slower: benchmarks of this checkout and of an earlier commit, in turns, in one run.
+"""Test if a change made gymcp slower: benchmarks of this checkout and of an earlier commit, in turns, in one run.
 
 The earlier commit is checked out into a temporary folder and runs on this interpreter and its packages, with a cache of
-its own; a benchmark that it lacks is this checkout's. Each round runs every
-benchmark once in either checkout, the order turned around from round to round. Of each metric the median counts; a
-ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower. Prints a table; with --json one object.
-Exit code 1 if a metric named by ``--must`` is slower than ``--at-most`` allows. Let nothing else run.
+its own; a benchmark that it lacks is taken from this checkout. Each round runs every benchmark once in either checkout,
+in alternating order. The median of each metric counts; a ratio of 1.05 means 5 % faster now, 0.95 means 5 % slower.
+Prints a table; with --json one object. Exit code 1 if a metric named by ``--must`` is slower than ``--at-most`` allows.
+Let nothing else run.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "start_cost": ("start_cost.py", "--quick"),
     "resets": ("resets.py", "--quick"),
     "rollouts": ("rollouts.py", "--quick", "--without-peers"),
+    "store": ("store.py", "--quick"),
+    "viewer": ("viewer.py", "--quick"),
 }
 RATES = ("/s",)
 TIMES = ("s", "ms", "ms/turn")
@@ -58,17 +60,17 @@ def main() -> None:
     parser.add_argument("--at-most", type=float, default=0.05, metavar="SHARE", help="how much slower they may be")
     args = parser.parse_args()
     rounds = 1 if args.quick else args.rounds
-    with checked_out(args.before) as before:
-        found = {"before": Measured(), "now": Measured()}
+    with check_out(args.before) as before:
+        measurements = {"before": Measurements(), "now": Measurements()}
         trees = {"before": before, "now": ROOT}
         for number in range(rounds):
             for name in args.only or COMMANDS:
                 for which in ("before", "now") if number % 2 == 0 else ("now", "before"):
                     began = time.monotonic()
-                    found[which].note(name, measure(trees[which], COMMANDS[name]))
+                    measurements[which].add(name, measure(trees[which], COMMANDS[name]))
                     took = time.monotonic() - began
                     print(f"round {number + 1}/{rounds}: {name}, {which}: {took:.0f} s", file=sys.stderr, flush=True)
-    results = compare(found["before"], found["now"])
+    results = compare(measurements["before"], measurements["now"])
     show("before_after", results, as_json=args.json, title=f"now against {args.before}")
     must = args.must or MUST
     slower = [result for result in results if is_slower(result, must, args.at_most)]
@@ -77,14 +79,14 @@ def main() -> None:
     sys.exit(bool(slower))
 
 
-class Measured:
+class Measurements:
     """Values of every metric of one checkout, by (benchmark, metric, unit)."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str, str], list[float]] = {}
 
-    def note(self, benchmark: str, results: list[dict[str, object]]) -> None:
-        """Adds one run. A metric that is listed twice, for another baseline, counts once."""
+    def add(self, benchmark: str, results: list[dict[str, object]]) -> None:
+        """Add one run. A metric that is listed twice, for another baseline, counts once."""
         seen = set()
         for result in results:
             key = (benchmark, str(result["metric"]), str(result["unit"]))
@@ -94,7 +96,7 @@ class Measured:
 
 
 @contextlib.contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
+def check_out(commit: str) -> Iterator[Path]:
     """A folder with that commit. Its benchmarks import its own package, because its `src` comes first."""
     with tempfile.TemporaryDirectory(prefix="gymcp-before-") as folder:
         tree = Path(folder) / "tree"
@@ -107,12 +109,12 @@ def checked_out(commit: str) -> Iterator[Path]:
 
 
 def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
-    """Results that one benchmark of a checkout prints."""
+    """The results that one benchmark of a checkout prints."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     if tree != ROOT:
         environment["GYMCP_HOME"] = str(tree.parent / "cache")
     script, *words = command
-    folder = next(found for found in (tree / "benchmarks", ROOT / "benchmarks") if (found / script).exists())
+    folder = next(place for place in (tree / "benchmarks", ROOT / "benchmarks") if (place / script).exists())
     done = subprocess.run(
         [sys.executable, str(folder / script), *words, "--json"],
         cwd=folder,
@@ -128,8 +130,8 @@ def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
     return results
 
 
-def compare(before: Measured, now: Measured) -> list[Result]:
-    """Every rate and every time that both have, the one of now against the one of before."""
+def compare(before: Measurements, now: Measurements) -> list[Result]:
+    """Every rate and every time that both checkouts have: the value now against the value before."""
     results = []
     for key, values in now.values.items():
         benchmark, metric, unit = key
@@ -151,7 +153,7 @@ def compare(before: Measured, now: Measured) -> list[Result]:
 
 
 def is_slower(result: Result, must: tuple[str, ...] | list[str], at_most: float) -> bool:
-    """True for a metric that is named and slower than allowed."""
+    """True for a metric that `must` names and that is slower than allowed."""
     metric = result.metric.partition(": ")[2]
     return (
         result.ratio is not None

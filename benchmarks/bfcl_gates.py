@@ -1,4 +1,7 @@
-"""The gates of BFCL over all 800 tasks: oracle 800, null 0, mutated 0; twice in one process, then 16 interleaved."""
+"""The gates of BFCL over all 800 tasks: oracle 800, null 0, mutated 0; twice in one process, then 16 interleaved.
+
+Exit code 1 if a score is not as it must be, or a reset is not clean.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 from report_table import Result, options, show
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, run_until_signalled, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -55,7 +58,7 @@ def _play(env: LoadedEnv, agent: str, concurrency: int, limit: int) -> list[Roll
         if last:
             ended.append(rollout)
 
-    jobs = jobs_of(plan, select_tasks(env.suite, plan))
+    jobs = make_jobs(plan, select_tasks(env.suite, plan))
     work = run_jobs(env, get_sandbox("bwrap"), SCRIPTED[agent], jobs, Schedule(concurrency=concurrency), note)
     if not run_until_signalled(work):
         sys.exit(130)

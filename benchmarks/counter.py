@@ -1,4 +1,4 @@
-"""The world of `rollouts.py`: a native server that counts, forked for every episode."""
+"""The environment of `rollouts.py`: a native server that counts. Other benchmarks take the server's class alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PROMPT = "Count."
 
 
 class Counter:
-    """Adds up."""
+    """A server whose state is one number."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int = 0) -> None:
         self.total = total
 
     def add(self, number: int) -> str:

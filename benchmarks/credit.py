@@ -1,7 +1,7 @@
-"""Learning curves: what step-level credit is worth, at the same start, tasks and number of episodes.
+"""Learning curves: the gain from step-level credit, with the same start, tasks and number of episodes.
 
-Every run has a folder of its own under --out and goes on where it was killed; what has ended is only read. Figures are
-made of what has ended, and say of how many seeds.
+Every run has a folder of its own under --out and resumes after a kill; a run that has ended is only read. Figures come
+from the runs that have ended, and name the number of seeds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from curve_figures import Curve, curve_of, draw, paired
-from learning import Run, has_ended, played, rows, warmed_up
+from curve_figures import Curve, compare_pairs, curve_of, draw
+from learning import Run, has_ended, read_rows, run_training, run_warm_start
 from report_table import Result, options, show
 
 from gymcp.envs.anchors import StateAnchor
@@ -27,9 +27,9 @@ HERE = Path(__file__).parent
 RECIPES = HERE / "curves"
 PICTURES = HERE / "results"
 METRICS = {"final": "success", "area": "success", "final_calls": "calls", "final_wasted": "calls"}
-"""What is said of a curve, and its unit."""
+"""Figures of a curve, and their units."""
 ANCHORS = ("singletons", "step_share")
-"""What is said of the states in which steps are compared."""
+"""Figures of the states in which steps are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,15 @@ class Contender:
     credit: Mapping[str, Json]
     seeds: int = 1
     anchor: StateAnchor | None = None
-    """None: the environment's own, world and last observation."""
+    """Anchor of the run, or None for the environment's own, which is the world and the last observation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
+    """One environment, and the presets that are compared in it."""
+
     name: str
-    """Its recipe's, too."""
+    """Name of the ground, and of its recipe."""
     contenders: tuple[Contender, ...]
 
 
@@ -69,7 +71,7 @@ GROUNDS = (
     Ground(name="thrift", contenders=(_plain("grpo"), _plain("otc"), _plain("hdpo"))),
     Ground(name="backoffice", contenders=(_plain("grpo"), _plain("gigpo"), _plain("loop"), _plain("matchtir"))),
 )
-"""The first ground is the one that is measured with paired seeds."""
+"""Environments in which presets are compared; the first one is measured with paired seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ class Place:
 
 
 def places(quick: bool, grounds: Sequence[Ground] = GROUNDS) -> list[Place]:
-    """In the order in which they are run: pairs first and together, so that an early end leaves whole pairs."""
+    """The runs in their order: pairs first and together, so that an early end leaves whole pairs."""
     found = [
         Place(ground=ground.name, contender=contender, seed=seed)
         for seed in range(1 if quick else SEEDS)
@@ -96,7 +98,7 @@ def places(quick: bool, grounds: Sequence[Ground] = GROUNDS) -> list[Place]:
 
 
 def recipe_of(ground: str, seed: int, quick: bool) -> Recipe:
-    """Before its warm start."""
+    """The recipe of a ground before its warm start."""
     recipe = load_recipe(RECIPES / f"{ground}.toml", [("seed", seed)])
     if quick:
         recipe = replace(
@@ -110,11 +112,11 @@ def recipe_of(ground: str, seed: int, quick: bool) -> Recipe:
     return recipe
 
 
-class Teller:
-    """Progress with rates and time left, a line an iteration."""
+class ProgressPrinter:
+    """Printer of a line for each iteration, with rates and time left."""
 
-    def __init__(self, left: Sequence[Place], iterations: Mapping[str, int]) -> None:
-        self._left = {(place.ground, place.run): iterations[place.ground] for place in left}
+    def __init__(self, remaining: Sequence[Place], iterations: Mapping[str, int]) -> None:
+        self._left = {(place.ground, place.run): iterations[place.ground] for place in remaining}
         self._started = time.perf_counter()
         self._done = 0
         self.now: Place | None = None
@@ -142,32 +144,33 @@ class Teller:
 
 
 def run_all(folder: Path, quick: bool, grounds: Sequence[Ground]) -> None:
-    """Plays what has not ended yet."""
-    left = [place for place in places(quick, grounds) if not has_ended(folder / place.ground / place.run)]
-    tell = Teller(left, {name: recipe_of(name, 0, quick).learn.iterations for name in {p.ground for p in left}})
-    for place in left:
+    """Run the trainings that have not ended yet."""
+    remaining = [place for place in places(quick, grounds) if not has_ended(folder / place.ground / place.run)]
+    iterations = {name: recipe_of(name, 0, quick).learn.iterations for name in {p.ground for p in remaining}}
+    tell = ProgressPrinter(remaining, iterations)
+    for place in remaining:
         here = folder / place.ground
         tell.now = place
         recipe = replace(
-            warmed_up(recipe_of(place.ground, place.seed, quick), here, tell), credit=place.contender.credit
+            run_warm_start(recipe_of(place.ground, place.seed, quick), here, tell), credit=place.contender.credit
         )
-        played(Run(name=place.run, recipe=recipe, anchor=place.contender.anchor), here, tell)
+        run_training(Run(name=place.run, recipe=recipe, anchor=place.contender.anchor), here, tell)
 
 
 def curves(folder: Path, ground: Ground, quick: bool) -> dict[str, list[Curve]]:
-    """Contender -> a curve for each seed that has ended, in the order of the seeds."""
+    """By contender, a curve for each seed that has ended, in the order of the seeds."""
     found: dict[str, list[Curve]] = {}
     for place in places(quick, [ground]):
         here = folder / place.ground / place.run
         if has_ended(here):
             recipe = recipe_of(place.ground, place.seed, quick)
             episodes = recipe.rollout.groups * recipe.rollout.episodes
-            found.setdefault(place.contender.name, []).append(curve_of(rows(here), episodes, seed=place.seed))
+            found.setdefault(place.contender.name, []).append(curve_of(read_rows(here), episodes, seed=place.seed))
     return found
 
 
 def results(ground: str, found: Mapping[str, Sequence[Curve]]) -> Iterator[Result]:
-    """Each contender at the end of its budget, and what it has over grpo of the same seeds."""
+    """Figures of each contender at the end of its budget, and its gain over grpo with the same seeds."""
     theirs = {curve.seed: curve for curve in found.get("grpo", ())}
     for name, curves in found.items():
         what = f"{ground}: {name}, {len(curves)} seed{'s' * (len(curves) > 1)}"
@@ -180,15 +183,15 @@ def results(ground: str, found: Mapping[str, Sequence[Curve]]) -> Iterator[Resul
                 (getattr(mine, metric), getattr(theirs[mine.seed], metric)) for mine in curves if mine.seed in theirs
             ]
             if name != "grpo" and pairs and not np.isnan(pairs).any():
-                yield from gained(f"{what}: {metric} over grpo, {len(pairs)} paired", pairs, unit)
+                yield from gain_results(f"{what}: {metric} over grpo, {len(pairs)} paired", pairs, unit)
         for part in ANCHORS:
             mean = float(np.mean([getattr(curve, part) for curve in curves]))
             yield Result(metric=f"{what}: {part}", value=mean, unit="share")
 
 
-def gained(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterator[Result]:
-    """The mean difference of pairs, beside what it is a difference to, and its interval where there is one."""
-    gain = paired(pairs)
+def gain_results(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterator[Result]:
+    """The mean difference of pairs against the mean of the baseline, and its interval, if there is one."""
+    gain = compare_pairs(pairs)
     base = float(np.mean([theirs for _, theirs in pairs]))
     ratio = (base + gain.mean) / base if base else None
     yield Result(metric=what, value=gain.mean, unit=unit, baseline="grpo", baseline_value=base, ratio=ratio)
@@ -198,22 +201,24 @@ def gained(what: str, pairs: Sequence[tuple[float, float]], unit: str) -> Iterat
 
 
 def main() -> None:
-    parser = options(__doc__, "one seed of two presets with a model of nothing: that all works")
-    parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="where runs are kept and gone on with")
-    parser.add_argument("--report", action="store_true", help="run nothing: figures of what has ended")
-    parser.add_argument("--ground", choices=[ground.name for ground in GROUNDS], help="only this one")
-    asked = parser.parse_args()
-    wanted = [ground for ground in GROUNDS if asked.ground in (None, ground.name)]
-    folder = asked.out / "quick" if asked.quick else asked.out
-    if not asked.report:
-        run_all(folder, asked.quick, wanted[:1] if asked.quick else wanted)
+    parser = options(__doc__, "one seed of two presets with a tiny model, only to see that it works")
+    parser.add_argument("--out", type=Path, default=Path("runs/curves"), help="folder of the runs, which resume there")
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing; show the figures of the runs that have ended"
+    )
+    parser.add_argument("--ground", choices=[ground.name for ground in GROUNDS], help="only this environment")
+    args = parser.parse_args()
+    chosen = [ground for ground in GROUNDS if args.ground in (None, ground.name)]
+    folder = args.out / "quick" if args.quick else args.out
+    if not args.report:
+        run_all(folder, args.quick, chosen[:1] if args.quick else chosen)
     measured: list[Result] = []
     for ground in GROUNDS:
-        found = curves(folder, ground, asked.quick)
+        found = curves(folder, ground, args.quick)
         if found:
             measured += results(ground.name, found)
-            draw(found, (PICTURES if not asked.quick else folder) / f"curves_{ground.name}.png", ground.name)
-    show("credit", measured, as_json=asked.json)
+            draw(found, (PICTURES if not args.quick else folder) / f"curves_{ground.name}.png", ground.name)
+    show("credit", measured, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Batches of any number of steps, and how long a preset takes to give them credit: a part of `training.py`."""
+"""Batches of any number of steps, and the seconds that a preset takes to give them credit: a part of `training.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COMPONENTS = ("answer", "form")
 OPTIONS: Mapping[str, Mapping[str, object]] = {
     name: {"components": COMPONENTS} if name == "gdpo" else {} for name in PRESETS if name != "matchtir"
 }
-"""What each preset is made with. matchtir is not here: it compares calls with gold, episode by episode, in Python."""
+"""Options of each preset. matchtir is left out: it compares calls with gold, episode by episode, in Python."""
 
 
 def batch(steps: int, seed: int = 0) -> StepBatch:
-    """Episodes of 1 to 39 steps in groups of 8, states that meet half of the time, as 64-character digests."""
+    """A batch of episodes of 1 to 39 steps in groups of 8; half of the states recur, as 64-character digests."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 40, steps // 20)
     starts = np.concatenate(([0], np.cumsum(lengths)))
@@ -51,7 +51,7 @@ def batch(steps: int, seed: int = 0) -> StepBatch:
 
 
 def seconds(name: str, steps: StepBatch, options: Mapping[str, object], rounds: int = 3) -> float:
-    """The fastest of some rounds."""
+    """Seconds of the fastest of some rounds."""
     preset = make_preset(name, **options)
     best = float("inf")
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""What a learning curve comes to: its end, the area under it, and how two of them differ over paired seeds."""
+"""Figures of a learning curve: its end, the area under it, and the difference of two over paired seeds."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ SPLIT = "test/seeds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Held-out tasks over the episodes that were practised."""
+    """Results on held-out tasks over the number of training episodes; one value per evaluation."""
 
     seed: int
     episodes: tuple[int, ...]
     success: tuple[float, ...]
     calls: tuple[float, ...]
-    """Of an episode that succeeded; not a number where none did."""
+    """Mean calls of an episode that succeeded; NaN if none did."""
     wasted: tuple[float, ...]
-    """Of these, beyond the gold's."""
+    """Mean calls beyond the gold's, of an episode that succeeded; NaN if none did."""
     singletons: float
-    """Steps of practice in states that no other step of their group is in, as a share: GiGPO says nothing of them."""
+    """Share of training steps in a state that no other step of their group has: GiGPO gives them no step advantage."""
     step_share: float
-    """Of |advantage| times tokens, what GiGPO has or would have from comparing steps; the rest is the episode's."""
+    """Share of |advantage| times tokens that GiGPO has, or would have, from comparing steps, not whole episodes."""
 
     @property
     def final(self) -> float:
@@ -50,7 +50,7 @@ class Curve:
 
     @property
     def area(self) -> float:
-        """Mean success over the budget, straight between two looks."""
+        """Mean success over the budget, linear between two evaluations."""
         if len(self.episodes) < 2:
             return self.final
         width = self.episodes[-1] - self.episodes[0]
@@ -59,29 +59,32 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
+    """Mean difference of pairs, with its interval."""
+
     mean: float
     low: float | None
-    """95 % by Student's t over pairs; None for a single pair."""
+    """Lower bound of the 95 % interval by Student's t over pairs; None for a single pair."""
     high: float | None
+    """Upper bound of that interval."""
 
 
 def curve_of(rows: Sequence[Mapping[str, Json]], episodes: int, *, seed: int) -> Curve:
-    """The looks among a run's rows; `episodes`: of one iteration."""
-    looks = [row for row in rows if f"{SPLIT}/success" in row]
-    practised = [row for row in rows if "anchor/step_share" in row]
+    """The curve of a run's rows; `episodes`: training episodes of one iteration."""
+    evaluations = [row for row in rows if f"{SPLIT}/success" in row]
+    iterations = [row for row in rows if "anchor/step_share" in row]
     return Curve(
         seed=seed,
-        episodes=tuple(row["iteration"] * episodes for row in looks),
-        success=tuple(row[f"{SPLIT}/success"] for row in looks),
-        calls=tuple(row.get(f"{SPLIT}/calls_of_solved", math.nan) for row in looks),
-        wasted=tuple(row.get(f"{SPLIT}/calls_of_solved_beyond_gold", math.nan) for row in looks),
-        singletons=float(np.mean([row["anchor/singletons"] for row in practised])),
-        step_share=float(np.mean([row["anchor/step_share"] for row in practised])),
+        episodes=tuple(row["iteration"] * episodes for row in evaluations),
+        success=tuple(row[f"{SPLIT}/success"] for row in evaluations),
+        calls=tuple(row.get(f"{SPLIT}/calls_of_solved", math.nan) for row in evaluations),
+        wasted=tuple(row.get(f"{SPLIT}/calls_of_solved_beyond_gold", math.nan) for row in evaluations),
+        singletons=float(np.mean([row["anchor/singletons"] for row in iterations])),
+        step_share=float(np.mean([row["anchor/step_share"] for row in iterations])),
     )
 
 
-def paired(pairs: Sequence[tuple[float, float]]) -> Gain:
-    """(mine, theirs) over seeds -> how much more mine is."""
+def compare_pairs(pairs: Sequence[tuple[float, float]]) -> Gain:
+    """The gain of the first over the second of (mine, theirs), over seeds."""
     gains = np.array([mine - theirs for mine, theirs in pairs])
     mean = float(gains.mean())
     if len(gains) < 2:
@@ -91,7 +94,7 @@ def paired(pairs: Sequence[tuple[float, float]]) -> Gain:
 
 
 def draw(found: Mapping[str, Sequence[Curve]], path: Path, title: str) -> None:
-    """Success, and below it the calls that solved episodes wasted: runs thin, the mean of a contender's seeds thick."""
+    """Draw success, and below it the wasted calls of solved episodes: thin lines for runs, thick ones for means."""
     figure: Any
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 7.5), dpi=120, sharex=True, height_ratios=(2, 1))
     for number, (name, curves) in enumerate(found.items()):

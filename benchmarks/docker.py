@@ -1,8 +1,8 @@
-"""What a container per episode costs: from the warm pool, made on demand, and as one hardened ``docker run`` each.
+"""Cost of a container per episode: from the warm pool, made on demand, and as one hardened ``docker run`` each.
 
-Prints a table; with --json one object. A start is the time from asking for a server to its first answer; the server is
-the same few lines of Python in all three. The pool's spares are made between the starts that are timed, as they are
-behind running episodes; the episodes per second include making and removing every container.
+Prints a table; with --json one object. A start takes from the request for a server to its first answer; the server is
+the same few lines of Python in all three. The pool's containers are made between the starts that are timed, as they are
+beside running episodes; the episodes per second include making and removing every container.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from report_table import Result, options, show
 from reset_baselines import ECHO_SERVER, docker_run
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -42,21 +42,21 @@ def main() -> None:
 
 def _starts(count: int) -> list[Result]:
     run_ms = statistics.median(_docker_run_ms() for _ in range(count)) if shutil.which("docker") else None
-    cold, warm = Pool(spares=0), Pool(spares=1)
+    cold, warm = Pool(size=0), Pool(size=1)
     try:
         cold_ms, _ = zip(*(asyncio.run(_start_ms(cold)) for _ in range(count)), strict=True)
         warm_ms, leave_ms = zip(*(asyncio.run(_start_ms(warm)) for _ in range(count + 2)), strict=True)
     finally:
         cold.close()
         warm.close()
-    named = [
-        ("start from the warm pool p50", statistics.median(warm_ms[2:])),  # the first two found no spare yet
+    medians = [
+        ("start from the warm pool p50", statistics.median(warm_ms[2:])),  # the pool was empty for the first two
         ("start made on demand p50", statistics.median(cold_ms)),
     ]
-    found = [_against("hardened docker run p50", run_ms, metric, value) for metric, value in named]
+    results = [_against("hardened docker run p50", run_ms, metric, value) for metric, value in medians]
     if run_ms is not None:
-        found.append(Result(metric="start by hardened docker run p50", value=run_ms, unit="ms"))
-    return [*found, Result(metric="leave p50", value=statistics.median(leave_ms), unit="ms")]
+        results.append(Result(metric="start by hardened docker run p50", value=run_ms, unit="ms"))
+    return [*results, Result(metric="leave p50", value=statistics.median(leave_ms), unit="ms")]
 
 
 def _against(baseline: str, baseline_value: float | None, metric: str, value: float) -> Result:
@@ -67,19 +67,22 @@ def _against(baseline: str, baseline_value: float | None, metric: str, value: fl
 
 
 async def _start_ms(pool: Pool) -> tuple[float, float]:
-    """To the first answer, and to leave."""
+    """Milliseconds to the first answer, and milliseconds to leave."""
     started = time.perf_counter()
     async with Docker(pool=pool).start(Launch(argv=ECHO_SERVER)) as process:
         process.stdin.write(b"x\n")
         await process.stdout.readline()
         answered = time.perf_counter()
-        await asyncio.to_thread(pool.wait_for_spares)
+        await asyncio.to_thread(pool.wait_until_filled)
         leaving = time.perf_counter()
     return (answered - started) * 1e3, (time.perf_counter() - leaving) * 1e3
 
 
 def _docker_run_ms() -> float:
-    """The same walls by the command line, which also removes the container."""
+    """Milliseconds to the first answer of a container with the same restrictions, made by the command line.
+
+    The command line also removes the container.
+    """
     started = time.perf_counter()
     with subprocess.Popen(docker_run("--rm"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
@@ -92,7 +95,7 @@ def _docker_run_ms() -> float:
 
 
 def _throughput(env: LoadedEnv, count: int) -> list[Result]:
-    found = []
+    results = []
     for concurrency in (1, 8):
         pool = Pool()
         try:
@@ -103,12 +106,12 @@ def _throughput(env: LoadedEnv, count: int) -> list[Result]:
             pool.close()
         at = f"@{concurrency}"
         resets = [trajectory.usage.reset_s * 1e3 for trajectory in ended]
-        found += [
+        results += [
             Result(metric=f"episodes {at}", value=len(ended) / wall, unit="episodes/s"),
             Result(metric=f"scored 1.0 {at}", value=sum(t.score == 1.0 for t in ended) / len(ended), unit="share"),
             Result(metric=f"reset {at} p50", value=statistics.median(resets), unit="ms"),
         ]
-    return found
+    return results
 
 
 def _play(env: LoadedEnv, sandbox: Docker, count: int, concurrency: int) -> list[Trajectory]:
@@ -119,7 +122,7 @@ def _play(env: LoadedEnv, sandbox: Docker, count: int, concurrency: int) -> list
 
     tasks = len(env.suite.tasks)
     plan = Plan(agent="oracle", sandbox=sandbox.name, trials=-(-count // tasks))
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     asyncio.run(run_jobs(env, sandbox, SCRIPTED["oracle"], jobs, Schedule(concurrency=concurrency), note))
     return ended
 

@@ -1,9 +1,9 @@
 """Tokens per second of the embedded engine, against transformers' continuous batching and vLLM on the same model.
 
 A random Qwen3 of 1.3 M parameters (4 layers of 128, 4096 tokens) in float32; 64 requests at once on 64 slots, 256
-tokens in and 64 out. The rounds of all contenders are interleaved, and the median of each is taken: they meet the same
-machine. vLLM, on the CPU and over HTTP, takes part where it is installed (``gymcp serve MODEL --cpu`` does that); the
-time it waits for the others it does not count.
+tokens in and 64 out. The rounds of all contenders are interleaved, and the median of each counts, so that all meet the
+same machine. vLLM, on the CPU and over HTTP, takes part if it is installed (``gymcp serve MODEL --cpu`` installs it);
+its time does not include waiting for the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gymcp.agents.policies.engine.engine import Engine, EngineOptions, open_engi
 from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.install import CPU, vllm_python
-from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.protocols import Policy
 from gymcp.types import Sampling
 
@@ -68,11 +68,11 @@ class Watch:
         return Rate(tokens / (time.perf_counter() - self._wall), tokens / (time.process_time() - self._cpu))
 
 
-def compared(metric: str, rates: list[Rate], baseline: str, others: list[Rate]) -> list[Result]:
-    """Medians, and their ratios. Those of CPU time hold where other programs disturb the measurement, too."""
+def compare_rates(metric: str, rates: list[Rate], baseline: str, others: list[Rate]) -> list[Result]:
+    """Medians and their ratios. Ratios of CPU time hold even if other programs disturb the measurement."""
     results = []
     for unit, name in (("tok/s", "wall"), ("tok/CPU s", "cpu")):
-        value, other = (statistics.median(getattr(rate, name) for rate in each) for each in (rates, others))
+        value, other = (statistics.median(getattr(rate, name) for rate in both) for both in (rates, others))
         results.append(Result(metric=baseline, value=other, unit=unit))
         results.append(
             Result(metric=metric, value=value, unit=unit, baseline=baseline, baseline_value=other, ratio=value / other)
@@ -90,7 +90,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # vLLM's
     model = tiny_qwen()
-    with served(model) as server:
+    with serve_with_vllm(model) as server:
         results = asyncio.run(measure(model, server, rounds=1 if args.quick else 3))
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, torch {torch.__version__}"
     if args.json:
@@ -128,8 +128,8 @@ def random_prompts(seed: int, count: int = SLOTS, length: int = PROMPT) -> list[
 
 
 @contextlib.contextmanager
-def served(model: Any) -> Iterator[VllmServer | None]:
-    """The model in vLLM; None where that is not installed."""
+def serve_with_vllm(model: Any) -> Iterator[VllmServer | None]:
+    """A vLLM server with the model; None if vLLM is not installed."""
     if vllm_python(CPU) is None:
         print("vLLM is not installed, and takes no part", file=sys.stderr)
         yield None
@@ -137,8 +137,8 @@ def served(model: Any) -> Iterator[VllmServer | None]:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         make_tiny_tokenizer("qwen").save_pretrained(folder)
-        plan = VllmPlan(model=Path(folder), name="tiny", max_requests=SLOTS)
-        with running_vllm(plan, lambda line: print(line, file=sys.stderr)) as server:
+        plan = VllmServerOptions(model=Path(folder), name="tiny", max_requests=SLOTS)
+        with run_vllm_server(plan, lambda line: print(line, file=sys.stderr)) as server:
             yield server
 
 
@@ -160,10 +160,10 @@ async def measure(model: Any, server: VllmServer | None, *, rounds: int) -> list
             kept.append(await episodes(engine, at, keep=True))
             recomputed.append(await episodes(engine, at, keep=False))
     return [
-        *compared("embedded engine", ours, "transformers continuous batching", continuous),
+        *compare_rates("embedded engine", ours, "transformers continuous batching", continuous),
         # vLLM computes in processes of its own, whose CPU time is not this one's
-        *(compared("embedded engine", ours, "vLLM on the CPU", vllm)[:2] if vllm else []),
-        *compared("episodes, keys and values kept", kept, "episodes, everything recomputed", recomputed),
+        *(compare_rates("embedded engine", ours, "vLLM on the CPU", vllm)[:2] if vllm else []),
+        *compare_rates("episodes, keys and values kept", kept, "episodes, everything recomputed", recomputed),
     ]
 
 
@@ -174,7 +174,10 @@ async def all_at_once(policy: Policy, prompts: Sequence[Sequence[int]]) -> Rate:
 
 
 async def episodes(engine: Engine, seed: int, *, keep: bool) -> Rate:
-    """Episodes of several turns; every turn adds an observation."""
+    """The rate of episodes of several turns; every turn adds an observation.
+
+    `keep`: the engine keeps the keys and values of earlier turns.
+    """
     rows = random_prompts(1000 + seed)
     rng = random.Random(seed)
     watch, drawn = Watch(), 0
@@ -188,7 +191,7 @@ async def episodes(engine: Engine, seed: int, *, keep: bool) -> Rate:
 
 
 def transformers_rate(model: Any, prompts: list[list[int]]) -> Rate:
-    """The same with `generate_batch`: its memory has to be stated where there is no GPU to infer it from."""
+    """The rate of transformers' `generate_batch`; its memory must be given, since there is no GPU to infer it from."""
     generation = GenerationConfig(
         max_new_tokens=SAMPLED, do_sample=True, temperature=1.0, eos_token_id=-1, pad_token_id=0
     )

@@ -1,7 +1,8 @@
-"""How fast episodes run: whole BFCL oracle episodes at several concurrencies, under one sandbox.
+"""Episodes per second: whole BFCL oracle episodes at several concurrencies, under one sandbox.
 
-Prints a table; with --json one object. "Harness share" is the CPU time of this process over the whole machine's: let
-nothing else run. The baseline of the server start is a bare interpreter under the same sandbox, in the same run.
+Prints a table; with --json one object. "Harness share" is the CPU time of this process as a share of the whole
+machine's: let nothing else run. The baseline of the server start is a bare interpreter under the same sandbox, in the
+same run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -43,7 +44,7 @@ def main() -> None:
 
 def _measure(env: LoadedEnv, sandbox: Sandbox, concurrency: int, limit: int, bare_ms: float) -> list[Result]:
     plan = Plan(agent="oracle", sandbox=sandbox.name, limit=limit)
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     ended: list[Trajectory] = []
     memory: list[float] = []
 
@@ -74,10 +75,10 @@ def _measure(env: LoadedEnv, sandbox: Sandbox, concurrency: int, limit: int, bar
 
 
 def _quantiles(metric: str, values: Sequence[float], bare_ms: float | None = None) -> list[Result]:
-    found = []
+    results = []
     for name, share in (("p50", 0.50), ("p95", 0.95)):
         value = sorted(values)[int(share * (len(values) - 1))]
-        found.append(
+        results.append(
             Result(metric=f"{metric} {name}", value=value, unit="ms")
             if bare_ms is None
             else Result(
@@ -89,7 +90,7 @@ def _quantiles(metric: str, values: Sequence[float], bare_ms: float | None = Non
                 ratio=value / bare_ms,
             )
         )
-    return found
+    return results
 
 
 async def _bare_starts(sandbox: Sandbox, count: int) -> list[float]:
@@ -105,14 +106,14 @@ async def _bare_starts(sandbox: Sandbox, count: int) -> list[float]:
 
 
 async def _watch_memory(into: list[float], concurrency: int) -> None:
-    """Samples the proportional set size of the servers, per live episode, twice a second."""
+    """Sample the proportional set size of the servers in MiB, per live episode, twice a second."""
     while True:
         await asyncio.sleep(0.5)
         into.append(await asyncio.to_thread(_servers_pss_mib) / concurrency)
 
 
 def _servers_pss_mib() -> float:
-    """The proportional set size of all descendants of this process."""
+    """The proportional set size of all descendants of this process, in MiB."""
     own, parents = os.getpid(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -130,7 +131,7 @@ def _servers_pss_mib() -> float:
 
 
 def _cpu_s() -> tuple[float, float]:
-    """CPU seconds of this process, and of the whole machine: who waits for whose child cannot be told from outside."""
+    """CPU seconds of this process, and of the whole machine: the descendants' own cannot be told from outside."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle = ticks[3] + ticks[4]

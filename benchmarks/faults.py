@@ -1,4 +1,4 @@
-"""Everything that `faulty_server.py` can do wrong, and how an episode in which it does must end."""
+"""Everything that `faulty_server.py` can do wrong, and the end that an episode with such a fault must have."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.types import EpisodeLimits, GoldTurn, Outcome, Suite, Task, ToolCall, Trajectory
 
-Wall = Literal["files", "forked", "docker"]
-"""files: a server under bubblewrap, started in a workspace; its state is its files. forked, docker: one that declares
-its state, forked from a template under bubblewrap, or in a container."""
-SANDBOX: Mapping[Wall, str] = {"files": "bwrap", "forked": "bwrap", "docker": "docker"}
+StartPath = Literal["files", "forked", "docker"]
+"""Ways to start a server. files: under bubblewrap in a workspace; its state is its files. forked: from a template under
+bubblewrap, with a declared state. docker: in a container, with a declared state."""
+SANDBOX: Mapping[StartPath, str] = {"files": "bwrap", "forked": "bwrap", "docker": "docker"}
 NAME = "faulty"
 CALLS = 3
 AT = 2
-"""The call in which it happens."""
+"""Number of the call in which the fault happens."""
 NO_FAULT = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How an episode must end."""
+    """The end that an episode must have."""
 
     outcome: Outcome
     score: float | None
     says: str = ""
-    """Part of the reason; where there is one, the last words on standard error are in the reason, too."""
+    """Part of the reason; if it is not empty, the reason must quote the last words on standard error as well."""
 
 
-def lost(says: str) -> End:
+def end_lost(says: str) -> End:
     return End(outcome=Outcome.ENV_INFRA, score=None, says=says)
 
 
-def hung(says: str) -> End:
+def end_hung(says: str) -> End:
     return End(outcome=Outcome.TIMEOUT, score=None, says=says)
 
 
-def spent(says: str) -> End:
-    """Graded on the state before: the server was lost by what the agent did."""
+def end_over_budget(says: str) -> End:
+    """The end of an episode whose server was lost by what the agent did: it is graded on the state before."""
     return End(outcome=Outcome.BUDGET_EXHAUSTED, score=0.0, says=f"out of budget ({says}")
 
 
@@ -57,107 +57,127 @@ _NO_MESSAGE = "a line on standard output is not a JSON-RPC message: "
 _ENDED = "the server ended (exit status 9); "
 _HUNG_UP = "it hung up, and did not end; "
 FINE = End(outcome=Outcome.SCORED, score=1.0)
-_HUNG = hung(_TOOL + "hung: it no longer answers; ")
-_SPENT = spent(_TOOL + "did not end within ")
+_HUNG = end_hung(_TOOL + "hung: it no longer answers; ")
+_SPENT = end_over_budget(_TOOL + "did not end within ")
 _MEMORY = _TOOL + "memory: the process tree used more than 96 MB; "
 _PROCESSES = _TOOL + "processes: the tree had more than 24 processes and threads; "
 
 AT_START: Mapping[str, End] = {
-    "dies at start": lost(_WHO + "start: " + _ENDED),
-    "hangs at start": hung(_WHO + "handshake: no answer within "),
-    "prints before the handshake": lost(_WHO + "handshake: " + _NO_MESSAGE + "'Welcome to the faulty server!\\n'; "),
-    "dies while it lists its tools": lost(_WHO + "list: " + _ENDED),
-    "hangs while it lists its tools": hung(_WHO + "list: no answer within "),
+    "dies at start": end_lost(_WHO + "start: " + _ENDED),
+    "hangs at start": end_hung(_WHO + "handshake: no answer within "),
+    "prints before the handshake": end_lost(
+        _WHO + "handshake: " + _NO_MESSAGE + "'Welcome to the faulty server!\\n'; "
+    ),
+    "dies while it lists its tools": end_lost(_WHO + "list: " + _ENDED),
+    "hangs while it lists its tools": end_hung(_WHO + "list: no answer within "),
 }
-"""Wall "files" alone: elsewhere a server learns what it is to do after its handshake."""
+"""Faults of the start path "files" alone: on the others, a server learns its fault only after the handshake."""
 
-IN_CALLS: Mapping[str, End | Mapping[Wall, End]] = {
-    "dies before a call": lost(_TOOL + _ENDED),
-    "dies in a call": lost(_TOOL + _ENDED),
-    "dies after a call": {"files": lost(_TOOL + _ENDED), "forked": lost(_STATE + _ENDED), "docker": lost(_ENDED)},
-    "crashes": lost(_TOOL + "the server ended (exit status 139); "),
-    "aborts": lost(_TOOL + "the server ended (exit status 134); "),
+IN_CALLS: Mapping[str, End | Mapping[StartPath, End]] = {
+    "dies before a call": end_lost(_TOOL + _ENDED),
+    "dies in a call": end_lost(_TOOL + _ENDED),
+    "dies after a call": {
+        "files": end_lost(_TOOL + _ENDED),
+        "forked": end_lost(_STATE + _ENDED),
+        "docker": end_lost(_ENDED),
+    },
+    "crashes": end_lost(_TOOL + "the server ended (exit status 139); "),
+    "aborts": end_lost(_TOOL + "the server ended (exit status 134); "),
     "hangs": {"files": _HUNG, "forked": _SPENT, "docker": _SPENT},
     "answers late": FINE,
     "answers twice": FINE,
     "answers another request": FINE,
     "answers nobody first": FINE,
-    "answers garbage": lost(_TOOL + _NO_MESSAGE + "'Traceback (most recent call last):\\n'; "),
-    "answers half a line and dies": lost(_TOOL + _NO_MESSAGE + '\'{"jsonrpc"'),
-    "answers bytes": lost(_TOOL + _NO_MESSAGE),
-    "answers a list": lost(_TOOL + _NO_MESSAGE + "'[1, 2, 3]\\n'; "),
+    "answers garbage": end_lost(_TOOL + _NO_MESSAGE + "'Traceback (most recent call last):\\n'; "),
+    "answers half a line and dies": end_lost(_TOOL + _NO_MESSAGE + '\'{"jsonrpc"'),
+    "answers bytes": end_lost(_TOOL + _NO_MESSAGE),
+    "answers a list": end_lost(_TOOL + _NO_MESSAGE + "'[1, 2, 3]\\n'; "),
     "answers in another shape": FINE,
     "answers an error": FINE,
-    "answers 100 MB": lost(_TOOL + "a line on standard output is longer than any message may be; "),
+    "answers 100 MB": end_lost(_TOOL + "a line on standard output is longer than any message may be; "),
     "floods its standard error": FINE,
     "floods with notices": FINE,
-    "closes its input": {"files": _HUNG, "forked": lost(_HUNG_UP), "docker": spent(_STATE + "no answer within ")},
-    "closes its output": {"files": _HUNG, "forked": lost(_TOOL + _HUNG_UP), "docker": _SPENT},
+    "closes its input": {
+        "files": _HUNG,
+        "forked": end_lost(_HUNG_UP),
+        "docker": end_over_budget(_STATE + "no answer within "),
+    },
+    "closes its output": {"files": _HUNG, "forked": end_lost(_TOOL + _HUNG_UP), "docker": _SPENT},
     "ignores termination": FINE,
     "leaves a child behind": FINE,
-    "dies and leaves a child": lost(_TOOL + _ENDED),
-    "uses up its processes": {"files": spent(_PROCESSES), "forked": spent(_PROCESSES), "docker": lost(_TOOL + _ENDED)},
-    "uses up its memory": spent(_MEMORY),
+    "dies and leaves a child": end_lost(_TOOL + _ENDED),
+    "uses up its processes": {
+        "files": end_over_budget(_PROCESSES),
+        "forked": end_over_budget(_PROCESSES),
+        "docker": end_lost(_TOOL + _ENDED),
+    },
+    "uses up its memory": end_over_budget(_MEMORY),
 }
-"""One end, or one for each wall. Docker does not tell that a process was refused, so there nobody knows whose fault
-it was."""
+"""Faults in calls: one end, or one for each start path. Docker does not report a refused process, so that end is no
+verdict on the agent."""
 
 
 TIMED = ("hangs", "answers late", "answers another request", "closes its input", "closes its output")
-"""Faults that show in a call's time. All other calls may take `PATIENCE_S`: a busy machine makes no healthy server
-late, nor a flood."""
+"""Faults that show in a call's time. All other calls may take `PATIENCE_S`, so that neither a busy machine nor a flood
+makes a healthy server late."""
 PATIENCE_S = 90.0
+"""Seconds that a call may take if its fault does not show in time."""
 
 
-def ends(wall: Wall) -> dict[str, End]:
-    """Every fault that can be had behind this wall, and how it must end."""
-    of_wall = {name: end if isinstance(end, End) else end[wall] for name, end in IN_CALLS.items()}
-    if os.getuid() != 0 and not Bubblewrap().uses_cgroup and wall == "files":
-        of_wall["uses up its processes"] = lost(_TOOL + _ENDED)  # RLIMIT_NPROC refuses, and does not tell
-    return {**AT_START, **of_wall} if wall == "files" else of_wall
+def ends(start_path: StartPath) -> dict[str, End]:
+    """Every fault of this start path, and the end that its episode must have."""
+    in_calls = {name: end if isinstance(end, End) else end[start_path] for name, end in IN_CALLS.items()}
+    if os.getuid() != 0 and not Bubblewrap().uses_cgroup and start_path == "files":
+        in_calls["uses up its processes"] = end_lost(_TOOL + _ENDED)  # RLIMIT_NPROC refuses, and does not tell
+    return {**AT_START, **in_calls} if start_path == "files" else in_calls
 
 
-def difference(ended: Trajectory, wanted: End, fault: str) -> str | None:
-    """What is not as it must be; None where all is."""
-    if (ended.outcome, ended.score) != (wanted.outcome, wanted.score):
-        expected = f"{wanted.outcome} with {wanted.score}"
-        return f"{fault}: {ended.outcome} with {ended.score} instead of {expected}: {ended.reason}"
+def difference(ended: Trajectory, expected: End, fault: str) -> str | None:
+    """A description of the first difference from the expected end; None if there is none."""
+    if (ended.outcome, ended.score) != (expected.outcome, expected.score):
+        end = f"{expected.outcome} with {expected.score}"
+        return f"{fault}: {ended.outcome} with {ended.score} instead of {end}: {ended.reason}"
     quote = f"its last words: about to do wrong: {fault}"
-    if wanted.says and not (wanted.says in ended.reason and quote in ended.reason):
-        return f"{fault}: its reason has no {wanted.says!r} and {quote!r}: {ended.reason}"
+    if expected.says and not (expected.says in ended.reason and quote in ended.reason):
+        return f"{fault}: its reason has no {expected.says!r} and {quote!r}: {ended.reason}"
     return None
 
 
 def environment(
-    wall: Wall, faults: Sequence[str], *, healthy: int = 0, call_timeout_s: float = 3.0, start_timeout_s: float = 20.0
+    start_path: StartPath,
+    faults: Sequence[str],
+    *,
+    healthy: int = 0,
+    call_timeout_s: float = 3.0,
+    start_timeout_s: float = 20.0,
 ) -> LoadedEnv:
-    """A task for each fault, and after each of them `healthy` tasks in which nothing goes wrong."""
+    """An environment with a task for each fault, and after each `healthy` tasks in which nothing goes wrong."""
     names = [name for fault in faults for name in (fault, *(f"{NO_FAULT}-{fault}-{n}" for n in range(healthy)))]
     spec = EnvSpec(
-        name=f"chaos-{wall}",
-        servers=(_server(wall, start_timeout_s),),
-        suite=Suite(name="chaos", version="1", tasks=tuple(_tasks(wall, names, call_timeout_s))),
-        grade=final_files_equal() if wall == "files" else final_state_equals(),
+        name=f"chaos-{start_path}",
+        servers=(_server(start_path, start_timeout_s),),
+        suite=Suite(name="chaos", version="1", tasks=tuple(_tasks(start_path, names, call_timeout_s))),
+        grade=final_files_equal() if start_path == "files" else final_state_equals(),
         limits=EpisodeLimits(call_timeout_s=PATIENCE_S),
     )
     return load_env(spec)
 
 
-def _server(wall: Wall, start_timeout_s: float) -> ServerSpec:
+def _server(start_path: StartPath, start_timeout_s: float) -> ServerSpec:
     limits = Limits(memory_mb=96, processes=24)
-    native = native_server(NAME, "faulty_server", limits=limits, start="fork" if wall == "forked" else "exec")
+    native = native_server(NAME, "faulty_server", limits=limits, start="fork" if start_path == "forked" else "exec")
     server = replace(native, wire="legacy", start_timeout_s=start_timeout_s)
-    return replace(server, state=FileState()) if wall == "files" else server
+    return replace(server, state=FileState()) if start_path == "files" else server
 
 
-def _tasks(wall: Wall, names: Iterable[str], call_timeout_s: float) -> Iterable[Task]:
+def _tasks(start_path: StartPath, names: Iterable[str], call_timeout_s: float) -> Iterable[Task]:
     notes = [f"note {number}" for number in range(CALLS)]
     calls = (ToolCall(id=f"call_{n}", name="add", arguments={"note": note}) for n, note in enumerate(notes))
     gold = GoldTurn(calls=tuple(calls), final_text="All is noted.")
     for name in names:
         plan = {"fault": name, "at": AT, "late_s": call_timeout_s + 1.0}
         files = {"fault.json": json.dumps(plan)}
-        in_files = wall == "files"
+        in_files = start_path == "files"
         yield Task(
             id=name,
             prompts=("Note it.",),

@@ -1,7 +1,7 @@
-"""A server that does one thing wrong at the place it is told: the other half of `faults.py`. Runs inside the sandbox.
+"""A server with one planned fault at a planned place: the other half of `faults.py`. Runs inside the sandbox.
 
-What it is to do comes as its initial state, ``{"fault": NAME, "at": CALL, "late_s": SECONDS}``, over the wire where its
-state is declared; where its state is files, as ``/workspace/fault.json``, which it reads before it says a word.
+Its plan is its initial state, ``{"fault": NAME, "at": CALL, "late_s": SECONDS}``. A server with a declared state gets
+it over the wire; one whose state is its files reads ``/workspace/fault.json`` before it writes anything.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def leave_a_child() -> None:
         hang()
 
 
-def outlived(server: Server, asked: Asked) -> None:
+def leave_a_child_and_obey(server: Server, asked: Asked) -> None:
     leave_a_child()
     server.obey(asked)
 
@@ -248,9 +248,9 @@ def use_up_processes(server: Server, asked: Asked) -> None:
 
 
 def use_up_memory(server: Server, asked: Asked) -> None:
-    kept = []
+    chunks = []
     while True:
-        kept.append(bytearray(CHUNK))
+        chunks.append(bytearray(CHUNK))
 
 
 def print_first(server: Server) -> None:
@@ -287,7 +287,7 @@ CALLS: dict[str, Callable[[Server, Asked], None]] = {
     "closes its input": close_input,
     "closes its output": close_output,
     "ignores termination": ignore_termination,
-    "leaves a child behind": outlived,
+    "leaves a child behind": leave_a_child_and_obey,
     "dies and leaves a child": die_with_a_child,
     "uses up its processes": use_up_processes,
     "uses up its memory": use_up_memory,

@@ -1,8 +1,8 @@
 """The cost of a flooding server for the episodes beside it: the share of their calls that they lose.
 
-Honest servers are called without a pause on one event loop, in turns beside a server that computes and says nothing and
-beside one that floods, until that is lost. Both take a core alike; what is lost is what messages take of the loop. Let
-nothing else run. Exit code 1 if more than a tenth is lost.
+Honest servers are called without a pause on one event loop. Beside them runs, in turns, a server that only computes, or
+one that floods until it is lost. Both take one core, so the loss is the share of the loop that the messages take. Let
+nothing else run. Exit code 1 if more than a tenth of the calls is lost.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import ToolCall
 
 QUIET, SHARE = "compute", "share"
-MOST_LOST = 0.10
-HONEST = 4
+MAX_LOST = 0.10
+"""Share of the honest servers' calls that may be lost."""
+HONEST_SERVERS = 4
 """Servers that are called at the same time, which leaves the loop no pause."""
 WARM_UP_S = 0.5
+"""Seconds that a flood runs before the calls beside it are counted."""
 
 
 class Adder:
+    """An honest server, whose state is one number."""
+
     def __init__(self, total: int = 0) -> None:
         self.total = total
 
@@ -50,26 +54,26 @@ def main() -> None:
     sandbox = get_sandbox(args.sandbox)
     sandbox.check()
     kinds = args.kind or [kind for kind in FLOODS if kind != QUIET]
-    results = asyncio.run(_measured(sandbox, kinds, *((1, 3.0) if args.quick else (3, 10.0))))
+    results = asyncio.run(_measure(sandbox, kinds, *((1, 3.0) if args.quick else (3, 10.0))))
     show("flood", results, as_json=args.json)
     worst = max((result for result in results if result.unit == SHARE), key=lambda result: result.value)
-    if worst.value > MOST_LOST:
-        print(f"flood: {worst.metric}: {worst.value:.3f}; at most {MOST_LOST} is allowed", file=sys.stderr)
+    if worst.value > MAX_LOST:
+        print(f"flood: {worst.metric}: {worst.value:.3f}; at most {MAX_LOST} is allowed", file=sys.stderr)
         if not args.quick:
             raise SystemExit(1)
 
 
-async def _measured(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float) -> list[Result]:
+async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float) -> list[Result]:
     results: list[Result] = []
     async with warmed(sandbox) as warm, contextlib.AsyncExitStack() as stack:
         spec = native_server("adder", Adder, start="fork")
         honest = [
             await stack.enter_async_context(open_session(spec, warm, initial_state={}, seed=number))
-            for number in range(HONEST)
+            for number in range(HONEST_SERVERS)
         ]
         for kind in kinds:
             quiet, beside, longest_ms = 0.0, 0.0, 0.0
-            for _ in range(rounds):  # in turns, since what else the machine does changes
+            for _ in range(rounds):  # in turns, since the load of the machine changes
                 quiet += (await _rate(honest, warm, QUIET, for_s))[0] / rounds
                 rate, longest = await _rate(honest, warm, kind, for_s)
                 beside += rate / rounds
@@ -111,7 +115,7 @@ async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
 
 
 async def _flood(sandbox: Sandbox, kind: str, for_s: float) -> None:
-    """One episode, until its server is lost."""
+    """Flood in one session until its server is lost."""
     spec = replace(native_server("flood", "flood_server"), state="opaque", wire="legacy")
     with contextlib.suppress(EnvInfraError):
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:

@@ -1,4 +1,7 @@
-"""A server that floods its reader in the way that its tool names: the other half of `flood.py`. Runs inside."""
+"""A server whose tools flood its reader, each in the way of its name: the other half of `flood.py`.
+
+Runs inside the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gymcp.mcp_servers.native import runtime
 
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flood", "version": "1"}}
 SCHEMA = {"type": "object"}
-AT_ONCE = 500
+LINES_PER_WRITE = 500
 Asked = dict[str, Any]
 Flood = Callable[["Server", Asked], None]
 
@@ -45,8 +48,8 @@ class Server:
                 FLOODS[params["name"]](self, asked | {"for_s": params["arguments"]["for_s"]})
 
 
-def text(said: str) -> Asked:
-    return {"content": [{"type": "text", "text": said}]}
+def text_result(text: str) -> Asked:
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def _raw(server: Server, asked: Asked, result: bytes) -> None:
@@ -54,11 +57,11 @@ def _raw(server: Server, asked: Asked, result: bytes) -> None:
 
 
 def compute(server: Server, asked: Asked) -> None:
-    """Says nothing, and takes a core as the others do."""
+    """Write nothing, but take one core, as the floods do."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
         sum(range(10_000))
-    server.answer(asked, text("done"))
+    server.answer(asked, text_result("done"))
 
 
 def blocks(server: Server, asked: Asked) -> None:
@@ -66,7 +69,7 @@ def blocks(server: Server, asked: Asked) -> None:
 
 
 def fewer_blocks(server: Server, asked: Asked) -> None:
-    """As many as one message may hold."""
+    """Write a result with as many blocks as one message may hold."""
     _raw(server, asked, b'{"content":[' + b'{"type":"text","text":""},' * 24_000 + b'{"type":"text","text":""}]}')
 
 
@@ -86,15 +89,16 @@ def deep(server: Server, asked: Asked) -> None:
     _raw(server, asked, b'{"content":[],"structuredContent":{"x":' + b"[" * 30_000 + b"]" * 30_000 + b"}}")
 
 
-def _again(server: Server, asked: Asked, line: bytes) -> None:
+def _repeat(server: Server, asked: Asked, line: bytes) -> None:
+    """Write the line again and again for as long as the call asks, then answer."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
-        server.write(line * AT_ONCE)
-    server.answer(asked, text("done"))
+        server.write(line * LINES_PER_WRITE)
+    server.answer(asked, text_result("done"))
 
 
 def progress(server: Server, asked: Asked) -> None:
-    _again(
+    _repeat(
         server,
         asked,
         b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n',
@@ -102,7 +106,7 @@ def progress(server: Server, asked: Asked) -> None:
 
 
 def blank_lines(server: Server, asked: Asked) -> None:
-    _again(server, asked, b"\n")
+    _repeat(server, asked, b"\n")
 
 
 def pings(server: Server, asked: Asked) -> None:
@@ -111,11 +115,11 @@ def pings(server: Server, asked: Asked) -> None:
         server.write(b'{"jsonrpc":"2.0","id":"p","method":"ping"}\n' * 100)
         for _ in range(100):
             server.reader.readline()
-    server.answer(asked, text("done"))
+    server.answer(asked, text_result("done"))
 
 
 def drip(server: Server, asked: Asked) -> None:
-    """A result that comes byte by byte."""
+    """Write a result byte by byte."""
     server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % asked["id"])
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
@@ -124,11 +128,11 @@ def drip(server: Server, asked: Asked) -> None:
 
 
 def errors(server: Server, asked: Asked) -> None:
-    """On standard error."""
+    """Flood standard error."""
     until = time.monotonic() + asked["for_s"]
     while time.monotonic() < until:
         sys.stderr.write("x" * 65_536)
-    server.answer(asked, text("done"))
+    server.answer(asked, text_result("done"))
 
 
 FLOODS: dict[str, Flood] = {

@@ -1,6 +1,6 @@
-"""An hour of tests/fuzz with ever new seeds; what reproduces a failure is kept in results/fuzz_failures.json.
+"""An hour of tests/fuzz with new seeds in every round; results/fuzz_failures.json stores how to reproduce failures.
 
-A test that failed once is tried first, alone, with its seed. Exit code 1 if a test failed.
+Tests that have failed before run first, alone, with their seeds. Exit code 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from report_table import Result, options, show
 ROOT = Path(__file__).parents[1]
 FAILURES = Path(__file__).with_name("results") / "fuzz_failures.json"
 FULL_S, QUICK_S = 3600.0, 60.0
+"""Seconds after which no new round starts, in full and with --quick."""
 ROUND_S = 1800.0
 """Seconds after which a round counts as hung."""
 ALL_PASSED, SOME_FAILED, NONE_RAN = 0, 1, 5
 """Exit codes of pytest with workers."""
-EXAMPLE_CHARS = 4000
+MAX_EXAMPLE_CHARS = 4000
+"""Characters of an example that are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     test: str
-    """As pytest takes it: one test, or all of a round that hung or ended early."""
+    """Argument of pytest: one test, or all tests of a round that hung or ended early."""
     seed: int
     profile: str
     example: str
-    """As Hypothesis prints it, with the line that reproduces it; else the end of the report."""
+    """The example that Hypothesis prints, with the line that reproduces it; else the end of the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +58,15 @@ def main() -> None:
     profile = "gymcp" if args.quick else "nightly"
     rounds: list[Round] = []
     began = time.monotonic()
-    for test, seed, kept_profile in sorted({(kept.test, kept.seed, kept.profile) for kept in kept_failures()}):
-        rounds.append(play(test, seed, kept_profile))
+    known = {(failure.test, failure.seed, failure.profile) for failure in read_failures()}
+    for test, seed, known_profile in sorted(known):
+        rounds.append(run_tests(test, seed, known_profile))
     new = 0
     while not new or time.monotonic() - began < seconds:
-        rounds.append(play(os.path.relpath(args.tests, ROOT), secrets.randbelow(2**32), profile))
-        keep(rounds[-1].failures)
+        rounds.append(run_tests(os.path.relpath(args.tests, ROOT), secrets.randbelow(2**32), profile))
+        store_failures(rounds[-1].failures)
         new += 1
-    failed = [failure for each in rounds for failure in each.failures]
+    failed = [failure for one_round in rounds for failure in one_round.failures]
     results = [
         Result(metric="rounds", value=new, unit="seeds"),
         Result(metric="tried again", value=len(rounds) - new, unit="tests that failed once"),
@@ -75,11 +78,11 @@ def main() -> None:
     for failure in failed:
         print(f"fuzz: {failure.test} failed with seed {failure.seed}:\n{failure.example}", file=sys.stderr)
     if failed:
-        sys.exit(f"fuzz: what reproduces it is kept in {FAILURES}")
+        sys.exit(f"fuzz: {FAILURES} has what reproduces it")
 
 
-def play(tests: str, seed: int, profile: str) -> Round:
-    """The tests once with this seed, which takes no example from Hypothesis's own database."""
+def run_tests(tests: str, seed: int, profile: str) -> Round:
+    """One round of the tests with this seed; it takes no example from Hypothesis's own database."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", f"--junitxml={report}"]
@@ -88,43 +91,43 @@ def play(tests: str, seed: int, profile: str) -> Round:
             done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=ROUND_S)
         except subprocess.TimeoutExpired:
             return Round(tests=0, failures=[Failure(test=tests, seed=seed, profile=profile, example="it hung")])
-        said = (done.stdout + done.stderr)[-EXAMPLE_CHARS:]
+        output = (done.stdout + done.stderr)[-MAX_EXAMPLE_CHARS:]
         if done.returncode == NONE_RAN:
-            print(f"fuzz: no test is there: {tests} (seed {seed}):\n{said}", file=sys.stderr)
+            print(f"fuzz: no test is there: {tests} (seed {seed}):\n{output}", file=sys.stderr)
             return Round(tests=0, failures=[])
         if done.returncode not in (ALL_PASSED, SOME_FAILED):
-            return Round(tests=0, failures=[Failure(test=tests, seed=seed, profile=profile, example=said)])
+            return Round(tests=0, failures=[Failure(test=tests, seed=seed, profile=profile, example=output)])
         cases = list(ET.parse(report).getroot().iter("testcase"))
     failures = [
-        Failure(test=node_id(case), seed=seed, profile=profile, example=example_in(said.text or ""))
+        Failure(test=node_id(case), seed=seed, profile=profile, example=example_in(part.text or ""))
         for case in cases
-        for said in case
-        if said.tag in ("failure", "error")
+        for part in case
+        if part.tag in ("failure", "error")
     ]
     return Round(tests=len(cases), failures=failures)
 
 
 def node_id(case: ET.Element) -> str:
-    """The test of a report, as pytest takes it."""
+    """The test of a report, as an argument of pytest."""
     return f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
 
 
 def example_in(report: str) -> str:
-    said = re.sub(r"^E {3,7}", "", report, flags=re.MULTILINE)
-    found = re.search(r"^(?:Falsifying example|Failing test case).*", said, re.DOTALL | re.MULTILINE)
-    return found[0][:EXAMPLE_CHARS] if found else said[-EXAMPLE_CHARS:]
+    text = re.sub(r"^E {3,7}", "", report, flags=re.MULTILINE)
+    example = re.search(r"^(?:Falsifying example|Failing test case).*", text, re.DOTALL | re.MULTILINE)
+    return example[0][:MAX_EXAMPLE_CHARS] if example else text[-MAX_EXAMPLE_CHARS:]
 
 
-def kept_failures() -> list[Failure]:
+def read_failures() -> list[Failure]:
     if not FAILURES.exists():
         return []
-    return [Failure(**kept) for kept in json.loads(FAILURES.read_text())]
+    return [Failure(**row) for row in json.loads(FAILURES.read_text())]
 
 
-def keep(failures: list[Failure]) -> None:
+def store_failures(failures: list[Failure]) -> None:
     if failures:
         FAILURES.parent.mkdir(exist_ok=True)
-        known = kept_failures()
+        known = read_failures()
         new = [failure for failure in failures if failure not in known]
         FAILURES.write_text(json.dumps([asdict(failure) for failure in [*known, *new]], indent=1) + "\n")
 

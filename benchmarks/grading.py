@@ -1,6 +1,6 @@
-"""BFCL's recorded runs graded again: episodes a second, and whether every verdict is the recorded one to the last bit.
+"""BFCL's recorded runs graded again: episodes a second, and the number of verdicts that differ from the recorded ones.
 
-Exit code 1 where one is not.
+Verdicts are compared to the last bit. Exit code 1 if one differs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from report_table import Result, against, options, show
 
-from gymcp.agents.runner.run import Plan, grade_again, run_plan
+from gymcp.agents.runner.run import Plan, regrade, run_plan
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
@@ -42,8 +42,8 @@ def main() -> None:
             with TrajectoryStore.open(Path(folder), write=True) as store:
                 plan = Plan(agent=agent, limit=40 if args.quick else TASKS)
                 run_plan(env, get_sandbox("bwrap"), plan, store, SCHEDULE)
-                found, differ = _graded(env, agent, store)
-            results += found
+                of_agent, differ = _grade_again(env, agent, store)
+            results += of_agent
             changed += differ
             for file in Path(folder).iterdir():
                 file.unlink()
@@ -52,7 +52,7 @@ def main() -> None:
     sys.exit(1 if changed else 0)
 
 
-def _graded(env: LoadedEnv, agent: str, store: TrajectoryStore) -> tuple[list[Result], int]:
+def _grade_again(env: LoadedEnv, agent: str, store: TrajectoryStore) -> tuple[list[Result], int]:
     tasks = {task.id: task for task in env.suite.tasks}
     rows = store.summaries()
     episodes, read_s = _fastest(lambda: [store.load(row.id) for row in rows])
@@ -64,9 +64,9 @@ def _graded(env: LoadedEnv, agent: str, store: TrajectoryStore) -> tuple[list[Re
     graded, grade_s = _fastest(
         lambda: [apply_grader(env.spec.grade, tasks[episode.task], episode, state) for episode in episodes]
     )
-    looked_at, examine_s = _fastest(lambda: {each.id: examine(each, tasks[each.task]) for each in episodes})
-    _, measure_s = _fastest(lambda: measure(rows, looked_at))
-    _, again_s = _fastest(lambda: list(grade_again(env, store, rows)), rounds=1)
+    examined, examine_s = _fastest(lambda: {episode.id: examine(episode, tasks[episode.task]) for episode in episodes})
+    _, measure_s = _fastest(lambda: measure(rows, examined))
+    _, again_s = _fastest(lambda: list(regrade(env, store, rows)), rounds=1)
     changed = sum(one != other for one, other in zip(graded, episodes, strict=True))
     changed += sum(
         (old.score, old.components, old.reason) != (new.score, new.components, new.reason)
@@ -87,13 +87,13 @@ def _refs(episode: Trajectory) -> set[str]:
 
 
 def _fastest(work: Callable[[], T], rounds: int = ROUNDS) -> tuple[T, float]:
-    """What it gave, and the processor seconds of the fastest round."""
+    """The result of the work, and the CPU seconds of its fastest round."""
     best = float("inf")
     for _ in range(rounds):
         started = time.process_time()
-        found = work()
+        result = work()
         best = min(best, time.process_time() - started)
-    return found, best
+    return result, best
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Mixed load on every start path, half of the runs killed and resumed: is the host as it was before?
+"""Test that gymcp leaves the host as it was: mixed load on every start path, half of the runs killed and resumed.
 
-Native servers (forked), servers of others (started and forked), spares, containers if an engine answers; three runs at
-a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a run failed or the host differs.
+Native servers (forked), third-party servers (started and forked), the warm pool, and containers if an engine answers;
+three runs at a time. tests/host_guard/guard.py compares the host before and after. Exit code 1 if a run failed or the
+host differs.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ ROOT = Path(__file__).parents[1]
 GUARD = ROOT / "tests" / "host_guard" / "guard.py"
 GYMCP = Path(sys.executable).with_name("gymcp")
 NATIVE = ("bfcl", "backoffice", str(ROOT / "examples" / "bank.py"))
-OTHERS = ("filesystem", "git", "time")
+THIRD_PARTY = ("filesystem", "git", "time")
 FULL_S, QUICK_S = 900.0, 60.0
-AT_ONCE = 3
-RUN_S = 600.0
+"""Seconds after which no run starts, in full and with --quick."""
+MAX_RUNS = 3
+"""Runs at the same time."""
+RUN_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunRecord:
+    """Result of one run, after it was killed and resumed or not."""
+
     what: str
     killed: bool
     status: int
@@ -73,24 +78,25 @@ def main() -> None:
 
 
 def make_load(ran: Path, seconds: float) -> None:
-    loads = [(env, "bwrap") for env in (*NATIVE, *OTHERS)] + [(env, "docker") for env in NATIVE if has_engine()]
+    loads = [(env, "bwrap") for env in (*NATIVE, *THIRD_PARTY)] + [(env, "docker") for env in NATIVE if has_engine()]
     draw = random.Random(0)
     plans = [(*draw.choice(loads), draw.random() < 0.5) for _ in range(10_000)]
     until = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as threads:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(MAX_RUNS) as threads:
 
-        def play(number: int) -> Ran | None:
+        def play(number: int) -> RunRecord | None:
             if time.monotonic() > until:
                 return None
             env, sandbox, killed = plans[number]
-            return played(Path(folder) / str(number), env, sandbox, 1 + number % 7 if killed else None)
+            return run_eval(Path(folder) / str(number), env, sandbox, 1 + number % 7 if killed else None)
 
         runs = [run for run in threads.map(play, range(len(plans))) if run is not None]
-    subprocess.run([GYMCP, "clean"], check=True, stdout=subprocess.DEVNULL, timeout=RUN_S)
-    ran.write_text(json.dumps([{name: getattr(run, name) for name in Ran.__dataclass_fields__} for run in runs]))
+    subprocess.run([GYMCP, "clean"], check=True, stdout=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S)
+    ran.write_text(json.dumps([{name: getattr(run, name) for name in RunRecord.__dataclass_fields__} for run in runs]))
 
 
-def played(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> Ran:
+def run_eval(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> RunRecord:
+    """One run; with `kill_after_s`, killed after that many seconds and resumed."""
     agent = "oracle" if out.name[-1] in "02468" else "random"
     words = [str(GYMCP), "eval", env, "--agent", agent, "--sandbox", sandbox, "--limit", "20", "--out", str(out)]
     killed = False
@@ -103,8 +109,8 @@ def played(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> Ran
             first.wait()
             killed = True
             words.append("--resume")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=RUN_S)
-    return Ran(what=f"{env} in {sandbox}", killed=killed, status=done.returncode, last_words=done.stderr[-500:])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S)
+    return RunRecord(what=f"{env} in {sandbox}", killed=killed, status=done.returncode, last_words=done.stderr[-500:])
 
 
 def has_engine() -> bool:

@@ -1,7 +1,7 @@
-"""How often the 95 % intervals hold the truth, equal runs are called different, and a planned run sees what it should.
+"""Simulation of the statistics: coverage of the 95 % intervals, false differences of equal runs, power of planned runs.
 
-Runs are drawn: every task has a chance of success of its own, every trial comes from it. Exit code 1 where the coverage
-of a setting is not between 94 and 96 %, or equal runs are called different in more than 5 %.
+Runs are drawn at random: every task has a chance of success of its own, and every trial is drawn from it. Exit code 1
+if the coverage of a setting is not between 94 and 96 %, or more than 5 % of equal runs are called different.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Floats = npt.NDArray[np.float64]
 Draw = np.random.Generator
 
 RATES = (0.05, 0.95)
-"""Every run has a rate of its own between these: at one exact rate, coverage depends on where the steps of 1/n fall."""
+"""Bounds of a run's own success rate: at one exact rate, coverage would depend on the places of the steps of 1/n."""
 KINDS = ("spread", "apart", "known or not")
 TASKS = (50, 100, 400)
 TRIALS = (1, 4)
 
 
 def chances(draw: Draw, kind: str, rate: float, tasks: int) -> Floats:
-    """[tasks]: how often each task is solved; their mean is `rate` on average."""
+    """[tasks]: the chance that each task is solved; their mean is `rate` on average."""
     if kind == "known or not":  # most are always or never solved, the others by chance
         sure = draw.random(tasks) < 0.6
         return np.where(sure, draw.random(tasks) < rate, rate)
@@ -38,18 +38,18 @@ def chances(draw: Draw, kind: str, rate: float, tasks: int) -> Floats:
 
 
 def scores_of(trials: Floats) -> Scores:
-    """[tasks, trials] -> by task."""
+    """[tasks, trials] -> scores by task."""
     return {str(n): of_task for n, of_task in enumerate(trials.tolist())}
 
 
 def coverage(repeats: int, once: Callable[[Draw, float], tuple[Interval | None, float]]) -> float:
     """Share of `repeats` runs whose interval holds the truth."""
     draw = np.random.default_rng(0)
-    held = 0
+    hits = 0
     for _ in range(repeats):
-        found, truth = once(draw, draw.uniform(*RATES))
-        held += found is not None and found.low <= truth <= found.high
-    return held / repeats
+        interval, truth = once(draw, draw.uniform(*RATES))
+        hits += interval is not None and interval.low <= truth <= interval.high
+    return hits / repeats
 
 
 def of_success(kind: str, tasks: int, trials: int) -> Callable[[Draw, float], tuple[Interval | None, float]]:
@@ -61,7 +61,7 @@ def of_success(kind: str, tasks: int, trials: int) -> Callable[[Draw, float], tu
 
 
 def of_partial_credit(tasks: int, trials: int) -> Callable[[Draw, float], tuple[Interval | None, float]]:
-    """Scores are how many of four milestones were passed."""
+    """A draw of scores that are the share of four milestones passed."""
 
     def once(draw: Draw, rate: float) -> tuple[Interval | None, float]:
         chance = chances(draw, "spread", rate, tasks)
@@ -71,13 +71,14 @@ def of_partial_credit(tasks: int, trials: int) -> Callable[[Draw, float], tuple[
 
 
 def of_difference(tasks: int, trials: int) -> Callable[[Draw, float], tuple[Interval | None, float]]:
-    """Of two runs, the second of which solves a tenth of what the first does not, and loses nothing."""
+    """A draw of two runs; the second solves a tenth of what the first does not solve, and loses nothing."""
 
     def once(draw: Draw, rate: float) -> tuple[Interval | None, float]:
         first = chances(draw, "spread", rate, tasks)
         second = first + 0.1 * (1 - first)
-        means = [draw.binomial(trials, each) / trials for each in (first, second)]
-        return t_by_task({str(n): [each] for n, each in enumerate((means[1] - means[0]).tolist())}), 0.1 * (1 - rate)
+        means = [draw.binomial(trials, chance) / trials for chance in (first, second)]
+        gains = (means[1] - means[0]).tolist()
+        return t_by_task({str(n): [gain] for n, gain in enumerate(gains)}), 0.1 * (1 - rate)
 
     return once
 
@@ -91,7 +92,7 @@ def contender(name: str, trials: Floats) -> Contender:
     return Contender(name=name, config={}, rows=rows)
 
 
-def called_different(repeats: int, gain: float, *, tasks: int, trials: int) -> float:
+def share_ranked(repeats: int, gain: float, *, tasks: int, trials: int) -> float:
     """Share of pairs of runs that are ranked; the second of a pair is better by `gain` on every task."""
     draw = np.random.default_rng(0)
     ranked = 0
@@ -131,9 +132,9 @@ def main() -> None:
         found = coverage(repeats // 10, of_partial_credit(tasks, 2))
         note(f"coverage, partial credit, {tasks} tasks x 2", found, 0.93, 0.97, repeats // 10)
     pairs = repeats // 20
-    equal = called_different(pairs, 0.0, tasks=100, trials=2)
+    equal = share_ranked(pairs, 0.0, tasks=100, trials=2)
     note("equal runs called different, 100 tasks x 2", equal, 0.0, 0.05 + 2 * math.sqrt(0.05 * 0.95 / pairs), pairs)
-    seen = called_different(pairs, 0.1, tasks=100, trials=planned)
+    seen = share_ranked(pairs, 0.1, tasks=100, trials=planned)
     note(f"10 points seen, with the {planned} trials that were planned for 80 %", seen, 0.75, 0.87, pairs)
     show("intervals", results, as_json=args.json, title="95 % intervals, by simulation")
     if wrong:

@@ -20,7 +20,7 @@ GYMCP = Path(sys.executable).with_name("gymcp")
 
 def main() -> None:
     parser = options(__doc__, "160 tasks instead of 800")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     args = parser.parse_args()
     tasks = 160 if args.quick else 800
     with tempfile.TemporaryDirectory() as folder:
@@ -29,12 +29,12 @@ def main() -> None:
         moments = sorted(random.Random(args.seed).sample(range(1, tasks - tasks // 8), 5))
         for moment in moments:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while _recorded(run) < moment and process.poll() is None:
+            while _count_recorded(run) < moment and process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=0.02)
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=60)
-            print(f"killed with {_recorded(run)} episodes recorded", file=sys.stderr, flush=True)
+            print(f"killed with {_count_recorded(run)} episodes recorded", file=sys.stderr, flush=True)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         with TrajectoryStore.open(run) as store:
             rows = store.summaries()
@@ -50,11 +50,11 @@ def main() -> None:
         print(f"{result.metric}: {result.value:g} {result.unit}", file=sys.stderr)
     if args.json:
         show("kill_resume", results, as_json=True)
-    wanted = [tasks, 0, tasks, 0]
-    sys.exit(done.returncode or [result.value for result in results] != wanted)
+    expected = [tasks, 0, tasks, 0]
+    sys.exit(done.returncode or [result.value for result in results] != expected)
 
 
-def _recorded(run: Path) -> int:
+def _count_recorded(run: Path) -> int:
     if not (run / "trajectories.sqlite").exists():
         return 0
     with TrajectoryStore.open(run) as store:

@@ -1,4 +1,4 @@
-"""One training run of a benchmark, on disk: begun, gone on with after a kill, or read where it has ended."""
+"""One training run of a benchmark, on disk: started, resumed after a kill, or only read if it has ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from gymcp.envs import catalog
 from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.run.loop import train
+from gymcp.trainers.run.model_files import FINAL
 from gymcp.types import Json
 
 ENDED = "ended.json"
@@ -24,22 +25,22 @@ Tell = Callable[[str, Mapping[str, Json]], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     name: str
-    """Of its folder."""
+    """Name of the run's folder."""
     recipe: Recipe
     anchor: StateAnchor | None = None
-    """None: the environment's own."""
+    """Anchor of the run, or None for the environment's own."""
 
 
 @cache
 def environment(name: str) -> LoadedEnv:
-    """Made once: its suite may take a while."""
+    """The environment of that name, loaded once: its suite may take a while to make."""
     return load_env(catalog.load_spec(name))
 
 
-def played(run: Run, folder: Path, tell: Tell) -> list[dict[str, Json]]:
-    """The rows of metrics of the whole run, which is played to its end where it has not been yet.
+def run_training(run: Run, folder: Path, tell: Tell) -> list[dict[str, Json]]:
+    """The rows of metrics of the whole run; runs it to its end first, if it has not ended.
 
-    Raises ConfigError where the folder holds a run of another recipe: the budget was fixed before.
+    Raises ConfigError if the folder holds a run of another recipe: a run's budget is fixed before it starts.
     """
     here = folder / run.name
     if not has_ended(here):
@@ -49,32 +50,34 @@ def played(run: Run, folder: Path, tell: Tell) -> list[dict[str, Json]]:
             env if run.anchor is None else replace(env, spec=replace(env.spec, anchor=run.anchor)),
             here,
             resume=(here / "training.json").is_file(),
-            tell=lambda row: tell(run.name, row),
+            on_row=lambda row: tell(run.name, row),
         )
         note = {"iterations": ending.iterations, "reason": ending.reason, "seconds": time.perf_counter() - started}
         write_atomically(here / ENDED, json.dumps(note).encode())
-    return rows(here)
+    return read_rows(here)
 
 
 def has_ended(here: Path) -> bool:
-    """True where nothing of a run's folder is left to do."""
+    """True if the run of this folder has ended."""
     return (here / ENDED).is_file()
 
 
-def rows(here: Path) -> list[dict[str, Json]]:
-    """What a run's folder says of its iterations so far."""
+def read_rows(here: Path) -> list[dict[str, Json]]:
+    """The rows of metrics of a run's iterations so far."""
     path = here / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
-def warmed_up(recipe: Recipe, folder: Path, tell: Tell) -> Recipe:
-    """The recipe with its warm start behind it, which is run once per seed and kept: all who compare start from it."""
+def run_warm_start(recipe: Recipe, folder: Path, tell: Tell) -> Recipe:
+    """The recipe of the training after its warm start, which runs once per seed: all contenders share its weights."""
     name = f"warm-{recipe.seed}"
     warm = replace(recipe, learn=replace(recipe.learn, iterations=0), evaluation=replace(recipe.evaluation, tasks=1))
-    played(Run(name=name, recipe=warm), folder, tell)
-    again = recipe.learn.demonstrations > 0  # then they are wanted beside practice
+    run_training(Run(name=name, recipe=warm), folder, tell)
+    needs_demonstrations = recipe.learn.demonstrations > 0  # training goes on with them beside its own rollouts
     return replace(
         recipe,
         model=replace(recipe.model, path=str((folder / name / FINAL).resolve())),
-        warm_start=replace(recipe.warm_start, epochs=0) if again else replace(recipe.warm_start, tasks=0),
+        warm_start=replace(recipe.warm_start, epochs=0)
+        if needs_demonstrations
+        else replace(recipe.warm_start, tasks=0),
     )

@@ -1,4 +1,4 @@
-"""`make test` and `make demo` whole on every machine of tests/machines/run_machines.py: hours, and root."""
+"""Runs of `make test` and `make demo` on every machine of tests/machines/run_machines.py: takes hours, and root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark measured: one record, and one way to show it, as a table or, with --json, as one object."""
+"""Records of what a benchmark measured, and one way to show them: a table or, with --json, one object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Result:
     value: float
     unit: str
     baseline: str | None = None
-    """The metric that it stands against, measured in the same run."""
+    """Name of the metric that this one is compared with, measured in the same run."""
     baseline_value: float | None = None
     ratio: float | None = None
 
@@ -37,13 +37,13 @@ def against(metric: str, value: float, unit: str, baseline: Result) -> Result:
 
 
 def all_against(values: Mapping[str, float], unit: str, baseline: str) -> list[Result]:
-    """Every value with its ratio to the one that `baseline` names, which is the first."""
+    """Every value with its ratio to the value that `baseline` names; that one comes first."""
     base = Result(metric=baseline, value=values[baseline], unit=unit)
     return [base, *(against(name, value, unit, base) for name, value in values.items() if name != baseline)]
 
 
 def options(doc: str | None, quick: str) -> argparse.ArgumentParser:
-    """A parser of what all benchmarks take; `quick` says what is less then."""
+    """A parser of the options that all benchmarks have; `quick` says in what --quick is smaller."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", action="store_true")
@@ -51,18 +51,18 @@ def options(doc: str | None, quick: str) -> argparse.ArgumentParser:
 
 
 def machine() -> str:
-    """With its load over five minutes: a figure of a busy machine is none of a quiet one."""
+    """The machine in words, with its load over five minutes: figures of a busy machine do not compare with others."""
     load = os.getloadavg()[1]
     return f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}, load {load:.0f}"
 
 
 def show(name: str, results: Sequence[Result], *, as_json: bool, title: str | None = None, also: str = "") -> None:
-    """Prints the results; `also`: what else the machine is."""
-    where = machine() + also
+    """Print the results; `also`: a further description of the machine."""
+    described = machine() + also
     if as_json:
-        print(json.dumps({"name": name, "machine": where, "results": [asdict(result) for result in results]}))
+        print(json.dumps({"name": name, "machine": described, "results": [asdict(result) for result in results]}))
         return
-    table = Table(title=f"{title or name} · {where}", title_justify="left", header_style="bold")
+    table = Table(title=f"{title or name} · {described}", title_justify="left", header_style="bold")
     for heading in ("metric", "value", "unit", "baseline", "ratio"):
         table.add_column(heading, justify="right" if heading in ("value", "ratio") else "left")
     for result in results:

@@ -1,4 +1,4 @@
-"""What one would do without gymcp: a server of the SDK per episode, a container per episode, a container restarted."""
+"""Ways to a clean world without gymcp: an SDK server per episode, a container per episode, a restarted container."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ mcp.run("stdio")
 
 @contextlib.contextmanager
 def sdk_server() -> Iterator[mcp.StdioServerParameters]:
-    """The smallest server that the MCP SDK allows; the same world as resets.py's."""
+    """The smallest server that the MCP SDK allows, with the same world as in resets.py."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "server.py")
         program.write_text(SDK_SERVER)
@@ -43,13 +43,13 @@ def sdk_server() -> Iterator[mcp.StdioServerParameters]:
 
 
 async def sdk_reset(server: mcp.StdioServerParameters) -> None:
-    """Spawned by the SDK's own client, unconfined, until its tools are known."""
+    """Start the server with the SDK's own client, unconfined, until its tools are known."""
     async with mcp.Client(server) as client:
         await client.list_tools()
 
 
 async def bare_start(sandbox: Sandbox) -> None:
-    """An interpreter in the same wall, until its first byte."""
+    """Start an interpreter in the same sandbox, until its first byte."""
     async with sandbox.start(Launch(argv=("python3", "-s", "-S", "-B", "-c", "print(1)"))) as process:
         await process.stdout.readline()
 
@@ -65,7 +65,7 @@ def docker_is_there() -> bool:
 
 
 def docker_run(*options: str) -> list[str]:
-    """A container with the walls of gymcp's, as the command line starts one."""
+    """The command line for a container with the same restrictions as gymcp's containers."""
     command = ["docker", "run", *options, "-i", "--network", "none", "--read-only", "--cap-drop", "ALL"]
     command += ["--security-opt", "no-new-privileges", "--pids-limit", "64", "--memory", "512m"]
     command += ["--memory-swap", "512m", "--tmpfs", "/tmp:size=256m,mode=1777", "--user", "65534:65534"]
@@ -73,7 +73,7 @@ def docker_run(*options: str) -> list[str]:
 
 
 async def docker_run_reset() -> None:
-    """A container per episode, until its first answer, and then removed."""
+    """Start a container, until its first answer; then remove it."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*docker_run("--rm"), stdin=pipe, stdout=pipe)
     assert process.stdin is not None
@@ -86,7 +86,7 @@ async def docker_run_reset() -> None:
 
 @contextlib.asynccontextmanager
 async def containers(count: int) -> AsyncIterator[asyncio.Queue[str]]:
-    """Running containers, to be restarted; they are removed at the end."""
+    """Running containers for `docker_restart`; they are removed at the end."""
     names = [f"gymcp-benchmark-{os.getpid()}-{number}" for number in range(count)]
     free: asyncio.Queue[str] = asyncio.Queue()
     try:
@@ -99,7 +99,7 @@ async def containers(count: int) -> AsyncIterator[asyncio.Queue[str]]:
 
 
 async def docker_restart(free: asyncio.Queue[str]) -> None:
-    """One of them, until it runs again: nobody waits for its server's first answer."""
+    """Restart one container, until it runs again: this does not wait for its server's first answer."""
     name = await free.get()
     command = ["docker", "restart", "-t", "0", name]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)

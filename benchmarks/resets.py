@@ -1,8 +1,8 @@
-"""How fast clean worlds come: resets, calls and forks, against what one would do without gymcp, in the same run.
+"""Rates of resets to a clean world, of calls and of forks, against the ways without gymcp, in the same run.
 
-Every reset is an episode: a new process behind a wall of its own, set up, its tools known, its world compared with the
-task's baseline, and at the end nothing of it left. What is compared runs in turns, round by round; of each thing the
-median round counts. Prints a table; with --json one object.
+Every reset is an episode: a new process in a sandbox of its own, set up, its tools listed, its world compared with the
+task's baseline, and nothing of it left at the end. The ways that are compared take turns, round by round; the median
+round of each counts. Prints a table; with --json one object.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from functools import partial
 import mcp
 import reset_baselines as without
 import resets_third_party
+from counter import Counter
+from rates import UNIT, measure_rate
 from report_table import Result, against, all_against, options, show
 
 from gymcp.aio import run_in_own_task
@@ -34,28 +36,17 @@ from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import Action, EpisodeLimits, Suite, Task, ToolCall
 
-AT_ONCE = 16
 SESSIONS = 64
+"""Servers that are called at the same time."""
 COPIES = 8
+"""Episodes that go on from one, or start, at the same time."""
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
 ADD = Action(tool_calls=(ToolCall(id="1", name="add", arguments={"number": 1}),))
 
 
-class Counter:
-    """The world: one number."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-
-    def add(self, number: int) -> str:
-        """Add to the count."""
-        self.count += number
-        return str(self.count)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all sections measure with."""
+    """The sandboxes, environments and baseline server with which all sections measure."""
 
     sandbox: Sandbox
     warm: Sandbox
@@ -83,7 +74,7 @@ async def native_results(sandbox: Sandbox, sdk: mcp.StdioServerParameters, round
 
 def _env(start: str) -> LoadedEnv:
     server = native_server("counter", Counter, start="fork" if start == "fork" else "exec")
-    task = Task(id="count", prompts=("Count.", "On."), initial_state={"count": 1}, limits=EpisodeLimits(steps=10**6))
+    task = Task(id="count", prompts=("Count.", "On."), initial_state={"total": 1}, limits=EpisodeLimits(steps=10**6))
     suite = Suite(name="counter", version="1", tasks=(task,))
     return load_env(EnvSpec(name=f"counter-{start}", servers=(server,), suite=suite, grade=final_state_equals()))
 
@@ -92,9 +83,9 @@ def _env(start: str) -> LoadedEnv:
 
 
 async def reset_results(setting: Setting) -> list[Result]:
-    """Resets a second, `AT_ONCE` at a time."""
+    """Resets a second."""
     for env in (setting.started, setting.forked):
-        await _reset(env, setting.warm)  # its baseline is recorded, its template is there
+        await _reset(env, setting.warm)  # records its baseline, starts its template
     ways: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
         "SDK server per episode": (lambda: without.sdk_reset(setting.sdk), 8),
         "bare interpreter in bwrap": (lambda: without.bare_start(setting.sandbox), 96),
@@ -106,17 +97,16 @@ async def reset_results(setting: Setting) -> list[Result]:
             free = await stack.enter_async_context(without.containers(4))
             ways["hardened docker run per episode"] = (without.docker_run_reset, 8)
             ways["docker restart"] = (lambda: without.docker_restart(free), 8)
-        rates = await _in_turns(setting.rounds, {name: partial(_rate, *way) for name, way in ways.items()})
-    unit = f"resets/s @{AT_ONCE}"
-    middle = {name: statistics.median(found) for name, found in rates.items()}
-    results = all_against(middle, unit, "SDK server per episode")
+        rates = await _in_turns(setting.rounds, {name: partial(measure_rate, *way) for name, way in ways.items()})
+    medians = {name: statistics.median(rounds) for name, rounds in rates.items()}
+    results = all_against(medians, UNIT, "SDK server per episode")
     for name in ("native, started", "native, forked"):
-        fastest = Result(metric=f"{name}, fastest round", value=max(rates[name]), unit=unit)
+        fastest = Result(metric=f"{name}, fastest round", value=max(rates[name]), unit=UNIT)
         results.append(fastest)
         for other in ("hardened docker run per episode", "docker restart"):
-            if other in middle:
-                baseline = Result(metric=other, value=middle[other], unit=unit)
-                results.append(against(name, middle[name], unit, baseline))
+            if other in medians:
+                baseline = Result(metric=other, value=medians[other], unit=UNIT)
+                results.append(against(name, medians[name], UNIT, baseline))
     return results
 
 
@@ -126,36 +116,23 @@ async def _reset(env: LoadedEnv, sandbox: Sandbox) -> None:
 
 
 async def _in_turns(rounds: int, ways: Mapping[str, Callable[[], Awaitable[float]]]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    values: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, measure in ways.items():
-            found[name].append(await measure())
-            print(f"{name}: {found[name][-1]:.1f}", file=sys.stderr, flush=True)
-    return found
-
-
-async def _rate(act: Callable[[], Awaitable[None]], count: int) -> float:
-    """How often a second `AT_ONCE` workers do it."""
-    left = iter(range(count))
-
-    async def work() -> None:
-        for _ in left:
-            await act()
-
-    begin = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-    return count / (time.perf_counter() - begin)
+            values[name].append(await measure())
+            print(f"{name}: {values[name][-1]:.1f}", file=sys.stderr, flush=True)
+    return values
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
 
 Call = Callable[[], Awaitable[object]]
-Opened = contextlib.AbstractAsyncContextManager[Call]
+Caller = contextlib.AbstractAsyncContextManager[Call]
 
 
 async def call_results(setting: Setting) -> list[Result]:
     """Calls a second over `SESSIONS` servers that are all up before the clock starts."""
-    ways: dict[str, tuple[Callable[[], Opened], int]] = {
+    ways: dict[str, tuple[Callable[[], Caller], int]] = {
         "SDK server, SDK client": (lambda: _sdk_caller(setting.sdk), 5),
         "bare pipes": (_pipe_caller, 60),
         "native, result with its state's digest": (lambda: _session_caller(setting), 25),
@@ -165,7 +142,7 @@ async def call_results(setting: Setting) -> list[Result]:
     return all_against(rates, f"calls/s @{SESSIONS}", "SDK server, SDK client")
 
 
-async def _calls(open_caller: Callable[[], Opened], each: int) -> float:
+async def _calls(open_caller: Callable[[], Caller], each: int) -> float:
     up = asyncio.Barrier(SESSIONS + 1)
 
     async def work() -> None:
@@ -189,10 +166,10 @@ async def _calls(open_caller: Callable[[], Opened], each: int) -> float:
 async def _session_caller(setting: Setting) -> AsyncIterator[Call]:
     (server,) = setting.forked.servers
     async with open_session(server, setting.warm, initial_state={}, seed=0) as session:
-        yield lambda: _digested(session)
+        yield lambda: _call_and_digest(session)
 
 
-async def _digested(session: ToolSession) -> tuple[str, str]:
+async def _call_and_digest(session: ToolSession) -> tuple[str, str]:
     result = await session.call(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
     return result.content, session.world_key
 

@@ -1,9 +1,9 @@
-"""How fast third-party servers come to a clean world: forked, from spares, started; against bare spawns in one run.
+"""Rates at which third-party servers come to a clean world: forked, from the warm pool, started, and bare spawns.
 
-Prints a table; with --json one object. A reset is a server behind a wall of its own, on a world of its own, with its
-tools listed and, where its state is files, their digest compared with the one that a started server's world had.
-Baselines: the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and a
-server of the MCP SDK spawned per episode by the SDK's own stdio client.
+Prints a table; with --json one object. A reset is a server in a sandbox of its own, on a world of its own, with its
+tools listed; if its state is files, their digest is compared with that of a started server's world. Baselines, measured
+in the same run: the same command outside of any sandbox, spoken to over bare pipes (spawn, initialize, tools/list), and
+a server of the MCP SDK spawned per episode by the SDK's own stdio client.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import reset_baselines as without
-from report_table import Result, options, show
+from rates import UNIT, WORKERS, measure_rate
+from report_table import Result, against, options, show
 
 from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
@@ -32,14 +32,12 @@ from gymcp.types import Json
 
 PROGRAM = PurePosixPath("/srv/benchmark")
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
-ASKED = (
+MESSAGES = (
     {"id": 1, "method": "initialize", "params": HELLO},
     {"method": "notifications/initialized"},
     {"id": 2, "method": "tools/list", "params": {}},
 )
-
-
-AT_ONCE = 16
+"""Messages that a bare server gets until its tools are known."""
 
 
 def main() -> None:
@@ -50,22 +48,25 @@ def main() -> None:
 
 
 async def measure(sandbox: Sandbox, scale: int) -> list[Result]:
-    """All figures, `scale` times as many repetitions as the least."""
+    """All figures; `scale` multiplies the repetitions."""
     with without.sdk_server() as sdk:
-        base = await _rate(lambda: without.sdk_reset(sdk), 16 * scale)
-    results = [_result("SDK server per episode", base)]
+        rate = await measure_rate(lambda: without.sdk_reset(sdk), 16 * scale)
+    base = Result(metric="SDK server per episode", value=rate, unit=UNIT)
+    results = [base]
     with tempfile.TemporaryDirectory() as folder:
-        results += await _of_server(_sdk_spec(folder), None, sandbox, (16 * scale, 16 * scale, 96 * scale), base)
+        results += await _measure_server(_sdk_spec(folder), None, sandbox, (16 * scale, 16 * scale, 96 * scale), base)
     for spec, counts in ((clock.ENV, (16, 16, 96)), (git.ENV, (16, 16, 48)), (sequential_thinking.ENV, (32, 16, 32))):
         env = load_env(spec)
         state = env.suite.tasks[0].initial_state
-        results += await _of_server(env.servers[0], state, sandbox, tuple(count * scale for count in counts), base)
+        counts_here = tuple(count * scale for count in counts)
+        results += await _measure_server(env.servers[0], state, sandbox, counts_here, base)
     return results
 
 
 def _sdk_spec(folder: str) -> ServerSpec:
     """The SDK's server of the baseline, with the packages of a server that is installed here."""
     Path(folder, "server.py").write_text(without.SDK_SERVER)
+    Path(folder).chmod(0o755)  # a root harness runs servers under an id of their own
     (installed,) = load_env(clock.ENV).servers
     argv = (*installed.argv[:3], str(PROGRAM / "server.py"))
     mounts = (*installed.mounts, Mount(source=Path(folder), target=PROGRAM))
@@ -73,63 +74,45 @@ def _sdk_spec(folder: str) -> ServerSpec:
     return replace(installed, name="SDK server", argv=argv, mounts=mounts, fork=fork, tools_sha256=None)
 
 
-async def _of_server(
-    spec: ServerSpec, state: Json, sandbox: Sandbox, counts: tuple[int, ...], sdk: float
+async def _measure_server(
+    spec: ServerSpec, state: Json, sandbox: Sandbox, counts: tuple[int, ...], sdk: Result
 ) -> list[Result]:
+    """The rates of one server; `counts`: resets bare, started, and from the warm pool."""
     bare_count, started_count, warm_count = counts
-    bare = await _rate(lambda: _bare_reset(spec), bare_count)
-    started = await _rate(lambda: _reset(spec, state, sandbox), started_count)
+    bare = Result(metric="bare spawn", value=await measure_rate(lambda: _bare_reset(spec), bare_count), unit=UNIT)
+    started = await measure_rate(lambda: _reset(spec, state, sandbox), started_count)
     clean = await _reset(spec, state, sandbox)
-    way = "forked" if spec.fork is not None else f"pool of {AT_ONCE} spares"
-    spec = replace(spec, spares=AT_ONCE)
+    way = "forked" if spec.fork is not None else f"pool of {WORKERS} spares"
+    spec = replace(spec, spares=WORKERS)
     async with warmed(sandbox) as warm:
-        await _rate(lambda: _reset(spec, state, warm, clean), AT_ONCE)  # template and spares are there
-        rate = await _rate(lambda: _reset(spec, state, warm, clean), warm_count)
-        waits = await _waits(spec, state, warm, warm_count // 4)
+        await measure_rate(lambda: _reset(spec, state, warm, clean), WORKERS)  # starts the template, fills the pool
+        rate = await measure_rate(lambda: _reset(spec, state, warm, clean), warm_count)
+        waits = await _wait_times(spec, state, warm, warm_count // 4)
     name = spec.name
     return [
-        _result(f"{name}, bare spawn", bare, "SDK server per episode", sdk),
-        _result(f"{name}, started in bwrap", started, "bare spawn", bare),
-        _result(f"{name}, {way}", rate, "bare spawn", bare),
-        _result(f"{name}, {way}", rate, "SDK server per episode", sdk),
+        against(f"{name}, bare spawn", bare.value, UNIT, sdk),
+        against(f"{name}, started in bwrap", started, UNIT, bare),
+        against(f"{name}, {way}", rate, UNIT, bare),
+        against(f"{name}, {way}", rate, UNIT, sdk),
         Result(metric=f"{name}, {way}, one at a time p50", value=statistics.median(waits), unit="ms"),
     ]
 
 
-def _result(metric: str, rate: float, baseline: str | None = None, base: float | None = None) -> Result:
-    ratio = rate / base if base is not None else None
-    unit = f"resets/s @{AT_ONCE}"
-    return Result(metric=metric, value=rate, unit=unit, baseline=baseline, baseline_value=base, ratio=ratio)
-
-
-async def _rate(act: Callable[[], Awaitable[object]], count: int) -> float:
-    """How often a second `AT_ONCE` workers do it."""
-    left = iter(range(count))
-
-    async def work() -> None:
-        for _ in left:
-            await act()
-
-    begin = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-    return count / (time.perf_counter() - begin)
-
-
-async def _waits(spec: ServerSpec, state: Json, sandbox: Sandbox, count: int) -> list[float]:
-    """Milliseconds to a ready server, one after another, while spares are ready."""
-    found = []
+async def _wait_times(spec: ServerSpec, state: Json, sandbox: Sandbox, count: int) -> list[float]:
+    """Milliseconds to a ready server, one server after another, with a full pool."""
+    waits = []
     for _ in range(count):
         if isinstance(sandbox, WarmSandbox):
             await sandbox.filled()
         begin = time.perf_counter()
         async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
             await session.update()
-            found.append((time.perf_counter() - begin) * 1e3)
-    return found
+            waits.append((time.perf_counter() - begin) * 1e3)
+    return waits
 
 
 async def _reset(spec: ServerSpec, state: Json, sandbox: Sandbox, clean: str | None = None) -> str:
-    """The key of a fresh world. Raises RuntimeError where it is another than `clean`."""
+    """The key of a fresh world. Raises RuntimeError if `clean` is given and the key differs."""
     async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
         await session.update()
         if clean is not None and session.world_key != clean:
@@ -138,7 +121,8 @@ async def _reset(spec: ServerSpec, state: Json, sandbox: Sandbox, clean: str | N
 
 
 async def _bare_reset(spec: ServerSpec) -> None:
-    """In a session of its own, as sandboxed ones are: the kernel shares cores out by sessions."""
+    """One start until the tools are known, in a session of its own: so are sandboxed servers, and the kernel divides
+    cores between sessions."""
     argv = list(spec.argv)
     for mount in spec.mounts:
         argv = [word.replace(str(mount.target), str(mount.source)) for word in argv]
@@ -149,7 +133,7 @@ async def _bare_reset(spec: ServerSpec) -> None:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    for message in ASKED:
+    for message in MESSAGES:
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         while "id" in message and json.loads(await process.stdout.readline()).get("id") != message["id"]:
             pass

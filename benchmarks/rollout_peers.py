@@ -1,7 +1,7 @@
-"""The same work in other frameworks, each in a virtualenv of its own: the counter as a tool of their own mechanism.
+"""The same work in other frameworks, each in a virtualenv of its own, with the counter as a tool of the framework.
 
-That is the lightest tool each of them has, a function in its own process: no server, no wall, no state recorded. An MCP
-server per episode would cost them 0.5 s of CPU for each start.
+That is the lightest tool each of them has, a function in the framework's process: no server, no sandbox, no recorded
+state. An MCP server per episode would cost them 0.5 s of CPU for each start.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Peer:
     name: str
     packages: tuple[str, ...]
     program: str
-    """Takes the policy's address, the number of episodes, all at once, and a folder to write in."""
+    """Source of the program; its arguments are the policy's address, the number of episodes, and an output folder."""
 
 
 PEERS = (
@@ -94,7 +94,7 @@ PEERS = (
 
 
 def install(peer: Peer) -> Path:
-    """The interpreter of the peer's virtualenv, which is kept in gymcp's cache."""
+    """The interpreter of the peer's virtualenv in gymcp's cache; makes it if it is missing."""
     folder = gymcp_home() / "benchmarks" / peer.name.replace(" ", "-")
     python = folder / "bin" / "python"
     ready = folder / "ready"
@@ -107,7 +107,7 @@ def install(peer: Peer) -> Path:
 
 
 def play(peer: Peer, python: Path, url: str, episodes: int, timeout_s: float) -> None:
-    """All episodes to their end. Raises CalledProcessError where one was not counted to the end."""
+    """Play all episodes to their end. Raises CalledProcessError if one did not count to the end."""
     with tempfile.TemporaryDirectory() as folder:
         environment: Mapping[str, str] = {**os.environ, "STUB_API_KEY": "none", "HOME": folder}
         subprocess.run(

@@ -1,10 +1,10 @@
-"""How many turns a second a policy gets to play: 256 episodes of 10 turns at once, against a policy that thinks 50 ms.
+"""Turns a second that a policy gets to play: 256 episodes of 10 turns at once, with a policy that thinks for 50 ms.
 
-The policy is a process on loopback that speaks the chat endpoint (`stub_policy.py`); it counts the turns and takes the
-time from its first request to its last answer, whoever plays. Here every episode has a native server of its own, forked
-behind its wall, whose state is recorded after every turn; in the peers it has a function (`rollout_peers.py`).
-Then 2,000 episodes, 256 at a time, after which no process and no descriptor may be left, and, one episode at a
-time, where the harness's CPU time goes. Exit code 1 where an episode was not scored 1.0, or something is left.
+The policy is a process on loopback with a chat endpoint (`stub_policy.py`); it counts the turns and takes the time from
+its first request to its last answer, for every framework alike. In gymcp each episode has a native server of its own,
+started in its sandbox, whose state is recorded after every turn; in the peers it has a function (`rollout_peers.py`).
+Then come 2,000 episodes, 256 at a time, after which no process and no descriptor may be left, and one episode at a time
+to break down the harness's CPU time. Exit code 1 if an episode was not scored 1.0, or something is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rollout_peers import PEERS, install, play
 from gymcp.agents.policies.models import ChatModel
 from gymcp.agents.policies.openai.client import Endpoint, OpenAIPolicy, open_endpoint
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of
+from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.episodes.episode import Episode
@@ -36,7 +36,7 @@ from gymcp.envs.episodes.toolbox import Toolbox
 from gymcp.envs.episodes.world import World
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.protocols import Agent
 from gymcp.store import TrajectoryStore
@@ -48,8 +48,8 @@ PEER_TIMEOUT_S = 1200.0
 T = TypeVar("T")
 
 
-class Served:
-    """What the policy says of itself, once it has ended."""
+class PolicyServer:
+    """Address of a policy process and, once it has ended, its own count of requests and seconds."""
 
     url = ""
     requests = 0
@@ -61,15 +61,15 @@ class Served:
 
 
 class Gate:
-    """Opens when all episodes have a server: what follows is the steady state."""
+    """A gate that opens when all episodes have a server: then the steady state begins."""
 
     def __init__(self, episodes: int) -> None:
         self._missing = episodes
         self._open = asyncio.Event()
         self.cpu_s = 0.0
-        """Of this process, when it opened."""
+        """CPU seconds of this process when the gate opened."""
 
-    async def passed(self) -> None:
+    async def wait(self) -> None:
         self._missing -= 1
         if self._missing == 0:
             self.cpu_s = time.process_time()
@@ -78,7 +78,7 @@ class Gate:
 
 
 class Gated:
-    """An agent that asks its model nothing before the gate is open."""
+    """An agent that does not ask its model before the gate is open."""
 
     def __init__(self, inner: Agent, gate: Gate) -> None:
         self._inner = inner
@@ -86,7 +86,7 @@ class Gated:
 
     async def act(self, observation: Observation) -> Action | Decision | GiveUp:
         if self._gate is not None:
-            await self._gate.passed()
+            await self._gate.wait()
             self._gate = None
         return await self._inner.act(observation)
 
@@ -101,12 +101,12 @@ def main() -> None:
     own = results[0]
     for peer in () if args.without_peers else PEERS:
         python = install(peer)
-        with policy(LATENCY_S) as served:
-            play(peer, python, served.url, at_once, PEER_TIMEOUT_S)
-        theirs = Result(metric=f"{peer.name}, a function as tool, no server", value=served.rate, unit="turns/s")
+        with run_policy(LATENCY_S) as server:
+            play(peer, python, server.url, at_once, PEER_TIMEOUT_S)
+        theirs = Result(metric=f"{peer.name}, a function as tool, no server", value=server.rate, unit="turns/s")
         results += [theirs, against(f"gymcp against {peer.name}", own.value, "turns/s", theirs)]
-    found, left = _long(many, at_once)
-    results += [*found, *_breakdown(10 if args.quick else 40)]
+    long_results, left = _long(many, at_once)
+    results += [*long_results, *_breakdown(10 if args.quick else 40)]
     wrong += left
     for line in wrong:
         print(line, file=sys.stderr)
@@ -115,28 +115,28 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def policy(latency_s: float) -> Iterator[Served]:
-    """A policy process; what it has served is known after the context."""
+def run_policy(latency_s: float) -> Iterator[PolicyServer]:
+    """A policy process; its counts are known after the context."""
     command = [sys.executable, str(STUB), "--turns", str(TURNS), "--latency", str(latency_s)]
-    served = Served()
+    server = PolicyServer()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        served.url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        server.url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
         try:
-            yield served
-            counted = json.loads(process.communicate(timeout=30)[0])
-            served.requests, served.seconds = counted["requests"], counted["seconds"]
+            yield server
+            counts = json.loads(process.communicate(timeout=30)[0])
+            server.requests, server.seconds = counts["requests"], counts["seconds"]
         finally:
             process.kill()
 
 
 def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = None) -> list[Trajectory]:
-    """Through scheduler and store, as `gymcp eval` does it."""
+    """Play episodes through scheduler and store, as `gymcp eval` does it."""
     ended: list[Trajectory] = []
     env = load_env(ENV)
 
     async def run(store: TrajectoryStore) -> None:
-        def keep(done: Rollout, last: bool) -> None:
+        def store_rollout(done: Rollout, last: bool) -> None:
             store.append(done.trajectory, done.states)
             ended.append(done.trajectory)
 
@@ -147,8 +147,8 @@ def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = Non
             def make(task: Task, seed: int) -> Agent:
                 return Gated(agents(task, seed), gate) if gate else agents(task, seed)
 
-            jobs = jobs_of(Plan(agent="react", trials=episodes), env.suite.tasks)
-            await run_jobs(env, get_sandbox("bwrap"), make, jobs, Schedule(concurrency=concurrency), keep)
+            jobs = make_jobs(Plan(agent="react", trials=episodes), env.suite.tasks)
+            await run_jobs(env, get_sandbox("bwrap"), make, jobs, Schedule(concurrency=concurrency), store_rollout)
 
     with tempfile.TemporaryDirectory() as folder, TrajectoryStore.open(Path(folder), write=True) as store:
         asyncio.run(run(store))
@@ -157,66 +157,66 @@ def _rollouts(url: str, episodes: int, concurrency: int, gate: Gate | None = Non
 
 def _steady(episodes: int) -> tuple[list[Result], list[str]]:
     gate = Gate(episodes)
-    with policy(LATENCY_S) as served:
+    with run_policy(LATENCY_S) as server:
         started = time.perf_counter()
-        ended = _rollouts(served.url, episodes, episodes, gate)
+        ended = _rollouts(server.url, episodes, episodes, gate)
         wall_s, cpu_s = time.perf_counter() - started, time.process_time() - gate.cpu_s
     return [
-        Result(metric=f"gymcp, {episodes} episodes at once, servers up", value=served.rate, unit="turns/s"),
-        Result(metric="harness CPU, ends of episodes included", value=1e3 * cpu_s / served.requests, unit="ms/turn"),
+        Result(metric=f"gymcp, {episodes} episodes at once, servers up", value=server.rate, unit="turns/s"),
+        Result(metric="harness CPU, ends of episodes included", value=1e3 * cpu_s / server.requests, unit="ms/turn"),
         Result(metric="start of all servers", value=max(t.usage.reset_s for t in ended), unit="s"),
-        Result(metric="all of it, starts and ends included", value=served.requests / wall_s, unit="turns/s"),
-    ], _unlike(ended, episodes)
+        Result(metric="all of it, starts and ends included", value=server.requests / wall_s, unit="turns/s"),
+    ], _find_wrong(ended, episodes)
 
 
 def _long(episodes: int, concurrency: int) -> tuple[list[Result], list[str]]:
-    with policy(LATENCY_S) as served:
-        _rollouts(served.url, 2, 2)  # what is made once and kept
-        before = _standing()
+    with run_policy(LATENCY_S) as server:
+        _rollouts(server.url, 2, 2)  # makes what is made once
+        before = _count_resources()
         started = time.perf_counter()
-        ended = _rollouts(served.url, episodes, concurrency)
+        ended = _rollouts(server.url, episodes, concurrency)
         seconds = time.perf_counter() - started
-        after = _standing()
+        after = _count_resources()
     grown = {name: after[name] - before[name] for name in before}
     wrong = [f"{number} {name} are left" for name, number in grown.items() if number > 0]
-    shown = f"{episodes} episodes at {concurrency}"
+    line = f"{episodes} episodes at {concurrency}"
     return [
-        Result(metric=f"{shown}, servers started as they come", value=episodes * TURNS / seconds, unit="turns/s"),
-        *(Result(metric=f"{shown}: left", value=max(0, number), unit=name) for name, number in grown.items()),
-    ], wrong + _unlike(ended, episodes)
+        Result(metric=f"{line}, servers started as they come", value=episodes * TURNS / seconds, unit="turns/s"),
+        *(Result(metric=f"{line}: left", value=max(0, number), unit=name) for name, number in grown.items()),
+    ], wrong + _find_wrong(ended, episodes)
 
 
-def _unlike(ended: list[Trajectory], episodes: int) -> list[str]:
-    """What is not as it must be, in words."""
+def _find_wrong(ended: list[Trajectory], episodes: int) -> list[str]:
+    """A description of every episode that is not as it must be."""
     bad = [t for t in ended if t.score != 1.0 or len(t.steps) != TURNS]
     wrong = [f"{t.outcome} with {t.score} after {len(t.steps)} turns: {t.reason}" for t in bad[:5]]
     return wrong if len(ended) - len(bad) == episodes else [*wrong, f"{len(ended) - len(bad)} of {episodes} are right"]
 
 
-def _standing() -> dict[str, int]:
+def _count_resources() -> dict[str, int]:
     return {
-        "processes": len(tagged(OWNER_VARIABLE, owner())),
+        "processes": len(find_by_environment(OWNER_VARIABLE, owner())),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
     }
 
 
 class Clock:
-    """CPU time of this process by part; where one episode runs at a time, nobody else's is in it."""
+    """CPU time of this process by part; with one episode at a time, no part has another's time in it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds to the part what passes meanwhile."""
+        """Add the CPU time of the context to the part."""
         began = time.process_time()
         try:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
 
-    def timed(self, name: str, method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
-        """The method with its time taken."""
+    def wrap(self, name: str, method: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        """The method, with its CPU time added to the part."""
 
         @functools.wraps(method)
         async def run(*args: Any, **kwargs: Any) -> T:
@@ -237,34 +237,34 @@ CLOCKED = (
 
 
 def _breakdown(episodes: int) -> list[Result]:
-    """CPU time of a turn, by part, one episode at a time and a policy that answers at once."""
+    """CPU time of a turn, by part, with one episode at a time and a policy that answers at once."""
     clock = Clock()
     with contextlib.ExitStack() as stack:
         for name, owner_class, method in CLOCKED:
-            plain = getattr(owner_class, method)
-            setattr(owner_class, method, clock.timed(name, plain))
-            stack.callback(setattr, owner_class, method, plain)
+            original = getattr(owner_class, method)
+            setattr(owner_class, method, clock.wrap(name, original))
+            stack.callback(setattr, owner_class, method, original)
         append = TrajectoryStore.append
 
-        def timed_append(store: TrajectoryStore, *args: Any, **kwargs: Any) -> int:
+        def append_with_clock(store: TrajectoryStore, *args: Any, **kwargs: Any) -> int:
             with clock.part("store"):
                 return append(store, *args, **kwargs)
 
         stack.callback(setattr, TrajectoryStore, "append", append)
-        setattr(TrajectoryStore, "append", timed_append)  # noqa: B010
-        with policy(0.0) as served:
+        setattr(TrajectoryStore, "append", append_with_clock)  # noqa: B010
+        with run_policy(0.0) as server:
             began = time.process_time()
-            _rollouts(served.url, episodes, 1)
+            _rollouts(server.url, episodes, 1)
             whole = time.process_time() - began
-    spent = clock.seconds
-    state = spent["digest and state"] + spent["last check of the state"]
+    cpu_s = clock.seconds
+    state = cpu_s["digest and state"] + cpu_s["last check of the state"]
     parts = {
-        "policy client": spent["policy client"],
-        "request written, answer parsed": spent["chat"] - spent["policy client"],
-        "tool call": spent["tool call"],
+        "policy client": cpu_s["policy client"],
+        "request written, answer parsed": cpu_s["chat"] - cpu_s["policy client"],
+        "tool call": cpu_s["tool call"],
         "digest and state": state,
-        "rest of a step, grading": spent["step"] - spent["tool call"] - state,
-        "record stored": spent["store"],
+        "rest of a step, grading": cpu_s["step"] - cpu_s["tool call"] - state,
+        "record stored": cpu_s["store"],
     }
     parts["start and end of the episode"] = whole - sum(parts.values())
     turns = episodes * TURNS

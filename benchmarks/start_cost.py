@@ -1,7 +1,7 @@
-"""The cost of one start, in milliseconds: a server started by itself, one forked from its template, and a spare.
+"""Milliseconds of one start: of a server by itself, of one forked from its template, and of one from the warm pool.
 
-From the first line of the start to the answer of the handshake, one start at a time on a machine that does nothing
-else; the median. `before_after.py --only start_cost` compares it with an earlier commit's.
+A start takes from its first line to the answer of the handshake. Starts come one at a time, on a machine that does
+nothing else; the median counts. `before_after.py --only start_cost` compares it with an earlier commit's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
+from counter import Counter
 from report_table import Result, options, show
 
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
@@ -22,27 +23,15 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 
 
-class Counter:
-    """The world: one number."""
-
-    def __init__(self, count: int = 0) -> None:
-        self.count = count
-
-    def add(self, number: int) -> str:
-        """Add to the count."""
-        self.count += number
-        return str(self.count)
-
-
 def main() -> None:
     args = options(__doc__, "25 starts of each kind instead of 100").parse_args()
-    found = asyncio.run(measure(25 if args.quick else 100))
-    results = [Result(metric=way, value=statistics.median(times), unit="ms") for way, times in found.items()]
+    starts = asyncio.run(measure(25 if args.quick else 100))
+    results = [Result(metric=way, value=statistics.median(times), unit="ms") for way, times in starts.items()]
     show("start_cost", results, as_json=args.json)
 
 
 async def measure(starts: int) -> dict[str, list[float]]:
-    """Way -> milliseconds of each start, after one that is not counted."""
+    """Milliseconds of each start, by the way of starting; the first start of each is not counted."""
     started = native_server("counter", Counter, start="exec")
     ways = {
         "started": (started, None),
@@ -50,10 +39,10 @@ async def measure(starts: int) -> dict[str, list[float]]:
         "spare": (replace(started, spares=1), None),
         "started, with files": (replace(started, state=FileState()), {"files": {"a": "1"}}),
     }
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     async with warmed(get_sandbox("bwrap")) as sandbox:
         for way, (spec, state) in ways.items():
-            found[way] = []
+            times[way] = []
             for number in range(starts + 1):
                 if isinstance(sandbox, WarmSandbox):
                     await sandbox.filled()
@@ -61,8 +50,8 @@ async def measure(starts: int) -> dict[str, list[float]]:
                 async with _session(spec, sandbox, state):
                     took = (time.perf_counter() - begin) * 1000
                 if number:
-                    found[way].append(took)
-    return found
+                    times[way].append(took)
+    return times
 
 
 def _session(

@@ -1,8 +1,8 @@
-"""Writing and reading whole episodes of 10 steps x 300 drawn tokens, beside JSON lines and parquet of the same records.
+"""Writing and reading episodes of 10 steps x 300 sampled tokens, against JSON lines and parquet of the same records.
 
-Every prompt goes on from the tokens before it, as an agent's do: an episode draws 3,000 tokens, reads 600 new ones, and
-names 16,500 more that it had read before. The store keeps those once. JSON lines and parquet keep every prompt
-whole, as data to train on does; "new tokens only" leaves them out there, too, which takes a reader of one's own.
+Every prompt extends the tokens before it, as an agent's does: an episode samples 3,000 tokens, reads 600 new ones, and
+repeats 16,500 that it had read before. The store writes repeated tokens once. JSON lines and parquet write every prompt
+whole, as training data does; "new tokens only" leaves repeated tokens out there, too, which needs a special reader.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WORDS = ("order", "customer", "shipped", "late", "refund", "store", "number", "b
 
 
 def episode(number: int, chance: random.Random, ids: Sequence[int], logprobs: Sequence[float]) -> Trajectory:
-    """Ids are drawn from a vocabulary with the frequencies of a language, logprobs are those of single precision."""
+    """One episode; its ids have the frequencies of a language, its logprobs are in single precision."""
     context: tuple[int, ...] = ()
     steps = []
     for index in range(STEPS):
@@ -61,16 +61,14 @@ def episode(number: int, chance: random.Random, ids: Sequence[int], logprobs: Se
         prompt = context + tuple(ids[at : at + NEW])
         drawn = tuple(ids[at + NEW : at + NEW + DRAWN])
         context = prompt + drawn
-        found = " ".join(chance.choices(WORDS, k=40))
-        call = ToolCall(id=f"c{index}", name=f"tool_{index % 8}", arguments={"query": found[:30], "limit": index})
+        text = " ".join(chance.choices(WORDS, k=40))
+        call = ToolCall(id=f"c{index}", name=f"tool_{index % 8}", arguments={"query": text[:30], "limit": index})
         steps.append(
             Step(
                 turn=0,
-                observation=Observation(
-                    messages=(Message(role="tool", content=found, tool_call_id="c0"),), tools=TOOLS
-                ),
-                action=Action(text=found[:80], tool_calls=(call,)),
-                results=(ToolResult(call_id=call.id, content=found, seconds=0.001 * index, bytes=len(found)),),
+                observation=Observation(messages=(Message(role="tool", content=text, tool_call_id="c0"),), tools=TOOLS),
+                action=Action(text=text[:80], tool_calls=(call,)),
+                results=(ToolResult(call_id=call.id, content=text, seconds=0.001 * index, bytes=len(text)),),
                 state_key=f"{number:032x}{index:032x}",
                 world_key=f"{number:032x}{index:032x}",
                 sampled=Sampled(
@@ -96,7 +94,7 @@ def episodes(count: int) -> list[Trajectory]:
 
 
 def compact(trajectory: Trajectory) -> Trajectory:
-    """With new tokens only."""
+    """The trajectory with new tokens only."""
     steps = []
     seen = 0
     for step in trajectory.steps:
@@ -125,7 +123,7 @@ def write_lines(records: Iterable[Trajectory], file: Path) -> None:
 
 
 def write_parquet(records: Sequence[Trajectory], file: Path) -> None:
-    """Tokens and logprobs in columns, everything else as JSON, in row groups of as many episodes as a batch."""
+    """Write tokens and logprobs in columns and everything else as JSON, in row groups of `BATCH` episodes."""
     numbers = pa.list_(pa.list_(pa.int32()))
     schema = pa.schema(
         {"prompt_ids": numbers, "ids": numbers, "logprobs": pa.list_(pa.list_(pa.float32())), "rest": pa.string()}
@@ -147,7 +145,7 @@ def columns(record: Trajectory) -> dict[str, Json]:
 
 
 def lines_reader(file: Path) -> Callable[[int], Json]:
-    """One episode by its place, which an index knows."""
+    """A reader of one episode by its number, with an index of the lines."""
     with file.open("rb") as lines:
         starts = [0, *np.cumsum([len(line) for line in lines]).tolist()]
 
@@ -175,7 +173,7 @@ def size(path: Path) -> int:
 
 
 def rate(write: Callable[[Path], None], count: int, folder: Path) -> tuple[float, float, Path]:
-    """Episodes a second, and a CPU-second, of the fastest of some rounds; and where the last was written."""
+    """Episodes a second and a CPU-second, of the fastest round each, and the path of the last round's file."""
     best = cpu = 0.0
     for number in range(ROUNDS):
         target = folder / f"{number}"
@@ -187,7 +185,7 @@ def rate(write: Callable[[Path], None], count: int, folder: Path) -> tuple[float
 
 
 def milliseconds(read: Callable[[int], object], count: int) -> tuple[float, float]:
-    """The median of one read, and the CPU-time of an average one."""
+    """The median time of one read, and the mean CPU time."""
     chance = random.Random(1)
     times = []
     used = time.process_time()
@@ -224,16 +222,16 @@ def measure(count: int, folder: Path) -> list[Result]:
             "store": milliseconds(lambda number: store.load(records[number].id), count),
         }
     return [
-        *compared("write: ", {name: wall for name, (wall, _) in rates.items()}, "episodes/s"),
-        *compared("write: ", {name: cpu for name, (_, cpu) in rates.items()}, "episodes/CPU-s"),
-        *compared("read one: ", {name: wall for name, (wall, _) in times.items()}, "ms, median"),
-        *compared("read one: ", {name: cpu for name, (_, cpu) in times.items()}, "CPU-ms, mean"),
-        *compared("size: ", {name: size(path) / count for name, path in paths.items()}, "bytes/episode"),
+        *against_json_lines("write: ", {name: wall for name, (wall, _) in rates.items()}, "episodes/s"),
+        *against_json_lines("write: ", {name: cpu for name, (_, cpu) in rates.items()}, "episodes/CPU-s"),
+        *against_json_lines("read one: ", {name: wall for name, (wall, _) in times.items()}, "ms, median"),
+        *against_json_lines("read one: ", {name: cpu for name, (_, cpu) in times.items()}, "CPU-ms, mean"),
+        *against_json_lines("size: ", {name: size(path) / count for name, path in paths.items()}, "bytes/episode"),
     ]
 
 
-def compared(what: str, values: Mapping[str, float], unit: str) -> list[Result]:
-    """Each against JSON lines, which is the first."""
+def against_json_lines(what: str, values: Mapping[str, float], unit: str) -> list[Result]:
+    """Every value with its ratio to that of JSON lines, which comes first."""
     return all_against({what + name: value for name, value in values.items()}, unit, f"{what}JSON lines")
 
 

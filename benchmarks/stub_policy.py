@@ -1,8 +1,9 @@
-"""A model without a model: an OpenAI chat endpoint on loopback that thinks for a fixed time and calls one tool.
+"""A policy without a model: an OpenAI chat endpoint on loopback that waits for a fixed time and calls one tool.
 
-It calls the last tool on offer, turn after turn, and in the last one says that it is done, so an episode has as many
-turns whoever plays it. One process, standard library only, little CPU: what is measured is who asks. Prints its port,
-and, when its standard input ends, how many requests it has answered and in how many seconds from first to last.
+It calls the last tool on offer in every turn, and in the last turn says that it is done, so an episode has the same
+number of turns in every framework. One process, standard library only, little CPU: the measurement is of its clients.
+Prints its port and, when its standard input ends, the number of requests it has answered and the seconds from the first
+to the last.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import re
 import sys
 import time
 
-SAID = re.compile(rb'"role":\s*"assistant"')
+ASSISTANT_MESSAGE = re.compile(rb'"role":\s*"assistant"')
 HEAD_ENDS = b"\r\n\r\n"
 LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 
-class Answered:
-    """What all connections together have answered."""
+class Counts:
+    """Requests that all connections together have answered, and the times of the first and the last."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -30,8 +31,8 @@ class Answered:
 class Connection(asyncio.Protocol):
     """One connection, kept alive; requests on it come one after another."""
 
-    def __init__(self, turns: int, latency_s: float, answered: Answered) -> None:
-        self._answered = answered
+    def __init__(self, turns: int, latency_s: float, counts: Counts) -> None:
+        self._counts = counts
         self._turns = turns
         self._latency_s = latency_s
         self._received = b""
@@ -42,24 +43,24 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, found, rest = self._received.partition(HEAD_ENDS)
+        head, separator, rest = self._received.partition(HEAD_ENDS)
         length = LENGTH.search(head)
         size = int(length[1]) if length else 0
-        if not found or len(rest) < size:
+        if not separator or len(rest) < size:
             return
         self._received = rest[size:]
-        self._answered.first = self._answered.first or time.perf_counter()
+        self._counts.first = self._counts.first or time.perf_counter()
         answer = self._answer(rest[:size])
         asyncio.get_running_loop().call_later(self._latency_s, self._send, answer)
 
     def _answer(self, body: bytes) -> bytes:
-        spoken = len(SAID.findall(body))
+        turn = len(ASSISTANT_MESSAGE.findall(body))
         message: dict[str, object] = {"role": "assistant", "content": None}
         finish = "tool_calls"
-        if spoken < self._turns - 1:
+        if turn < self._turns - 1:
             name = json.loads(body)["tools"][-1]["function"]["name"]
-            call = {"name": name, "arguments": json.dumps({"number": spoken})}
-            message["tool_calls"] = [{"id": f"call_{spoken}", "type": "function", "function": call}]
+            call = {"name": name, "arguments": json.dumps({"number": turn})}
+            message["tool_calls"] = [{"id": f"call_{turn}", "type": "function", "function": call}]
         else:
             message["content"], finish = "All is counted.", "stop"
         return json.dumps(
@@ -74,27 +75,27 @@ class Connection(asyncio.Protocol):
         ).encode()
 
     def _send(self, body: bytes) -> None:
-        self._answered.requests += 1
-        self._answered.last = time.perf_counter()
+        self._counts.requests += 1
+        self._counts.last = time.perf_counter()
         if not self._transport.is_closing():
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             self._transport.write(head.encode() + body)
 
 
 async def serve(turns: int, latency_s: float, port: int) -> None:
-    """Until standard input ends."""
-    loop, answered = asyncio.get_running_loop(), Answered()
-    server = await loop.create_server(lambda: Connection(turns, latency_s, answered), "127.0.0.1", port, backlog=1024)
+    """Serve until standard input ends."""
+    loop, counts = asyncio.get_running_loop(), Counts()
+    server = await loop.create_server(lambda: Connection(turns, latency_s, counts), "127.0.0.1", port, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     server.close()
-    print(json.dumps({"requests": answered.requests, "seconds": answered.last - answered.first}), flush=True)
+    print(json.dumps({"requests": counts.requests, "seconds": counts.last - counts.first}), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds")
-    parser.add_argument("--port", type=int, default=0, help="0: any")
+    parser.add_argument("--latency", type=float, default=0.05, help="seconds before an answer")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 for any free one")
     args = parser.parse_args()
     asyncio.run(serve(args.turns, args.latency, args.port))

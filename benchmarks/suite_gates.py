@@ -1,7 +1,7 @@
 """The gates of every suite, as `gymcp suites --check --full` plays them, and the gold of all of tau2's full set.
 
-A suite that has ended well is kept under --out and not played again where this is typed again, at the same revision,
-after it was killed. When all have ended well nothing is kept.
+The result of a suite that passes is stored under --out, so that a run that was killed can be started again at the same
+revision without playing it again. When all suites have passed, the stored results are removed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ from gymcp.types import Json
 ROOT = Path(__file__).parents[1]
 TAU2_FULL = ROOT / "examples" / "tau2_full.py"
 CONCURRENCY = 8
-"""Beyond two episodes per core the rate grows little (`env_throughput`), and these are to run beside nothing else."""
+"""Episodes at the same time: beyond two per core the rate grows little (`env_throughput`); nothing else should run."""
 
 
 def main() -> None:
     parser = options(__doc__, "4 tasks of each instead of all")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "suite_gates", help="where what has ended is kept")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "runs" / "suite_gates",
+        help="folder for the results of suites that have passed",
+    )
     args = parser.parse_args()
     limit = 4 if args.quick else 0
     work: dict[str, Callable[[], dict[str, Json]]] = {name: partial(_gates, name, limit) for name in catalog.names()}
@@ -43,7 +48,7 @@ def main() -> None:
     faults: list[str] = []
     began = time.perf_counter()
     for number, (name, run) in enumerate(work.items(), 1):
-        row = _kept(args.out / f"{name}.json", mark, run)
+        row = _load_or_run(args.out / f"{name}.json", mark, run)
         for agent, (passed, episodes) in row["passed"].items():
             results.append(Result(metric=f"{name}: {agent} passed", value=passed, unit=f"of {episodes}"))
         if "digests" in row:
@@ -60,12 +65,12 @@ def main() -> None:
     shutil.rmtree(args.out)
 
 
-def _kept(path: Path, mark: str, run: Callable[[], dict[str, Json]]) -> dict[str, Json]:
-    """The row that is kept under this mark; else what comes of a run, which is kept where nothing is wrong."""
+def _load_or_run(path: Path, mark: str, run: Callable[[], dict[str, Json]]) -> dict[str, Json]:
+    """The row that is stored with this mark; else that of a new run, which is stored if nothing is wrong."""
     if path.is_file():
-        kept: dict[str, Json] = json.loads(path.read_text())
-        if kept["mark"] == mark:
-            return dict(kept["row"])
+        stored: dict[str, Json] = json.loads(path.read_text())
+        if stored["mark"] == mark:
+            return dict(stored["row"])
     row = run()
     if not row["wrong"]:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Seventy servers in one episode: what it takes to open them, and to show an agent few of their tools.
+"""Seventy servers in one episode: the cost to open them, and to show an agent a few of their tools.
 
-Prints a table; with --json one object. Eager is every server of the environment opened for the episode, as an
-environment that is not lazy does; lazy is the same servers, started by the first call. Warm: templates and spares are
-there. Lists and baselines are known in both: to make them, the first episode on a machine starts each server that it
-calls three times (eager, twice), once to be listed and once as the witness of a clean reset. Processes and memory are
-those below this one; memory is the proportional share (PSS), so what forks share is counted once.
+Prints a table; with --json one object. Eager: every server of the environment is opened with the episode, as in an
+environment that is not lazy. Lazy: the same servers, each started by the first call. Warm: templates run and the pool
+is full. Tool lists and baselines are known in both: to make them, the first episode on a machine starts each server
+that it calls three times (eager: twice), once to list its tools and once as the witness of a clean reset. Processes and
+memory are those of this process's descendants; memory is the proportional share (PSS), so shared pages count once.
 """
 
 from __future__ import annotations
@@ -38,48 +38,51 @@ from gymcp.types import Task
 
 CALL_TIMEOUT_S = 30.0
 BUDGETS = (9_000, 12_000, 24_000)
-"""Characters of tools on offer."""
+"""Numbers of characters that the tools on offer may take."""
 _BEGAN = time.perf_counter()
 
 
 def main() -> None:
     args = options(__doc__, "fewer repetitions, 4 tasks played").parse_args()
-    wall = get_sandbox("bwrap")
-    wall.check()
+    sandbox = get_sandbox("bwrap")
+    sandbox.check()
     env = load_env(catalog.load_spec("toolshelf"))
-    results = asyncio.run(openings(env, wall, (1, 2) if args.quick else (2, 5)))
-    results += retrieval(env, asyncio.run(make_tool_listing(env, wall)))
-    results += played(wall, 4 if args.quick else 18)
+    results = asyncio.run(measure_openings(env, sandbox, (1, 2) if args.quick else (2, 5)))
+    results += measure_retrieval(env, asyncio.run(make_tool_listing(env, sandbox)))
+    results += play_with_budgets(sandbox, 4 if args.quick else 18)
     show("tool_scale", results, as_json=args.json)
 
 
-async def openings(env: LoadedEnv, wall: Sandbox, counts: tuple[int, int]) -> list[Result]:
-    """Of an episode's world, in every way; and of the lists alone. `counts`: of eager worlds, and of lazy ones."""
+async def measure_openings(env: LoadedEnv, sandbox: Sandbox, counts: tuple[int, int]) -> list[Result]:
+    """Cost to open an episode's world in every way, and to get the tool lists alone.
+
+    `counts`: numbers of eager and of lazy worlds.
+    """
     task = next(task for task in env.suite.tasks if task.tags[0] == "several")
     lazy, eager = env, replace(env, spec=replace(env.spec, lazy=False))
     of_eager, of_lazy = counts
     results = [Result(metric="servers", value=len(env.servers), unit="")]
     for server in env.servers:
         forget_tools(server)
-    async with warmed(wall) as warm:
+    async with warmed(sandbox) as warm:
         learnt = await _seconds(lambda: _lists(env, warm))
-    known = await _seconds(lambda: _lists(env, wall))
+    known = await _seconds(lambda: _lists(env, sandbox))
     listed = Result(metric="lists: every server started to be listed", value=learnt * 1000, unit="ms")
     results += [listed, against("lists: known by their hash", known * 1000, "ms", listed)]
     _say("lists")
-    cold_eager = await _opened(eager, wall, task, 1)
+    cold_eager = await _measure_worlds(eager, sandbox, task, 1)
     _say("cold, eager")
-    await _opened(lazy, wall, task, 1)  # baselines are there
-    cold_lazy = await _opened(lazy, wall, task, of_lazy)
+    await _measure_worlds(lazy, sandbox, task, 1)  # records the baselines
+    cold_lazy = await _measure_worlds(lazy, sandbox, task, of_lazy)
     _say("cold, lazy")
-    async with warmed(wall) as warm:
+    async with warmed(sandbox) as warm:
         assert isinstance(warm, WarmSandbox)
-        await _opened(eager, warm, task, 1)  # templates are there
+        await _measure_worlds(eager, warm, task, 1)  # starts the templates
         await warm.filled()
         _say("templates and spares")
-        warm_eager = await _opened(eager, warm, task, of_eager, warm)
+        warm_eager = await _measure_worlds(eager, warm, task, of_eager, warm)
         _say("warm, eager")
-        warm_lazy = await _opened(lazy, warm, task, of_lazy, warm)
+        warm_lazy = await _measure_worlds(lazy, warm, task, of_lazy, warm)
         _say("warm, lazy")
     for name, old, new in (("cold", cold_eager, cold_lazy), ("warm", warm_eager, warm_lazy)):
         for what, unit in _FIGURES:
@@ -102,10 +105,10 @@ _FIGURES = (
 )
 
 
-async def _opened(
+async def _measure_worlds(
     env: LoadedEnv, sandbox: Sandbox, task: Task, count: int, warm: WarmSandbox | None = None
 ) -> dict[str, float]:
-    """Medians over `count` worlds of the task, in which its gold calls are made."""
+    """Medians of `_FIGURES` over `count` worlds of the task, in which its gold calls are made."""
     rows: list[list[float]] = []
     for seed in range(count):
         if warm is not None:
@@ -113,13 +116,13 @@ async def _opened(
         before = _below()
         started = time.perf_counter()
         async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
-            opened, after_opening = time.perf_counter() - started, _below()
+            open_s, after_opening = time.perf_counter() - started, _below()
             again = time.perf_counter()
             await _call_all(world, task)
-            whole = opened + time.perf_counter() - again
+            whole = open_s + time.perf_counter() - again
             after_calls = _below()
         counts = [after_opening[n] - before[n] for n in (0, 1)], [after_calls[n] - before[n] for n in (0, 1)]
-        rows.append([opened * 1000, whole * 1000, counts[0][0], counts[1][0], counts[0][1], counts[1][1]])
+        rows.append([open_s * 1000, whole * 1000, counts[0][0], counts[1][0], counts[0][1], counts[1][1]])
     return {name: statistics.median(row[n] for row in rows) for n, (name, _) in enumerate(_FIGURES)}
 
 
@@ -143,7 +146,7 @@ async def _seconds(work: Callable[[], Awaitable[None]]) -> float:
 
 
 def _below() -> tuple[int, float]:
-    """(processes below this one, their memory in MB)."""
+    """(number of this process's descendants, their memory in MB)."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -152,12 +155,12 @@ def _below() -> tuple[int, float]:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(folder.name))
-    found, waiting = [], [os.getpid()]
+    descendants, waiting = [], [os.getpid()]
     while waiting:
         children = parents.get(waiting.pop(), [])
-        found += children
+        descendants += children
         waiting += children
-    return len(found), sum(map(_memory_mb, found))
+    return len(descendants), sum(map(_memory_mb, descendants))
 
 
 def _memory_mb(pid: int) -> float:
@@ -168,8 +171,8 @@ def _memory_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:
-    """What all tools take in a prompt, what is shown instead, how long it takes to rank them, and how good it is."""
+def measure_retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:
+    """Characters of all tools in a prompt and of the retrieved ones, the time to rank tools, and the recall."""
     tools = tuple(offer.tools.values())
     everything = Result(metric="characters of all tools", value=sum(map(definition_chars, tools)), unit="")
     results = [Result(metric="tools", value=len(tools), unit=""), everything]
@@ -189,12 +192,12 @@ def retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:
     return results
 
 
-def played(wall: Sandbox, limit: int) -> list[Result]:
-    """Gold under a budget: everything that a task needs can be found and called."""
+def play_with_budgets(sandbox: Sandbox, limit: int) -> list[Result]:
+    """Episodes that an agent with the gold passes under each budget: it can find and call every tool that it needs."""
     results = []
     for budget in BUDGETS:
         env = WrapperSelection(retrieval=Retrieval(top_k=10, budget=budget)).apply(catalog.load_spec("toolshelf"))
-        ended = play(env, wall, Plan(agent="adaptive", sandbox=wall.name, limit=limit), 4)
+        ended = play(env, sandbox, Plan(agent="adaptive", sandbox=sandbox.name, limit=limit), 4)
         passed = sum(t.score == 1.0 for t in ended)
         longest = max(sum(map(definition_chars, step.observation.tools)) for t in ended for step in t.steps)
         results += [

@@ -1,8 +1,8 @@
-"""How fast is training: the learner beside TRL's, a whole iteration on `backoffice`, advantages for a million steps.
+"""Speed of training: the learner against TRL's, a whole iteration on `backoffice`, advantages for a million steps.
 
-Tokens/s count prompt and completion of every sequence, as TRL does, over what a step of the optimiser takes: forward,
-backward, update. The same model (a random Qwen3 in float32), the same batch, the same threads; rounds are interleaved
-and medians taken. TRL gets its completions ready-made and lives in a virtualenv of its own.
+Tokens/s count prompt and completion of every sequence, as TRL does, over one step of the optimiser: forward, backward,
+update. The same model (a random Qwen3 in float32), the same batch, the same threads; rounds are interleaved and medians
+taken. TRL gets its completions ready-made and runs in a virtualenv of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from training_trl import VERSION, trl_trainer
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
-from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.settings.loss import Loss
 from gymcp.types import Row
@@ -38,27 +39,27 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Sequences that both train on."""
+    """Sequences on which both learners train."""
 
     name: str
     prompt: int
-    """Tokens that the group begins with; where `shared` is False every sequence has others."""
+    """Tokens of a prompt; a group shares one prompt, unless `shared` is False."""
     completions: tuple[int, int]
-    """Tokens: the shortest and the longest."""
+    """Tokens of the shortest and of the longest completion."""
     shared: bool = True
 
     def rows(self, groups: int, vocabulary: int) -> list[tuple[list[int], list[int]]]:
         rng = random.Random(0)
 
-        def drawn(count: int) -> list[int]:
+        def draw(count: int) -> list[int]:
             return [rng.randrange(10, vocabulary) for _ in range(count)]
 
-        found = []
+        rows = []
         for _ in range(groups):
-            common = drawn(self.prompt)
+            common = draw(self.prompt)
             for _ in range(GROUP):
-                found.append((common if self.shared else drawn(self.prompt), drawn(rng.randint(*self.completions))))
-        return found
+                rows.append((common if self.shared else draw(self.prompt), draw(rng.randint(*self.completions))))
+        return rows
 
 
 CASES = (
@@ -69,7 +70,7 @@ CASES = (
 
 
 def example(prompt: list[int], completion: list[int], advantage: float) -> Example:
-    """One sequence as the loop would have it: a prompt, then an answer."""
+    """One sequence as the training loop makes it: a prompt, then an answer."""
     start, end = len(prompt), len(prompt) + len(completion)
     mask = np.arange(end) >= start
     row = Row(
@@ -83,7 +84,7 @@ def example(prompt: list[int], completion: list[int], advantage: float) -> Examp
 
 
 def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds: int, threads: int) -> list[Result]:
-    """Tokens/s of both, TRL with the size of micro-batch that suits it best."""
+    """Tokens/s of both learners; TRL runs with the size of micro-batch that is fastest for it."""
     rows = case.rows(groups, vocabulary)
     tokens = sum(len(prompt) + len(completion) for prompt, completion in rows)
     examples = [example(*row, advantage=n % 2 - 0.5) for n, row in enumerate(rows)]
@@ -119,24 +120,24 @@ def beside_trl(case: Case, model: Path, vocabulary: int, *, groups: int, rounds:
 
 
 def credit(steps: int) -> list[Result]:
-    """Seconds for so many steps, and how many times those for four times as many are: 4 is linear."""
+    """Seconds for `steps` steps, and for four times as many, with their ratio: 4 is linear."""
     few, many = batch(steps), batch(4 * steps)
-    found = []
+    results = []
     for name, options_of in OPTIONS.items():
         base = Result(metric=f"advantages, {name}, {steps:,} steps", value=seconds(name, few, options_of), unit="s")
         more = seconds(name, many, options_of)
-        found += [base, against(f"advantages, {name}, {4 * steps:,} steps", more, "s", base)]
+        results += [base, against(f"advantages, {name}, {4 * steps:,} steps", more, "s", base)]
         print(f"{name}: {base.value:.3f} s", file=sys.stderr, flush=True)
-    return found
+    return results
 
 
 def main() -> None:
     parser = options(__doc__, "smaller model, fewer groups and rounds, a tenth of the steps")
-    parser.add_argument("--only", choices=("tokens", "iteration", "credit"), help="one part of it")
+    parser.add_argument("--only", choices=("tokens", "iteration", "credit"), help="measure only this part")
     arguments = parser.parse_args()
     quick, only = arguments.quick, arguments.only
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as training does: one for each of as many micro-batches as there are threads
+    torch.set_num_threads(1)  # as in training: one thread for each of as many micro-batches as there are threads
     results: list[Result] = []
     if only in (None, "credit"):
         results += credit(MILLION // 10 if quick else MILLION)

@@ -20,21 +20,22 @@ from gymcp.trainers.run.metrics_log import read_metrics
 from gymcp.types import Json
 
 LIMIT_S = 30.0
+"""Seconds that an iteration of 256 episodes may take."""
 PARTS = ("rollout", "credit", "update")
 TABLE: Mapping[str, Any] = {
     "env": "backoffice",
     "name": "iteration",
     "model": {"vocabulary": 1024, "hidden": 128, "layers": 4, "heads": 4, "context": 768},
     "tasks": {"levels": [1]},
-    "warm_start": {"tasks": 200, "epochs": 6, "batch": 16, "learning_rate": 2e-3},
-    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "turns": 6},
+    "warm_start": {"tasks": 200, "epochs": 6, "batch_size": 16, "learning_rate": 2e-3},
+    "rollout": {"groups": 32, "episodes": 8, "max_tokens": 32, "max_turns": 6},
     "learn": {"iterations": 4, "learning_rate": 3e-4},
     "evaluation": {"every": 0, "tasks": 4},
 }
 
 
 def iteration(*, quick: bool) -> list[Result]:
-    """The median iteration, after one that warms up, and what its parts take."""
+    """Seconds of the median iteration, after one that warms up, and of its parts."""
     table = dict(TABLE)
     if quick:
         table |= {
@@ -45,7 +46,7 @@ def iteration(*, quick: bool) -> list[Result]:
     recipe = make_recipe(table)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        train(recipe, load_env(load_spec("backoffice")), out, resume=False, tell=_tell)
+        train(recipe, load_env(load_spec("backoffice")), out, resume=False, on_row=_tell)
         rows = [row for row in read_metrics(out) if row["iteration"] > 1]
         weights = torch.load(out / CHECKPOINT / str(recipe.learn.iterations) / "learner.pt", weights_only=True)
     size = sum(weight.numel() for weight in weights["weights"].values())

@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer on given sequences, in a virtualenv of its own: only its training is timed.
 
-The program reads sequences and settings, builds the trainer with completions that are there already, and makes a step
-of the optimiser whenever it is told to. What TRL takes to collect completions and rewards is not counted.
+The program reads sequences and settings, builds the trainer with ready-made completions, and makes a step of the
+optimiser on every command. The time in which TRL collects completions and rewards is not counted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ trainer.train()
 
 
 def install() -> Path:
-    """The interpreter of TRL's virtualenv, which is kept in gymcp's cache. Its versions are those of this project."""
+    """The interpreter of TRL's virtualenv in gymcp's cache; makes it if it is missing, with this project's versions."""
     folder = gymcp_home() / "benchmarks" / f"trl-{VERSION}"
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
@@ -102,13 +102,13 @@ def install() -> Path:
 
 
 class Trl:
-    """A trainer that waits to be told to make a step. Made by `trl_trainer`."""
+    """A trainer that makes a step on command. `trl_trainer` opens it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def step(self) -> float:
-        """Seconds of one step of the optimiser over all sequences. Raises RuntimeError where it has none in time."""
+        """Seconds of one step of the optimiser over all sequences. Raises RuntimeError if it does not end in time."""
         assert self._process.stdin is not None
         watch = threading.Timer(STEP_TIMEOUT_S, self._process.kill)
         watch.start()
@@ -121,7 +121,7 @@ class Trl:
             watch.cancel()
 
     def _line(self, word: str) -> str:
-        """The rest of the next line that begins with the word."""
+        """The rest of the next line that begins with the word. Raises RuntimeError if there is none."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             first, _, rest = line.strip().partition(" ")
@@ -135,7 +135,7 @@ def trl_trainer(
     model: Path, rows: Sequence[tuple[list[int], list[int]]], *, group: int, micro_batch: int, steps: int, threads: int,
     folder: Path, loss: str = "dapo",
 ) -> Iterator[Trl]:  # fmt: skip
-    """[B] (prompt, completion) in groups, `micro_batch` sequences computed at a time, for at most `steps` steps."""
+    """A trainer of [B] (prompt, completion) in groups: `micro_batch` sequences at a time, at most `steps` steps."""
     plan = folder / "plan.json"
     plan.write_text(
         json.dumps(

@@ -1,7 +1,7 @@
-"""How long the viewer's first paint and its searches take with 10,000 episodes, in Chromium.
+"""Time of the viewer's first paint and of its searches with 10,000 episodes, in Chromium.
 
-The baseline of each is the same page over a run of 100 episodes: what browser, server and machine take by themselves.
-First paint is from asking for the address to the first rows in sight; a search, from the last key to its rows in sight.
+The baseline of each is the same page over a run of 100 episodes: the time of browser, server and machine by themselves.
+First paint takes from the request for the address to the first visible rows; a search, from the last key to its rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ query => new Promise(done => {
 
 
 def write(folder: Path, episodes: int) -> Path:
-    """A run of that many episodes of `STEPS` steps, through the real store."""
+    """A run of that many episodes of `STEPS` steps on average, written through the real store."""
     draw = random.Random(0)
 
     def words(count: int) -> str:
@@ -72,7 +72,7 @@ def write(folder: Path, episodes: int) -> Path:
 
 
 def episode(n: int, draw: random.Random, words: Callable[[int], str]) -> Trajectory:
-    """One of four trials of its task; one in a thousand has the needle in its reason."""
+    """One of four trials of its task; one episode in a thousand has the needle in its reason."""
     steps = tuple(step(number, words) for number in range(draw.randint(1, 2 * STEPS - 1)))
     score = float(draw.random() < 0.6)
     needle = " needle" if n % 1000 == 7 else ""
@@ -90,7 +90,7 @@ def episode(n: int, draw: random.Random, words: Callable[[int], str]) -> Traject
 
 
 def step(number: int, words: Callable[[int], str]) -> Step:
-    """A call and its result, some 60 words of text."""
+    """A call and its result, with some 60 words of text."""
     call = ToolCall(id=str(number), name="find_order", arguments={"words": words(6)})
     return Step(
         turn=0,
@@ -102,8 +102,8 @@ def step(number: int, words: Callable[[int], str]) -> Step:
 
 
 @contextmanager
-def viewed(folder: Path) -> Iterator[tuple[str, float]]:
-    """The address of a viewer, and the seconds until it was told."""
+def run_viewer(folder: Path) -> Iterator[tuple[str, float]]:
+    """The address of a viewer, and the seconds until it printed the address."""
     began = time.perf_counter()
     command = [str(Path(sys.executable).with_name("gymcp")), "view", "--no-open", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -117,7 +117,7 @@ def viewed(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def enter(browser: Browser, address: str) -> tuple[str, StorageState]:
-    """The viewer's first page and the cookie for it: its address can be opened once."""
+    """The address of the viewer's first page and its cookie: the printed address can be opened only once."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(address)
@@ -126,7 +126,7 @@ def enter(browser: Browser, address: str) -> tuple[str, StorageState]:
 
 
 def first_paint(browser: Browser, url: str, cookie: StorageState) -> tuple[Page, float]:
-    """A page that shows rows, and the seconds from asking for it."""
+    """A page that shows rows, and the seconds from the request for it."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=cookie)
     page = context.new_page()
     page.set_default_timeout(120_000)
@@ -135,8 +135,8 @@ def first_paint(browser: Browser, url: str, cookie: StorageState) -> tuple[Page,
 
 
 def measure(browser: Browser, folder: Path, rounds: int) -> dict[str, float]:
-    """Median seconds of a first paint, and of each query; and until every transcript can be searched."""
-    with viewed(folder) as (address, started):
+    """Median seconds of a first paint and of each query, and the seconds until every transcript can be searched."""
+    with run_viewer(folder) as (address, started):
         url, cookie = enter(browser, address)
         paints = [first_paint(browser, url, cookie) for _ in range(rounds)]
         began = time.perf_counter()
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def beside(metric: str, seconds: float, few: float) -> Result:
-    """In milliseconds, with its ratio to the run of `FEW` episodes."""
+    """The metric in milliseconds, with its ratio to the run of `FEW` episodes."""
     return against(metric, seconds * 1e3, "ms", Result(metric=f"{FEW} episodes", value=few * 1e3, unit="ms"))
 
 

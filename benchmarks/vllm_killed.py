@@ -1,7 +1,7 @@
-"""`kill -9` of a real vLLM in the middle of a run, and another one: nothing is lost, twice, or wrongly scored.
+"""`kill -9` of a real vLLM in the middle of a run, then a new one: no episode is lost, scored twice, or wrongly scored.
 
-The server comes back once an episode was lost for it; the run is resumed where the attempts of some episodes were
-spent before it was up.
+The new server starts once an episode was lost to the old one's end. The run is resumed if some episodes had used up
+their attempts before that.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from pathlib import Path
 from report_table import Result, options, show
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
-from gymcp.agents.policies.vllm.server import VllmPlan, VllmServer, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
 from gymcp.store import TrajectoryStore
 from gymcp.types import Outcome
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 BANK = Path(__file__).parents[1] / "examples" / "bank.py"
 TASKS = 3
-MOST_RESUMES = 3
+MAX_RESUMES = 3
 WAIT_S = 1800.0
+"""Seconds to wait for any one thing."""
 FINISHED, LOST_TO_INFRA = 0, 3
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     trials = 10 if args.quick else 40
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         run, model = Path(folder) / "run", make_tiny_model(Path(folder) / "model")
-        server = servers.enter_context(running_vllm(VllmPlan(model=model), _say))
+        server = servers.enter_context(run_vllm_server(VllmServerOptions(model=model), _say))
         command = [str(GYMCP), "eval", str(BANK), "--agent", "react", "--policy", server.spec, "--trials", str(trials)]
         command += ["--max-tokens", "32", "--max-turns", "4", "--concurrency", "4", "--out", str(run), "--resume"]
         evaluation = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -45,10 +46,9 @@ def main() -> None:
         _say(f"killing vLLM with {len(_outcomes(run))} episodes recorded")
         os.killpg(server.process.pid, signal.SIGKILL)
         _until(lambda: Outcome.POLICY_INFRA in _outcomes(run), evaluation)
-        again = _same_again(server, model)
-        servers.enter_context(running_vllm(again, _say))
+        servers.enter_context(run_vllm_server(_plan_successor(server, model), _say))
         code, resumes = evaluation.wait(WAIT_S), 0
-        while code == LOST_TO_INFRA and resumes < MOST_RESUMES:
+        while code == LOST_TO_INFRA and resumes < MAX_RESUMES:
             resumes += 1
             code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=WAIT_S).returncode
         with TrajectoryStore.open(run) as store:
@@ -64,18 +64,18 @@ def main() -> None:
         Result(metric="resumes", value=resumes, unit=""),
     ]
     show("vllm_killed", results, as_json=args.json)
-    wanted = [TASKS * trials, TASKS * trials, 0, 0]
-    sys.exit(code != FINISHED or not lost or [result.value for result in results[:4]] != wanted)
+    expected = [TASKS * trials, TASKS * trials, 0, 0]
+    sys.exit(code != FINISHED or not lost or [result.value for result in results[:4]] != expected)
 
 
-def _same_again(server: VllmServer, model: Path) -> VllmPlan:
-    """For the run, nothing has changed but that nobody answers for a while."""
+def _plan_successor(server: VllmServer, model: Path) -> VllmServerOptions:
+    """The plan of a server with the same model and port, once the old one has ended: the run sees only a pause."""
     server.process.wait(WAIT_S)
-    return VllmPlan(model=model, port=int(server.url.rpartition(":")[2]))
+    return VllmServerOptions(model=model, port=int(server.url.rpartition(":")[2]))
 
 
 def _outcomes(run: Path) -> list[Outcome]:
-    """Of every attempt so far."""
+    """Outcomes of all attempts so far."""
     if not (run / "trajectories.sqlite").exists():
         return []
     with TrajectoryStore.open(run) as store:

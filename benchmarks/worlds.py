@@ -1,7 +1,7 @@
-"""What a clean world of files costs: workspaces, digests, verified resets and forks, against baselines of the same run.
+"""Cost of a clean world of files: workspaces, digests, verified resets and forks, against baselines of the same run.
 
 The tree has 1,000 files of 4 KB (200 with --quick). A reset is verified when the digest of the fresh world has been
-compared with its task's baseline; its rate stands against the same server without any state to look at.
+compared with its task's baseline; its rate is compared with that of the same server without any state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONCURRENCY = 16
 
 
 class Notes:
-    """A server that keeps files."""
+    """A server whose state is files."""
 
     def write(self, path: str, text: str) -> str:
         """Write a file."""
@@ -122,11 +122,11 @@ def environment(state: object, source: StateSource) -> LoadedEnv:
 
 async def resets(state: object, sandbox: Sandbox, episodes: int) -> list[Result]:
     async def rate(env: LoadedEnv) -> float:
-        left = list(range(episodes))
+        remaining = list(range(episodes))
 
         async def work() -> None:
-            while left:
-                async with open_episode(env, sandbox, env.suite.tasks[0], seed=left.pop()):
+            while remaining:
+                async with open_episode(env, sandbox, env.suite.tasks[0], seed=remaining.pop()):
                     pass
 
         async with open_episode(env, sandbox, env.suite.tasks[0], seed=0):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gymcp.errors import PromptTooLong
-from gymcp.evaluators.graders.questions import ASK_USER, asked_for
+from gymcp.evaluators.graders.questions import ASK_USER, match_facts
 from gymcp.protocols import ChatPolicy
+from gymcp.seeds import derive_seed
 from gymcp.types import Action, Decision, Fact, Message, Role, Sampling, Tool, ToolCall, UserView
 
 ASK_WITH_TOOL = f"If you need something from me, ask with {ASK_USER}; else finish."
@@ -50,7 +50,7 @@ class AskableUser:
         return Action(text=self.prompts[count]) if count < len(self.prompts) else None
 
     async def answer_question(self, question: str) -> str:
-        facts = asked_for(question, self.facts)
+        facts = match_facts(question, self.facts)
         return " ".join(fact.says for fact in facts) or DO_NOT_KNOW
 
 
@@ -141,8 +141,7 @@ class SimulatedUser:
 
     async def reply(self, view: UserView) -> Decision | None:
         """The model's answer; None if the conversation has become longer than the model can read: the user leaves."""
-        drawn = hashlib.sha256(f"user/{view.seed}/{len(view.messages)}".encode()).digest()
-        sampling = replace(self.sampling, seed=int.from_bytes(drawn[:4], "big") >> 1)
+        sampling = replace(self.sampling, seed=derive_seed("user", view.seed, len(view.messages)))
         messages = (Message(role="system", content=self.scenario), *_swap_roles(view.messages))
         try:
             decision = await self.policy.chat(messages, view.tools, sampling)

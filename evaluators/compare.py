@@ -1,4 +1,4 @@
-"""Which of several runs is better, by how much, and whether that can be said at all."""
+"""Comparison of runs: which is better, by how much, and whether the data can tell."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gymcp.evaluators.statistics import (
     Paired,
     Power,
     Scores,
+    compare_paired,
     holm,
     mean_ci95,
     noise_floor,
-    paired,
     plan_trials,
     t_by_task,
     within_task_variance,
@@ -25,15 +25,16 @@ from gymcp.evaluators.statistics import (
 from gymcp.store import EpisodeRow
 from gymcp.types import Json
 
-SIGNIFICANT = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 RESOLUTION = 0.05
-"""Of success: the difference that `Pair.power` is about where the caller wishes for no other."""
+"""Difference of success rates that `Pair.power` is about by default."""
 
-SAME = ("env", "env_version", "suite", "suite_version", "suite_digest")
-"""Keys of a run's config that must agree for its episodes to be compared with another's."""
+COMPARED_KEYS = ("env", "env_version", "suite", "suite_version", "suite_digest")
+"""Keys of a run's config that must agree for two runs to be compared."""
 
-REFERENCES = ("oracle", "null", "mutated")
-"""Agents that try a suite, not themselves: beside two runs or more of others, the verdict is about those others."""
+REFERENCE_AGENTS = ("oracle", "null", "mutated")
+"""Agents that test a suite rather than themselves. If two or more other runs are compared, the verdict is about
+those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +43,21 @@ class Contender:
 
     name: str
     config: Mapping[str, Json]
-    """As `Run.config`."""
+    """The run's `Run.config`."""
     rows: Sequence[EpisodeRow]
-    """Its episodes, latest attempts."""
+    """The run's episodes, latest attempts only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What runs are compared in."""
+    """The quantity that runs are compared in."""
 
     name: str
     unit: str
-    """``%`` for what is a share of 1."""
+    """``%`` for a share of 1."""
     higher_is_better: bool
     value: Callable[[EpisodeRow], float | None]
-    """Of an episode; None where it has none, and is left out."""
+    """Value of an episode; None if it has none and is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,9 @@ class Standing:
     name: str
     mean: Mean
     coverage: str
-    """In words: "488/500 scored, 12 infra"."""
+    """Coverage in words: "488/500 scored, 12 infra"."""
     comparable: bool
-    """False for a run that is of other tasks than the first, or has no score: it is shown, and not ranked."""
+    """False for a run with other tasks than the first, or without a score: it is listed but not ranked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +75,16 @@ class Pair:
     a: str
     b: str
     paired: Paired
-    """b against a."""
+    """Statistics of b against a."""
     p_holm: float | None
-    """The permutation test's, corrected for the number of pairs; None where no task is shared."""
+    """P-value of the permutation test, corrected for the number of pairs; None if no task is shared."""
     noise_floor: float | None
-    """None where neither run repeated a task."""
+    """Largest difference that two runs of one policy reach by chance in 95 % of cases; None if neither run repeated a
+    task."""
     better: str | None
-    """Which is better; None where that cannot be said."""
+    """Name of the better run; None if the data cannot tell."""
     power: Power | None
-    """None where neither run repeated a task."""
+    """Trials or tasks needed for the resolution; None for a metric that is no share, or if no variance was measured."""
     words: str
 
 
@@ -90,20 +92,20 @@ class Pair:
 class Comparison:
     metric: Metric
     standings: tuple[Standing, ...]
-    """In the order given."""
+    """Standing of each run, in the order given."""
     pairs: tuple[Pair, ...]
     problems: tuple[str, ...]
-    """What could not be compared, and why."""
+    """Runs that could not be compared, each with the reason."""
     verdict: str
-    """In one sentence."""
+    """Conclusion in one sentence."""
 
 
 def compare(contenders: Sequence[Contender], *, metric: str = "success", resolution: float = RESOLUTION) -> Comparison:
-    """Every run's standing, and each pair of those that can be compared on the tasks that both have scores of.
+    """Standing of every run, and statistics of each pair on the tasks that both have scores of.
 
-    A pair is ranked where the permutation test, corrected for all pairs, says at 5 % that chance alone would not do
-    that, and the difference is beyond the noise floor where that is known. Raises ConfigError for fewer than two runs,
-    two of one name, or a metric that no run has.
+    One run of a pair counts as better if the permutation test, corrected for all pairs, is significant at 5 % and the
+    difference exceeds the noise floor, if that is known. Raises ConfigError for fewer than two runs, two runs of one
+    name, or a metric that no run has.
     """
     names = [contender.name for contender in contenders]
     if len(names) < 2:
@@ -115,7 +117,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
     problems = _problems(contenders, scores)
     fit = [name for name in names if name not in problems]
     pairs = _pairs(measured, {name: scores[name] for name in fit}, resolution)
-    tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCES]
+    tried = [each.name for each in contenders if each.name in fit and each.config.get("agent") not in REFERENCE_AGENTS]
     standings = tuple(
         Standing(
             name=each.name,
@@ -135,7 +137,7 @@ def compare(contenders: Sequence[Contender], *, metric: str = "success", resolut
 
 
 def find_metric(name: str, contenders: Sequence[Contender]) -> Metric:
-    """The metric of that name: one of `METRICS`, or a component that graders gave. Raises ConfigError."""
+    """The metric of that name: one of `METRICS`, or a component from graders. Raises ConfigError for another name."""
     if name in METRICS:
         return METRICS[name]
     components = {part for each in contenders for row in each.rows for part in row.components}
@@ -185,12 +187,12 @@ def _mean_of(metric: Metric, scores: Scores) -> Mean:
 
 
 def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> dict[str, str]:
-    """By the name of a run that cannot be compared: why."""
+    """Reason for each run that cannot be compared, by the run's name."""
     found = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
     whole = [each for each in contenders if each.name not in found]
     for each in whole[1:]:
         first = whole[0]
-        if parted := [key for key in SAME if each.config.get(key) != first.config.get(key)]:
+        if parted := [key for key in COMPARED_KEYS if each.config.get(key) != first.config.get(key)]:
             key = parted[0]
             found[each.name] = (
                 f"{each.name}: {key} is {each.config.get(key, 'unknown')}, of {first.name} it is"
@@ -202,7 +204,7 @@ def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> 
 
 
 def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> tuple[Pair, ...]:
-    found = {(a, b): paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
+    found = {(a, b): compare_paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
     corrected = holm({pair: each.p_permutation for pair, each in found.items() if each.p_permutation is not None})
     pairs = []
     for (a, b), each in found.items():
@@ -219,7 +221,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
                 noise_floor=floor,
                 better=better,
                 power=_power(shared[0], shared[1], resolution) if metric.unit == "%" else None,
-                words=_words(metric, a, b, each, p, floor, better, _where(scores[a], scores[b], each)),
+                words=_describe_pair(metric, a, b, each, p, floor, better, _describe_tasks(scores[a], scores[b], each)),
             )
         )
     return tuple(pairs)
@@ -228,7 +230,7 @@ def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> t
 def _better(
     metric: Metric, a: str, b: str, difference: float | None, p: float | None, floor: float | None
 ) -> str | None:
-    if difference is None or p is None or p >= SIGNIFICANT or (floor is not None and abs(difference) <= floor):
+    if difference is None or p is None or p >= SIGNIFICANCE_LEVEL or (floor is not None and abs(difference) <= floor):
         return None
     return b if (difference > 0) == metric.higher_is_better else a
 
@@ -243,37 +245,37 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     variance = math.fsum((each - mean) ** 2 for each in differences) / (len(differences) - 1)
     per_trial = math.fsum(1 / len(a[task]) + 1 / len(b[task]) for task in a) / len(a)
     between = max(0.0, variance - spread * per_trial)
-    if spread == 0 and between == 0:  # nothing moves, so nothing is to be planned
+    if spread == 0 and between == 0:  # no variance, so there is nothing to plan
         return None
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
-def _where(a: Scores, b: Scores, found: Paired) -> str:
-    """Of which tasks the words are, where it is not all of them."""
+def _describe_tasks(a: Scores, b: Scores, found: Paired) -> str:
+    """The tasks that a statement is about, in words; empty if it is about all of them."""
     if found.tasks == max(len(a), len(b)):
         return ""
     return f" on the {found.tasks} tasks that both have" if found.tasks > 1 else " on the one task that both have"
 
 
-def _words(
+def _describe_pair(
     metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None, where: str
 ) -> str:
     if found.difference is None or p is None:
         return f"{a} and {b} share no task with a score."
-    size = shown(metric, abs(found.difference), difference=True)
+    size = format_value(metric, abs(found.difference), difference=True)
     bounds = ""
     if found.ci95 is not None:
         low, high = sorted((found.ci95.low, found.ci95.high))
         if found.difference < 0:
             low, high = -high, -low
-        bounds = f", 95 % interval {_amount(metric, low)} to {shown(metric, high, difference=True)}"
+        bounds = f", 95 % interval {_format_number(metric, low)} to {format_value(metric, high, difference=True)}"
     if better is not None:
         other = a if better == b else b
         is_better = "is better" if metric.higher_is_better else "takes less"
         return f"{better} {is_better} than {other} by {size}{where}{bounds}; chance alone: p = {p:.2g}."
     why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
     if floor is not None and abs(found.difference) <= floor:
-        why = f"two runs of one policy differ by up to {shown(metric, floor, difference=True)} by themselves"
+        why = f"two runs of one policy differ by up to {format_value(metric, floor, difference=True)} by themselves"
     if found.difference == 0:
         why = "the difference is 0"
     return f"{a} and {b} cannot be told apart: they differ by {size}{where}{bounds}; {why}."
@@ -307,11 +309,11 @@ def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
     return f"In {metric.name}, {' and '.join(left)} cannot be told apart{shared}; they are not beaten by any other."
 
 
-def shown(metric: Metric, value: float, *, difference: bool = False) -> str:
-    """A value of the metric as people write it: "81.2 %", a difference of shares "3.1 points"."""
+def format_value(metric: Metric, value: float, *, difference: bool = False) -> str:
+    """A value of the metric in words: "81.2 %"; for a difference of shares "3.1 points"."""
     unit = "points" if difference and metric.unit == "%" else metric.unit
-    return f"{_amount(metric, value)} {unit}".rstrip()
+    return f"{_format_number(metric, value)} {unit}".rstrip()
 
 
-def _amount(metric: Metric, value: float) -> str:
+def _format_number(metric: Metric, value: float) -> str:
     return f"{100 * value:.1f}" if metric.unit == "%" else f"{value:,.4g}"

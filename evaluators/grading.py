@@ -1,4 +1,4 @@
-"""The one place where a grader's verdict becomes an outcome and a score."""
+"""The one place that turns a grader's verdict into an outcome and a score."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Outcome, Score, Task, Trajectory
 
-ENDED = "ended"
-"""Key of `Trajectory.provenance` that keeps how an episode ended where the outcome says ``grader_error`` instead."""
+ENDED_KEY = "ended"
+"""Key in `Trajectory.provenance` of the outcome that ended an episode whose outcome is now ``grader_error``."""
 
 
 def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: StateReader) -> Trajectory:
-    """The trajectory with the grader's verdict on it; of an earlier verdict nothing remains.
+    """The trajectory with the grader's verdict in place of any earlier one.
 
-    * infrastructure failed, or cancelled: no score, and the grader is not asked;
-    * ``agent_error``: 0, and the grader is not asked;
-    * a grader that raises, or whose numbers are not numbers: ``grader_error`` and no score;
-    * else the score, and the outcome stays what ended the episode (``scored`` or ``budget_exhausted``).
+    * If the infrastructure failed or the episode was cancelled: no score, and the grader is not called.
+    * ``agent_error``: 0, and the grader is not called.
+    * If the grader raises, or gives values that are not finite numbers: ``grader_error`` and no score.
+    * Else the score; the outcome stays the one that ended the episode (``scored`` or ``budget_exhausted``).
     """
     if trajectory.outcome.is_infra or trajectory.outcome is Outcome.CANCELLED:
         return replace(trajectory, score=None, components={})
     if trajectory.outcome is Outcome.AGENT_ERROR:
         return replace(trajectory, score=0.0, components={})
-    ungraded = _ungraded(trajectory)
+    ungraded = _remove_grade(trajectory)
     try:
-        verdict = _checked(grader(task, ungraded, states))
-    except Exception as error:  # the boundary to code that anybody may write
+        verdict = _check_score(grader(task, ungraded, states))
+    except Exception as error:  # the boundary to user code
         return replace(
             ungraded,
             outcome=Outcome.GRADER_ERROR,
             reason=f"grader raised {type(error).__name__}: {error}",
-            provenance={**ungraded.provenance, ENDED: str(ungraded.outcome)},
+            provenance={**ungraded.provenance, ENDED_KEY: str(ungraded.outcome)},
         )
     provenance = ungraded.provenance
-    if verdict.truths:  # those of another grader stay
-        provenance = {**provenance, TRUTHS: {**provenance.get(TRUTHS, {}), **verdict.truths}}
+    if verdict.ground_truths:  # keep the ground truths of other graders
+        provenance = {**provenance, GROUND_TRUTHS: {**provenance.get(GROUND_TRUTHS, {}), **verdict.ground_truths}}
     return replace(
         ungraded,
         score=float(verdict.value),
@@ -49,17 +49,17 @@ def apply_grader(grader: Grader, task: Task, trajectory: Trajectory, states: Sta
     )
 
 
-def _ungraded(trajectory: Trajectory) -> Trajectory:
-    """As the episode ended: a grader sees no earlier verdict, so grading again gives the same."""
+def _remove_grade(trajectory: Trajectory) -> Trajectory:
+    """The trajectory as the episode ended: a grader sees no earlier verdict, so grading again gives the same score."""
     outcome, provenance = trajectory.outcome, trajectory.provenance
     if outcome is Outcome.GRADER_ERROR:
-        outcome = Outcome(provenance.get(ENDED, Outcome.SCORED))
-        provenance = {key: value for key, value in provenance.items() if key != ENDED}
+        outcome = Outcome(provenance.get(ENDED_KEY, Outcome.SCORED))
+        provenance = {key: value for key, value in provenance.items() if key != ENDED_KEY}
     return replace(trajectory, outcome=outcome, score=None, components={}, reason="", provenance=provenance)
 
 
-def _checked(verdict: object) -> Score:
-    """The verdict, where it is one. Raises GraderError."""
+def _check_score(verdict: object) -> Score:
+    """The verdict, if it is a valid score. Raises GraderError if it is not."""
     if not isinstance(verdict, Score):
         raise GraderError(f"gave {type(verdict).__name__}, not a Score")
     if not _is_number(verdict.value) or not 0 <= verdict.value <= 1:

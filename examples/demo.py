@@ -1,6 +1,9 @@
-"""`make demo`: BFCL multi-turn, a third-party suite of 800 tasks, benchmarked under bubblewrap with agents whose scores
-are known in advance, and one whose score is not; then `tiny`, the policy that the package ships, on `backoffice`; then
-a smaller one is trained there, from random weights, while you watch."""
+"""The program of `make demo`, in three parts.
+
+BFCL multi-turn, a third-party suite of 800 tasks, is benchmarked under bubblewrap with agents whose scores are known in
+advance, and one whose score is not. Then `tiny`, the policy that the package ships, plays `backoffice`. Then a smaller
+policy is trained there, from random weights, while you watch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ AGENTS = {
     "null": (0.0, "does nothing"),
     "random": (None, "makes valid calls, drawn at random"),
 }
-"""Name -> (the success it must have, or None; what it does)."""
+"""By name, the success that the agent must have, or None, and a description of what it does."""
 GYMCP = Path(sys.executable).with_name("gymcp")
 CONSOLE = Console()
 TINY = ("--agent", "react", "--policy", "tiny", "--temperature", "0", "--max-tokens", "32")
@@ -29,10 +32,10 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "demo.toml"
 
 
 def main() -> None:
-    """Exits with 1 where an agent's success is not what it must be, or an episode was lost."""
+    """Run the parts. Exits with 1 if an agent's success is not what it must be, or an episode was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the run folders")
-    parser.add_argument("--only", choices=("bfcl", "tiny", "train"), help="this part alone")
+    parser.add_argument("--only", choices=("bfcl", "tiny", "train"), help="run only this part")
     parser.add_argument("--limit", type=int, default=200, help="tasks per agent, evenly spread; 0: all 800")
     args = parser.parse_args()
     out = args.out / time.strftime("%Y%m%d-%H%M%S")
@@ -40,17 +43,17 @@ def main() -> None:
     if args.only in (None, "tiny"):
         wrong += tiny(out)
     if args.only in (None, "train"):
-        watched_training(out)
+        train(out)
     if wrong:
         sys.exit(f"not as it must be: {', '.join(wrong)}")
 
 
 def bfcl(out: Path, limit: int) -> list[str]:
-    """Prints the table; gives the agents whose success is not what it must be."""
+    """Run the agents and print the table; the result is the agents whose success is not what it must be."""
     table = a_table("BFCL multi-turn · MCP servers under bubblewrap")
     wrong = []
     for agent, (expected, _) in AGENTS.items():
-        summary = evaluated("bfcl", "--agent", agent, "--limit", limit, "--out", out / agent)
+        summary = evaluate("bfcl", "--agent", agent, "--limit", limit, "--out", out / agent)
         if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
             wrong.append(agent)
         table.add_row(agent, percent(expected), *cells(summary))
@@ -62,13 +65,13 @@ def bfcl(out: Path, limit: int) -> list[str]:
 
 
 def tiny(out: Path) -> list[str]:
-    """`tiny` on companies it has never seen, and what solves nothing and everything there."""
+    """Run `tiny` and the oracle on new companies; the result is the runs whose success is not what it must be."""
     table = a_table("backoffice, new companies · tiny: 0.9 million weights, recipes/tiny.toml")
     wrong = []
     for level in (1, 2):
         for name, options, expected in (("oracle", ("--agent", "oracle"), 1.0), ("tiny", TINY, None)):
             folder = out / f"{name}-level-{level}"
-            summary = evaluated("backoffice", *options, "--tasks", f"seeds-*-{level}-*", "--out", folder)
+            summary = evaluate("backoffice", *options, "--tasks", f"seeds-*-{level}-*", "--out", folder)
             if summary["scored"] < summary["episodes"] or expected not in (None, summary["success"]):
                 wrong.append(f"{name}, level {level}")
             table.add_row(f"{name}, level {level}", percent(expected), *cells(summary))
@@ -77,8 +80,8 @@ def tiny(out: Path) -> list[str]:
     return wrong
 
 
-def watched_training(out: Path) -> None:
-    """Random weights, some of the oracle's episodes, then practice; ends with the learning curve."""
+def train(out: Path) -> None:
+    """Train from random weights, on some of the oracle's episodes first; end with the learning curve."""
     CONSOLE.print(
         "A smaller one, from random weights: it is shown some of level 1, then it practises, three minutes in all",
         style="bold",
@@ -93,7 +96,8 @@ def watched_training(out: Path) -> None:
     )
 
 
-def evaluated(*words: object) -> dict[str, Any]:
+def evaluate(*words: object) -> dict[str, Any]:
+    """The summary of one `gymcp eval`."""
     command = [GYMCP, "eval", *words, "--json"]
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 3):

@@ -29,7 +29,7 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     PIDS_LABEL,
     USER_LABEL,
     EngineError,
-    labelled,
+    find_containers,
     remove,
     socket_path,
 )
@@ -109,7 +109,7 @@ def _kill_process(pid: int, tag: str) -> None:
 def _containers() -> Iterator[Leftover]:
     """None where no engine answers."""
     with contextlib.suppress(EngineError, SandboxUnavailable):
-        for found in labelled(OWNER_LABEL, timeout_s=_REMOVE_TIMEOUT_S) if socket_path().exists() else ():
+        for found in find_containers(OWNER_LABEL, timeout_s=_REMOVE_TIMEOUT_S) if socket_path().exists() else ():
             labels = found["Labels"]
             ours = (labels.get(USER_LABEL), labels.get(PIDS_LABEL)) == (str(os.getuid()), pid_namespace())
             if ours and not is_alive(labels[OWNER_LABEL]):

@@ -140,6 +140,6 @@ class ServerSpec:
             network=self.network,
             limits=self.limits,
             fork=self.fork,
-            spares=self.spares,
+            warm_pool_size=self.spares,
             secrets=self.secrets,
         )

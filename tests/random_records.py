@@ -22,7 +22,7 @@ from gymcp.types import (
 # every code point, lone surrogates and NUL among them
 texts = st.text(st.characters(exclude_categories=()), max_size=12)
 finite = st.floats(allow_nan=False)
-whole = st.integers(1 - 2**63, 2**63 - 1)
+whole = st.integers(-(2**63), 2**63 - 1)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),

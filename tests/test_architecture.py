@@ -60,10 +60,13 @@ def test_the_wheel_holds_the_five_folders_and_nothing_generic(wheel: Path) -> No
     sources = {f"gymcp/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     core = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "gymcp").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources | core
-    policy = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "agents" / "tiny").iterdir()}
-    assert {"gymcp/py.typed", "gymcp/envs/catalog/servers.lock", "gymcp/envs/suites/agentdojo.lock", *policy} <= set(
-        names
-    )
+    policy = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "agents" / "policies" / "tiny").iterdir()}
+    assert {
+        "gymcp/py.typed",
+        "gymcp/envs/catalog/servers.lock",
+        "gymcp/envs/suites/agentdojo/agentdojo.lock",
+        *policy,
+    } <= set(names)
     pages = {f"gymcp/{path.relative_to(ROOT)}" for path in (ROOT / "evaluators").rglob("*") if path.suffix in PAGES}
     assert pages <= set(names)
     assert "gymcp/evaluators/viewer/static/main.js" in pages

@@ -53,7 +53,7 @@ BY_PATH = {
     "host_guard": "slow",
 }
 LONGEST = (
-    "tests/test_readme.py::test_every_command_works_in_the_order_of_the_page",
+    "tests/test_readme.py::test_every_command_of_a_block_works",
     "tests/agents/test_vllm",
     "tests/trainers/test_vllm_training.py",
     "tests/trainers/test_processes.py",

@@ -1,8 +1,9 @@
-"""Chat templates of our own in three styles: what the tiny models speak.
+"""Chat templates of the tiny models, in four styles.
 
-``QWEN`` is ChatML with calls as JSON between tags; ``LLAMA`` has headers and a bare JSON object as a call; ``COMPACT``
-spends as few tokens as it can: one control token for each role, tool, call and value, and arguments by position.
-``TERSE`` is compact and does not list the tools: for a policy of one environment, which learns them by using them.
+``QWEN`` is ChatML with calls as JSON between tags. ``LLAMA`` has headers and a bare JSON object as a call. ``COMPACT``
+uses as few tokens as possible: one control token for each role, tool, call and value, and arguments by position.
+``TERSE`` is ``COMPACT`` without the list of tools: for a policy of one environment, which learns the tools by using
+them.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatStyle:
+    """A chat template and the tokens it needs."""
+
     template: str
-    """Jinja, as `apply_chat_template` takes it."""
+    """Jinja source for `apply_chat_template`."""
     start_token: str | None
-    """What every text begins with; the template writes it."""
+    """First token of every text, written by the template; None if there is none."""
     end_tokens: tuple[str, ...]
-    """Any of them ends the assistant's turn; the first is the usual one."""
+    """Tokens that end the assistant's turn; the first is the usual one."""
     pad_token: str
     special_tokens: tuple[str, ...]
     """Control tokens, in the order of their ids."""
     tags: tuple[str, ...] = ()
-    """Tokens of their own that are text all the same."""
+    """Texts that are single tokens, but not control tokens."""
     spells: bool = False
-    """Digits, ids and names are spelt, so that copying any of them is one skill; words are pieces."""
+    """True if digits, ids and names are spelt with one token per character, so that copying any of them is one skill;
+    other words are pieces."""
 
 
 _QWEN_TEMPLATE = """\

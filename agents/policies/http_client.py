@@ -1,8 +1,8 @@
-"""Hundreds of requests to one server at a time, each on a connection of its own.
+"""An HTTP/1.1 client for hundreds of concurrent requests to one server, each on a connection of its own.
 
-httpx looks through all connections of a pool at every request and costs, as does httpcore below it, more than anything
-else in a turn. So an answer is parsed by httptools (the parser of node), on plain asyncio connections, of which the
-last one used is the next one used.
+httpx looks through all connections of its pool at every request and costs, as does httpcore below it, more CPU than
+anything else in a turn (benchmarks/http_client.py measures both). So this client parses answers with httptools (the
+parser of Node.js) on plain asyncio connections, and takes the connection that was used last first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httptools
 import httpx
@@ -23,57 +23,73 @@ import httpx
 from gymcp.errors import ConfigError
 from gymcp.http_headers import check_headers
 
-KEPT_ALIVE_S = 5.0
-"""Without a request; servers close what waits longer."""
+KEEP_ALIVE_S = 5.0
+"""Seconds for which an idle connection is used again; servers close connections that are idle for longer."""
 CONNECT_TIMEOUT_S = 10.0
+"""Maximum seconds for opening a connection, its TLS handshake and a proxy's tunnel included."""
 CLOSE_TIMEOUT_S = 5.0
-MOST_HEAD_BYTES = 256 * 1024
-"""Of what comes beside an answer's body."""
+"""Maximum seconds for closing all connections."""
+MAX_HEAD_BYTES = 256 * 1024
+"""Maximum number of bytes of an answer beside its body."""
 
 
-class Broken(Exception):
-    """There is no answer, or not the whole of one."""
+class NoAnswer(Exception):
+    """No answer has come, or only a part of one."""
 
 
-class Unreadable(Exception):
-    """An answer of more bytes than are read, or in an encoding that was not asked for and is not known."""
+class UnreadableAnswer(Exception):
+    """The answer is longer than allowed, or has an unknown encoding that the request did not allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
+    """A complete answer."""
+
     status: int
     headers: Mapping[str, str]
-    """By names in small letters."""
+    """Headers by name in lower case."""
     body: bytes
 
 
-class Line(asyncio.Protocol):
+@dataclass(slots=True, kw_only=True)
+class _Exchange:
+    """One request's answer while it arrives."""
+
+    answer: asyncio.Future[Response]
+    parser: httptools.HttpResponseParser
+    max_bytes: int
+    tunnel: bool
+    """True for a CONNECT request: the bytes behind the answer's head are not a body."""
+    received: int = 0
+    """Bytes of head and body so far."""
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+    until_close: bool = False
+    """True if the body ends with the connection: its head names neither a length nor chunks."""
+
+
+class HttpConnection(asyncio.Protocol):
     """One connection: a request, its answer, the next request."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.is_open = False
         self.closed = asyncio.get_running_loop().create_future()
-        self.used = 0.0
-        """When the last answer had come, on the monotonic clock."""
-        self._answer: asyncio.Future[Response] | None = None
-        """None while nothing is asked."""
+        self.last_used = 0.0
+        """Time of the last complete answer, on the monotonic clock."""
+        self._exchange: _Exchange | None = None
+        """The last request's exchange; None before the first request."""
 
-    def ask(self, request: bytes, most_bytes: int, *, tunnel: bool = False) -> asyncio.Future[Response]:
-        """Its result is the answer; Broken, Unreadable. `tunnel`: what follows the answer's head is no body."""
-        self._answer = asyncio.get_running_loop().create_future()
-        self._parser = httptools.HttpResponseParser(self)
-        self._most_bytes = most_bytes
-        self._received = 0
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
-        self._tunnel = tunnel
-        self._to_the_end = False
+    def request(self, content: bytes, max_bytes: int, *, tunnel: bool = False) -> asyncio.Future[Response]:
+        """Send a request, head and body; the future's result is the answer. It may raise NoAnswer, UnreadableAnswer."""
+        answer = asyncio.get_running_loop().create_future()
+        parser = httptools.HttpResponseParser(self)
+        self._exchange = _Exchange(answer=answer, parser=parser, max_bytes=max_bytes, tunnel=tunnel)
         if self.is_open:
-            self.transport.write(request)
+            self.transport.write(content)
         else:
-            self._fail(Broken("the connection was closed"))
-        return self._answer
+            self._fail(self._exchange, NoAnswer("the connection was closed"))
+        return answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -81,72 +97,79 @@ class Line(asyncio.Protocol):
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.done():
-            self.abort()  # nobody has asked for this
+        exchange = self._exchange
+        if exchange is None or exchange.answer.done():
+            self.abort()  # data that no request asked for
             return
-        self._received += len(data)
-        if self._received > self._most_bytes + MOST_HEAD_BYTES:
-            self._fail(Unreadable(_too_long(self._most_bytes)))
+        exchange.received += len(data)
+        if exchange.received > exchange.max_bytes + MAX_HEAD_BYTES:
+            self._fail(exchange, UnreadableAnswer(_too_long(exchange.max_bytes)))
             return
         try:
-            self._parser.feed_data(data)
+            exchange.parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(Broken(f"what came is no HTTP: {error}"))
+            self._fail(exchange, NoAnswer(f"what came is no HTTP: {error}"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        self._current().headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
-        coded = self._headers.get("transfer-encoding", "").lower()
-        self._to_the_end = "content-length" not in self._headers and "chunked" not in coded
-        if self._tunnel and self._parser.get_status_code() < 300:
-            self._end()
+        exchange = self._current()
+        encoding = exchange.headers.get("transfer-encoding", "").lower()
+        exchange.until_close = "content-length" not in exchange.headers and "chunked" not in encoding
+        if exchange.tunnel and exchange.parser.get_status_code() < 300:
+            self._finish(exchange)
 
     def on_body(self, body: bytes) -> None:
-        self._body += body
+        self._current().body.extend(body)
 
     def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < 200:
-            self._headers = {}  # such as 100: the answer itself is still to come
-        elif not self._tunnel:
-            self._end()
-
-    def _end(self) -> None:
-        answer = self._answer
-        if answer is None or answer.done():
-            self.abort()  # more than one answer
-            return
-        status = self._parser.get_status_code()
-        answer.set_result(Response(status=status, headers=self._headers, body=bytes(self._body)))
-        self.used = time.monotonic()
-        if not (self._parser.should_keep_alive() or self._tunnel):
-            self.abort()
-
-    def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
-        self.abort()
+        exchange = self._current()
+        if exchange.parser.get_status_code() < 200:
+            exchange.headers = {}  # such as 100 Continue: the answer itself is still to come
+        elif not exchange.tunnel:
+            self._finish(exchange)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
         if not self.closed.done():
             self.closed.set_result(None)
-        if self._answer is None or self._answer.done():
+        exchange = self._exchange
+        if exchange is None or exchange.answer.done():
             return
-        if exc is None and self._to_the_end:
-            self._end()
+        if exc is None and exchange.until_close:
+            self._finish(exchange)
         else:
-            self._fail(Broken("the connection was closed before the whole answer had come"))
+            self._fail(exchange, NoAnswer("the connection was closed before the whole answer had come"))
 
     def abort(self) -> None:
-        """No more of this connection."""
+        """Close the connection at once."""
         if self.is_open:
             self.is_open = False
             self.transport.abort()
 
+    def _current(self) -> _Exchange:
+        assert self._exchange is not None  # the parser that calls belongs to it
+        return self._exchange
 
-class Connections:
-    """Made by `open_connections`."""
+    def _finish(self, exchange: _Exchange) -> None:
+        if exchange.answer.done():
+            self.abort()  # a second answer to one request
+            return
+        status = exchange.parser.get_status_code()
+        exchange.answer.set_result(Response(status=status, headers=exchange.headers, body=bytes(exchange.body)))
+        self.last_used = time.monotonic()
+        if not (exchange.parser.should_keep_alive() or exchange.tunnel):
+            self.abort()
+
+    def _fail(self, exchange: _Exchange, error: Exception) -> None:
+        if not exchange.answer.done():
+            exchange.answer.set_exception(error)
+        self.abort()
+
+
+class HttpClient:
+    """A client for one server. Made by `open_http_client`."""
 
     def __init__(self, root: str, headers: Mapping[str, str], proxy: httpx.URL | None) -> None:
         self._url = httpx.URL(root)
@@ -154,90 +177,92 @@ class Connections:
         self._tls = self._url.scheme == "https"
         self._context: ssl.SSLContext | None = None
         if self._tls or (proxy and proxy.scheme == "https"):
-            self._context = httpx.create_ssl_context()  # takes tens of milliseconds: once for all
-        # a proxy is asked for the whole address, unless it passes on bytes that it cannot read
-        spoken = proxy is not None and not self._tls
-        path, place = self._url.raw_path.decode("ascii"), self._url.netloc.decode("ascii")
-        self._root = (f"{self._url.scheme}://{place}{path}" if spoken else path).rstrip("/")
-        named = {"host": place, "accept-encoding": "identity", **headers}
-        self._headers = named | (_authorization(proxy) if proxy and spoken else {})
-        self._lines: set[Line] = set()
-        self._idle: list[Line] = []
+            self._context = httpx.create_ssl_context()  # takes tens of milliseconds: once for all connections
+        # a proxy needs the whole address, unless it only forwards the bytes of a TLS connection
+        forwarded = proxy is not None and not self._tls
+        path, host = self._url.raw_path.decode("ascii"), self._url.netloc.decode("ascii")
+        self._root = (f"{self._url.scheme}://{host}{path}" if forwarded else path).rstrip("/")
+        own_headers = {"host": host, "accept-encoding": "identity", **headers}
+        self._headers = own_headers | (_proxy_authorization(proxy) if proxy and forwarded else {})
+        self._connections: set[HttpConnection] = set()
+        self._idle: list[HttpConnection] = []
 
-    async def ask(self, method: str, path: str, content: bytes = b"", *, most_bytes: int) -> Response:
-        """The whole answer. Raises Broken, Unreadable; bounded in time by who calls."""
+    async def request(self, method: str, path: str, content: bytes = b"", *, max_bytes: int) -> Response:
+        """Send a request and wait for the whole answer, without a timeout. Raises NoAnswer, UnreadableAnswer."""
         head = _head(method, self._root + path, {**self._headers, "content-length": str(len(content))})
-        line = self._kept() or await self._connect()
+        connection = self._take_idle() or await self._connect()
         try:
-            answer = await line.ask(head + content, most_bytes)
+            answer = await connection.request(head + content, max_bytes)
         except BaseException:
-            line.abort()
+            connection.abort()
             raise
         finally:
-            if line.is_open:
-                self._idle.append(line)
+            if connection.is_open:
+                self._idle.append(connection)
             else:
-                self._lines.discard(line)
-        return _decoded(answer, most_bytes)
+                self._connections.discard(connection)
+        return _decompress(answer, max_bytes)
 
-    def _kept(self) -> Line | None:
-        """A connection that has been used before and is still of use."""
-        oldest = time.monotonic() - KEPT_ALIVE_S
+    def _take_idle(self) -> HttpConnection | None:
+        """The open connection that was used last; those that have been idle for too long are closed."""
+        oldest = time.monotonic() - KEEP_ALIVE_S
         while self._idle:
-            line = self._idle.pop()
-            if line.is_open and line.used >= oldest:
-                return line
-            line.abort()
-            self._lines.discard(line)
+            connection = self._idle.pop()
+            if connection.is_open and connection.last_used >= oldest:
+                return connection
+            connection.abort()
+            self._connections.discard(connection)
         return None
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> HttpConnection:
+        """A new connection, ready for a request. Raises NoAnswer."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                return await self._connected()
+                return await self._open_connection()
         except TimeoutError as error:
-            raise Broken(f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
+            raise NoAnswer(f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
         except OSError as error:
-            raise Broken(str(error)) from error
+            raise NoAnswer(str(error)) from error
 
-    async def _connected(self) -> Line:
+    async def _open_connection(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
-        to = self._proxy or self._url
-        secure = to.scheme == "https"
-        _, line = await loop.create_connection(
-            Line, to.host, to.port or (443 if secure else 80), ssl=self._context if secure else None
+        peer = self._proxy or self._url
+        secure = peer.scheme == "https"
+        _, connection = await loop.create_connection(
+            HttpConnection, peer.host, peer.port or (443 if secure else 80), ssl=self._context if secure else None
         )
-        self._lines.add(line)
+        self._connections.add(connection)
         if self._proxy and self._tls:
             try:
-                await self._tunnel(line, self._proxy)
+                await self._open_tunnel(connection, self._proxy)
             except BaseException:
-                line.abort()
-                self._lines.discard(line)
+                connection.abort()
+                self._connections.discard(connection)
                 raise
-        return line
+        return connection
 
-    async def _tunnel(self, line: Line, proxy: httpx.URL) -> None:
+    async def _open_tunnel(self, connection: HttpConnection, proxy: httpx.URL) -> None:
+        """Make the proxy forward bytes to the server, and start TLS with the server. Raises NoAnswer."""
         assert self._context is not None
         host = self._url.raw_host.decode("ascii")
-        there = f"{f'[{host}]' if ':' in host else host}:{self._url.port or 443}"
-        head = _head("CONNECT", there, {"host": there, **_authorization(proxy)})
-        answer = await line.ask(head, 0, tunnel=True)
+        target = f"{f'[{host}]' if ':' in host else host}:{self._url.port or 443}"
+        head = _head("CONNECT", target, {"host": target, **_proxy_authorization(proxy)})
+        answer = await connection.request(head, 0, tunnel=True)
         if answer.status >= 300:
-            raise Broken(f"the proxy {proxy.host} refuses a connection: status {answer.status}")
+            raise NoAnswer(f"the proxy {proxy.host} refuses a connection: status {answer.status}")
         loop = asyncio.get_running_loop()
-        secured = await loop.start_tls(line.transport, line, self._context, server_hostname=host)
-        if secured is None:
-            raise Broken("the connection was closed")
-        line.transport = secured
+        transport = await loop.start_tls(connection.transport, connection, self._context, server_hostname=host)
+        if transport is None:
+            raise NoAnswer("the connection was closed")
+        connection.transport = transport
 
     async def close(self) -> None:
-        """Ends every connection, those in use as well."""
-        lines, self._lines = self._lines, set()
-        for line in lines:
-            line.abort()
-        if lines:
-            await asyncio.wait([line.closed for line in lines], timeout=CLOSE_TIMEOUT_S)
+        """Close every connection, those in use as well."""
+        connections, self._connections = self._connections, set()
+        for connection in connections:
+            connection.abort()
+        if connections:
+            await asyncio.wait([connection.closed for connection in connections], timeout=CLOSE_TIMEOUT_S)
 
 
 def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
@@ -245,57 +270,56 @@ def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-def _authorization(proxy: httpx.URL) -> dict[str, str]:
+def _proxy_authorization(proxy: httpx.URL) -> dict[str, str]:
     if not proxy.username:
         return {}
     pair = f"{proxy.username}:{proxy.password}".encode()
     return {"proxy-authorization": f"Basic {base64.b64encode(pair).decode()}"}
 
 
-def _decoded(answer: Response, most_bytes: int) -> Response:
-    """With what some gateways compress although nobody asked for it as it was. Raises Unreadable."""
+def _decompress(answer: Response, max_bytes: int) -> Response:
+    """The answer, decompressed if a gateway compressed it without being asked to. Raises UnreadableAnswer."""
     body = answer.body
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("gzip", "x-gzip", "deflate"):
         try:
-            body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, most_bytes + 1)
+            body = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, max_bytes + 1)
         except zlib.error as error:
-            raise Unreadable(f"the answer cannot be read: {error}") from error
+            raise UnreadableAnswer(f"the answer cannot be read: {error}") from error
     elif encoding != "identity":
-        raise Unreadable(f"the answer cannot be read: its encoding is {encoding!r}")
-    if len(body) > most_bytes:
-        raise Unreadable(_too_long(most_bytes))
+        raise UnreadableAnswer(f"the answer cannot be read: its encoding is {encoding!r}")
+    if len(body) > max_bytes:
+        raise UnreadableAnswer(_too_long(max_bytes))
     return answer if body is answer.body else Response(status=answer.status, headers=answer.headers, body=body)
 
 
-def _too_long(most_bytes: int) -> str:
-    return f"the answer is longer than {most_bytes} bytes"
+def _too_long(max_bytes: int) -> str:
+    return f"the answer is longer than {max_bytes} bytes"
 
 
-def proxy_of(url: httpx.URL) -> httpx.URL | None:
-    """The proxy that the environment names for this address; None where there is none, or for a loopback."""
+def find_proxy(url: httpx.URL) -> httpx.URL | None:
+    """The proxy that the environment names for this address; None if there is none, or for a loopback address."""
     if url.host in ("localhost", "127.0.0.1", "::1") or urllib.request.proxy_bypass(url.host):
         return None
     proxies = urllib.request.getproxies()
-    found = proxies.get(url.scheme) or proxies.get("all")
-    return httpx.URL(found if "://" in found else f"http://{found}") if found else None
+    address = proxies.get(url.scheme) or proxies.get("all")
+    return httpx.URL(address if "://" in address else f"http://{address}") if address else None
 
 
 @contextlib.asynccontextmanager
-async def open_connections(
-    root: str, headers: Mapping[str, str], *, proxied: bool = True
-) -> AsyncIterator[Connections]:
-    """To the server at this address; all are closed on the way out. `proxied`: through the environment's proxy.
+async def open_http_client(root: str, headers: Mapping[str, str], *, proxied: bool = True) -> AsyncIterator[HttpClient]:
+    """A client for the server at this address; its connections are closed on exit.
 
-    Raises ConfigError for an address or a header that HTTP cannot carry.
+    `proxied`: use the environment's proxy, if it names one. Raises ConfigError for an address or a header that HTTP
+    cannot carry.
     """
     try:
         url = httpx.URL(root)
     except (httpx.InvalidURL, UnicodeError) as error:
         raise ConfigError(f"address {root!a}: {error}") from error
     check_headers(f"address {root}", headers)
-    connections = Connections(root, headers, proxy_of(url) if proxied else None)
+    client = HttpClient(root, headers, find_proxy(url) if proxied else None)
     try:
-        yield connections
+        yield client
     finally:
-        await connections.close()
+        await client.close()

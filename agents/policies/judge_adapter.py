@@ -1,4 +1,4 @@
-"""Any policy as a judge: asked one thing, without tools."""
+"""Adapter from any policy to a judge: one question, one answer, no tools."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class _ChatJudge:
         self._model = model
 
     async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
-        decided = await self._model.policy.chat(messages, (), sampling)
-        return decided.action.text, decided.spent
+        decision = await self._model.policy.chat(messages, (), sampling)
+        return decision.action.text, decision.spent
 
 
 class _TokenJudge:
@@ -30,12 +30,5 @@ class _TokenJudge:
     async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
         system = "\n\n".join(message.content for message in messages if message.role == "system")
         rest = [message for message in messages if message.role != "system"]
-        prompt = self._model.renderer.start(rest, (), system)
-        drawn = await self._model.policy.sample(prompt, sampling)
-        spent = Spent(
-            model=self._model.name,
-            prompt_tokens=len(prompt),
-            completion_tokens=len(drawn.ids),
-            cost=self._model.price.of(len(prompt), len(drawn.ids), 0),
-        )
-        return self._model.renderer.text(drawn.ids), spent
+        answer = await self._model.generate(self._model.renderer.first_prompt(rest, (), system), sampling)
+        return answer.text, answer.usage

@@ -1,4 +1,4 @@
-"""What a model's folder must hold to be talked to: a config and a tokenizer."""
+"""The config and the tokenizer in a model's folder."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from transformers.utils.logging import disable_progress_bar
 
 from gymcp.errors import ConfigError
 
-SMALL_BYTES = 200_000_000
-"""Threads that meet at every layer of a small model wait for the cores that servers have."""
+SMALL_MODEL_BYTES = 200_000_000
+"""Size of weights, in bytes, below which one CPU thread is used: several threads synchronise at every layer, and at a
+small model they would mostly wait for cores that the servers use."""
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
 
 
-def context_of(folder: Path, who: str) -> int:
-    """How many tokens the model takes. Raises ConfigError where the folder holds no model."""
+def read_context_length(folder: Path, who: str) -> int:
+    """The context length of the model in tokens. Raises ConfigError if the folder holds no model."""
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{who}: {folder} is no model's folder: it has no config.json")
-    disable_progress_bar()  # a bar for each of a few files, beside our own
+    disable_progress_bar()  # transformers would show one per file, beside our own
     try:
         config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -37,7 +38,7 @@ def context_of(folder: Path, who: str) -> int:
 
 
 def load_tokenizer(folder: Path, who: str) -> tuple[Any, list[int]]:
-    """The tokenizer, and the tokens that end an answer beside its own. Raises ConfigError where there is none."""
+    """The tokenizer, and the end tokens of the generation config. Raises ConfigError if there is no tokenizer."""
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise ConfigError(f"{who}: {folder} has no tokenizer (none of {', '.join(_TOKENIZER_FILES)})")
     try:
@@ -49,11 +50,11 @@ def load_tokenizer(folder: Path, who: str) -> tuple[Any, list[int]]:
 
 
 @contextmanager
-def threads_beside_servers(folder: Path) -> Iterator[None]:
-    """One CPU thread for a small model, as long as the context lasts: `OMP_NUM_THREADS`, where it is set, decides."""
+def limit_threads(folder: Path) -> Iterator[None]:
+    """Use one CPU thread for a small model while the context lasts, unless `OMP_NUM_THREADS` is set."""
     before = torch.get_num_threads()
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if "OMP_NUM_THREADS" not in os.environ and size < SMALL_BYTES:
+    if "OMP_NUM_THREADS" not in os.environ and size < SMALL_MODEL_BYTES:
         torch.set_num_threads(1)
     try:
         yield
@@ -62,9 +63,9 @@ def threads_beside_servers(folder: Path) -> Iterator[None]:
 
 
 def _end_ids(folder: Path) -> list[int]:
-    """What generation_config.json says."""
+    """The end-of-sequence tokens in generation_config.json."""
     try:
-        found = json.loads((folder / "generation_config.json").read_text()).get("eos_token_id")
+        ids = json.loads((folder / "generation_config.json").read_text()).get("eos_token_id")
     except (OSError, ValueError, AttributeError):
         return []
-    return [id for id in (found if isinstance(found, list) else [found]) if isinstance(id, int)]
+    return [id for id in (ids if isinstance(ids, list) else [ids]) if isinstance(id, int)]

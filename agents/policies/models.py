@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
+from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy, Policy
+from gymcp.types import Sampled, Sampling, Spent
 
-LEAST_ANSWER = 32
-"""Tokens that must be left of the context for an answer."""
+MIN_ANSWER_TOKENS = 32
+"""Minimum number of tokens that a prompt must leave in the context for the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """One answer of a token model."""
+
+    sampled: Sampled
+    text: str
+    """The sampled tokens decoded, without the token that ended the turn."""
+    usage: Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenModel:
-    """A policy with what it takes to talk to it."""
+    """A policy that takes and returns tokens, with its chat template, tool-call format, context size and price."""
 
     name: str
     policy: Policy
     renderer: Renderer
-    read: Format
+    parse_calls: Format
+    """Reads tool calls out of the text of an answer."""
     context: int
-    """Tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
     price: Price = field(default_factory=Price)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generated:
+        """Sample one answer to the prompt; `sampling.max_tokens` is reduced to the room that the context has left.
+
+        Raises PromptTooLong if fewer than `MIN_ANSWER_TOKENS` tokens are left, and what the policy raises.
+        """
+        room = self.context - len(prompt)
+        if room < MIN_ANSWER_TOKENS:
+            raise PromptTooLong(f"{len(prompt)} tokens, and no room for an answer among {self.context}")
+        sampled = await self.policy.sample(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
+        usage = Spent(
+            model=self.name,
+            prompt_tokens=len(prompt),
+            completion_tokens=len(sampled.ids),
+            cost=self.price.of(len(prompt), len(sampled.ids)),
+        )
+        return Generated(sampled=sampled, text=self.renderer.decode(sampled.ids), usage=usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatModel:
+    """A policy that takes messages and returns an action."""
+
     name: str
     policy: ChatPolicy
 

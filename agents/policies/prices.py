@@ -1,4 +1,4 @@
-"""What models cost, from a file the user keeps: prices change, and no list of ours would stay right."""
+"""Prices of models, from a file that the user maintains: a list shipped with gymcp would soon be wrong."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from gymcp.types import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Money for a million tokens."""
+    """Price per million tokens."""
 
     prompt: float = 0.0
     completion: float = 0.0
     cached: float | None = None
-    """Prompt tokens the endpoint had kept; None: as any other."""
+    """Price of prompt tokens that the endpoint had in its cache; None for the price of any other prompt token."""
 
     def of(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> float:
-        """What a request costs; `cached_tokens` are part of the prompt's."""
+        """The cost of a request; the `cached_tokens` are among the `prompt_tokens`."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = prompt_tokens - cached_tokens
         return (fresh * self.prompt + cached_tokens * cached + completion_tokens * self.completion) / 1e6
 
 
 def load_prices(file: Path) -> dict[str, Price]:
-    """By model, from TOML: ``[models."NAME"]`` with ``prompt``, ``completion`` and maybe ``cached``, per million.
+    """Prices by model, from a TOML file.
 
+    A model has a table ``[models."NAME"]`` with ``prompt``, ``completion`` and maybe ``cached``, per million tokens.
     Raises ConfigError.
     """
     who = f"prices {file}"
     try:
-        found = tomllib.loads(file.read_text())
+        content = tomllib.loads(file.read_text())
     except OSError as error:
         raise ConfigError(f"{who}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigError(f"{who}: not TOML: {error}") from error
-    models = found.get("models")
+    models = content.get("models")
     if not isinstance(models, dict):
         raise ConfigError(f'{who}: has no prices; write [models."NAME"] with prompt and completion per million tokens')
     return {name: _price(f"{who}: model '{name}'", entry) for name, entry in models.items()}

@@ -1,4 +1,4 @@
-"""Policies by name, as the command line takes them: ``tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL``."""
+"""Policies by name, in the command line's form: ``tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
 from gymcp.agents.policies.prices import Price
-from gymcp.agents.policies.text_tool_calls import Templated
+from gymcp.agents.policies.text_tool_calls import TextToolCallPolicy
 from gymcp.agents.policies.vllm.client import VllmSettings, open_vllm
 from gymcp.agents.policies.vllm.keys import find_key
 from gymcp.agents.prompts.rendering import Renderer
@@ -23,54 +23,62 @@ from gymcp.errors import ConfigError, PolicyInfraError
 
 FORMS = "tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL"
 TRAINED = Path(__file__).with_name("tiny")
-"""The policy that `recipes/tiny.toml` trained on `backoffice`."""
+"""Folder of the policy that `recipes/tiny.toml` trained on `backoffice`."""
 _PROBE = 'Zoë paid 42 €:\n{"name": "pay_back", "arguments": {"amount": 5.25}}'
+"""Text whose tokens show whether a tokenizer is the server's own."""
 Kind = Literal["tiny", "local", "vllm", "openai"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySpec:
+    """A policy as the user named it."""
+
     text: str
-    """As it was written."""
+    """The name as the user wrote it."""
     kind: Kind
     model: str
-    """The style of a tiny model with random weights (empty: the trained one), the folder of a local one, else the name
-    that the server knows."""
+    """Style of a tiny model with random weights (empty for the trained one), folder of a local model, or the name of
+    the model on the server."""
     url: str = ""
 
     @property
     def who(self) -> str:
-        """How messages name it."""
+        """The policy's name in error messages."""
         return f"policy '{self.text}'"
 
     @property
     def name(self) -> str:
-        """Under which its tokens and its price are counted."""
+        """The name under which tokens and prices are counted."""
         return "tiny" if self.kind == "tiny" else self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
+    """Settings with which a policy is opened; each kind of policy uses some of them."""
+
     slots: int = 16
-    """Samples that the embedded engine draws at a time."""
+    """Number of requests that the embedded engine samples at a time."""
     device: str | None = None
-    """Of the embedded engine; None: the accelerator where there is one."""
+    """Device of the embedded engine; None for the accelerator if there is one, else the CPU."""
     tool_format: str | None = None
-    """How a model that is sampled from writes calls; None: as its chat template shows."""
+    """Name of the format in which a token model writes calls; None for the one that its chat template shows."""
     calls_as_text: bool = False
-    """True: an endpoint is not offered tools, they are described to it in words."""
+    """True to describe the tools to an endpoint in the system prompt instead of offering them."""
     key: str | None = field(default=None, repr=False)
     requests_per_minute: float | None = None
+    """Maximum number of requests per minute to an endpoint; None for no limit."""
     concurrency: int = 256
-    """Requests to a server at a time."""
+    """Maximum number of requests in flight to a server."""
     timeout_s: float = 120.0
+    """Maximum seconds of one request to an endpoint."""
     tokenizer: Path | None = None
-    """Folder of the tokenizer of a model that vLLM serves; None: where the server has its model."""
+    """Folder of the tokenizer of a model that vLLM serves; None for the folder that the server loaded it from."""
     prices: Mapping[str, Price] = field(default_factory=dict)
+    """Prices by model; if there are any, the model must be among them."""
 
 
 def parse_policy(text: str) -> PolicySpec:
-    """The policy that the text names. Raises ConfigError."""
+    """The policy named by the text. Raises ConfigError."""
     kind, _, rest = text.partition(":")
     if kind == "tiny":
         return PolicySpec(text=text, kind="tiny", model=rest)
@@ -89,31 +97,33 @@ def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # half a bracket, a port that is none
+    except ValueError:  # such as an unmatched bracket or an invalid port
         return False
 
 
 @contextlib.asynccontextmanager
 async def open_model(spec: PolicySpec, options: ModelOptions) -> AsyncIterator[Model]:
-    """The model, ready to be asked; what was started for it has ended on the way out. Raises ConfigError."""
+    """The model, ready for requests; everything started for it is closed on exit. Raises ConfigError."""
     async with contextlib.AsyncExitStack() as stack:
         if spec.kind == "openai":
             policy = await stack.enter_async_context(open_endpoint(_endpoint(spec, options)))
             try:
-                await policy.check_answers()
+                await policy.check_reachable()
             except PolicyInfraError as error:
                 raise ConfigError(f"the policy does not answer: {error}") from error
-            yield ChatModel(name=spec.name, policy=Templated(policy) if options.calls_as_text else policy)
+            yield ChatModel(name=spec.name, policy=TextToolCallPolicy(policy) if options.calls_as_text else policy)
             return
         if spec.kind == "vllm":
-            yield await _served_model(spec, options, stack)
+            yield await _open_vllm_model(spec, options, stack)
             return
         folder = _local_folder(spec, stack)
-        # says what is missing before weights are loaded
-        model = _token_model(spec, options, None, folder, _part("local_model", spec).context_of(folder, spec.who))
+        # before the weights are loaded, because this reports what is missing
+        model = _token_model(
+            spec, options, None, folder, _import_part("local_model", spec).read_context_length(folder, spec.who)
+        )
         if options.device in (None, "cpu"):
-            stack.enter_context(_part("local_model", spec).threads_beside_servers(folder))
-        engine = _part("engine.engine", spec).open_engine(folder, slots=options.slots, device=options.device)
+            stack.enter_context(_import_part("local_model", spec).limit_threads(folder))
+        engine = _import_part("engine.engine", spec).open_engine(folder, slots=options.slots, device=options.device)
         yield replace(model, policy=await stack.enter_async_context(engine))
 
 
@@ -135,8 +145,8 @@ def _endpoint(spec: PolicySpec, options: ModelOptions) -> Endpoint:
     )
 
 
-async def _served_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
-    """With a tokenizer that is the server's own: another's tokens would be other words to it."""
+async def _open_vllm_model(spec: PolicySpec, options: ModelOptions, stack: contextlib.AsyncExitStack) -> TokenModel:
+    """The model of a vLLM server. Its tokenizer must be the server's own, because ids of another mean other words."""
     settings = VllmSettings(concurrency=options.concurrency)
     policy = await stack.enter_async_context(
         open_vllm(spec.url, spec.model, settings, key=find_key(spec.url) or options.key)
@@ -149,39 +159,39 @@ async def _served_model(spec: PolicySpec, options: ModelOptions, stack: contextl
         )
     model = _token_model(spec, options, policy, folder, policy.max_context)
     try:
-        theirs = await policy.tokenize(_PROBE)
+        server_ids = await policy.tokenize(_PROBE)
     except PolicyInfraError as error:
         raise ConfigError(f"{spec.who}: the server does not say how it makes tokens: {error}") from error
-    if model.renderer.tokenizer.encode(_PROBE, add_special_tokens=False) != theirs:
+    if model.renderer.tokenizer.encode(_PROBE, add_special_tokens=False) != server_ids:
         raise ConfigError(f"{spec.who}: {folder} holds another tokenizer than the server's; name its own: --tokenizer")
     return model
 
 
 def _token_model(spec: PolicySpec, options: ModelOptions, policy: Any, folder: Path, context: int) -> TokenModel:
-    tokenizer, end_ids = _part("local_model", spec).load_tokenizer(folder, spec.who)
+    tokenizer, end_ids = _import_part("local_model", spec).load_tokenizer(folder, spec.who)
     return TokenModel(
         name=spec.name,
         policy=policy,
         renderer=Renderer(tokenizer, spec.who, end_ids),
-        read=choose_format(options.tool_format, tokenizer, spec.who),
+        parse_calls=choose_format(options.tool_format, tokenizer, spec.who),
         context=context,
         price=_price(spec, options),
     )
 
 
 def _local_folder(spec: PolicySpec, stack: contextlib.AsyncExitStack) -> Path:
-    """Where the model lies; a tiny one of a style is made, for as long as the stack lasts."""
+    """The folder of the model; one with random weights is created, and removed when the stack closes."""
     if spec.kind == "local":
         return Path(spec.model)
     if not spec.model:
         return TRAINED
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-tiny-")))
-    made: Path = _part("tiny_model", spec).make_tiny_model(folder, spec.model)
-    return made
+    model_folder: Path = _import_part("tiny_model", spec).make_tiny_model(folder, spec.model)
+    return model_folder
 
 
-def _part(name: str, spec: PolicySpec) -> Any:
-    """A module of gymcp that needs the extra `train`: importing it takes seconds, so only who needs it does."""
+def _import_part(name: str, spec: PolicySpec) -> Any:
+    """A module of this package that needs the extra `train`; imported on demand, because importing takes seconds."""
     try:
         return importlib.import_module(f"gymcp.agents.policies.{name}")
     except ModuleNotFoundError as error:

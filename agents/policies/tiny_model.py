@@ -1,7 +1,7 @@
-"""A tiny language model, made on the spot: random weights, a tokenizer trained here, a chat template of each style.
+"""Tiny language models: random weights, a tokenizer trained on the spot, and a chat template of one of four styles.
 
-It knows nothing, but everything around it is real: `AutoModelForCausalLM`, `AutoTokenizer` and vLLM load its folder.
-`--policy tiny` runs one; trainers and tests start from one.
+Such a model knows nothing, but `AutoModelForCausalLM`, `AutoTokenizer` and vLLM load its folder as any other.
+`--policy tiny:STYLE` runs one; trainers and tests start from one.
 """
 
 from __future__ import annotations
@@ -37,33 +37,36 @@ function arguments parameters description required properties query response req
 """
 
 _APART = r" ?[a-z]+(?![a-z0-9])|[A-Z][a-z]*|[a-z]+|[0-9]|[^\sA-Za-z0-9]+|\s"
-"""No piece reaches across these: a word in small letters takes the space before it along, nothing else does, so that
-what is copied has the same tokens wherever it stands."""
+"""Pattern of the parts that a text is split into before pieces are learnt; no piece crosses the border of a part. Only
+a word in lower case includes the space before it, so that a copied name or number has the same tokens everywhere."""
 _SPELT = re.compile(r"[A-Z][a-z]+|[a-z]+(?=[0-9])")
-"""Names, and what comes before a number: never learnt as pieces of their own."""
+"""Names and the prefixes of ids such as ``ab12``; these are never learnt as pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinySize:
-    """How large a tiny model is: about 1.3 million parameters by default."""
+    """The shape of a tiny model: about 1.3 million parameters by default."""
 
     vocabulary: int = 4096
-    """At most; a small corpus has fewer pieces."""
+    """Maximum number of tokens; a small corpus has fewer."""
     hidden: int = 128
     layers: int = 4
     heads: int = 4
     context: int = 2048
     init_std: float = 0.06
-    """Larger weights make sharper distributions, where a mistake in a logprob shows."""
+    """Standard deviation of the random weights: larger weights give sharper distributions, in which a wrong logprob
+    shows."""
 
 
 def make_tiny_model(
     folder: Path, style: Style = "qwen", *, seed: int = 0, size: TinySize | None = None, corpus: Iterable[str] = ()
 ) -> Path:
-    """The folder, holding model and tokenizer in float32. The same arguments give the same weights and tokens.
+    """Save a model in float32 and its tokenizer in `folder`, which is returned.
 
-    `corpus`: texts to learn the tokenizer's pieces from, beside common words and the style's own template; a style
-    that spells learns words from them alone.
+    The same arguments give the same weights and tokens.
+
+    `corpus`: texts from which the tokenizer learns its pieces, beside common words and the style's own template; a
+    style that spells learns from the corpus alone.
     """
     if style not in get_args(Style):
         raise ConfigError(f"no tiny model in style {style!r}; have {', '.join(get_args(Style))}")
@@ -100,18 +103,18 @@ def make_tiny_model(
 def make_tiny_tokenizer(
     style: Style, *, vocabulary: int = 4096, context: int = 2048, corpus: Iterable[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with the style's control tokens and chat template: every text has tokens, and comes back."""
+    """A byte-level BPE tokenizer with the style's control tokens and chat template: it encodes and decodes any text."""
     chat = STYLES[style]
     pieces = Tokenizer(models.BPE())
-    own = list(corpus)
-    texts: Iterable[str] = [*_corpus(), chat.template, *own]
+    given_texts = list(corpus)
+    texts: Iterable[str] = [*_make_corpus(), chat.template, *given_texts]
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if chat.spells:
         apart = pre_tokenizers.Split(Regex(_APART), "isolated")
         pieces.pre_tokenizer = pre_tokenizers.Sequence(
             [apart, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
-        texts = (_SPELT.sub(" ", text) for text in (own or _corpus()))
+        texts = (_SPELT.sub(" ", text) for text in (given_texts or _make_corpus()))
     pieces.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -134,12 +137,12 @@ def make_tiny_tokenizer(
     return tokenizer
 
 
-def _corpus() -> Iterator[str]:
-    """Sentences, JSON and numbers, always the same."""
+def _make_corpus() -> Iterator[str]:
+    """Sentences, JSON and numbers, the same in every call."""
     rng = random.Random(0)
-    known = _CORPUS_TEXT.split()
+    vocabulary = _CORPUS_TEXT.split()
     for _ in range(400):
-        words = rng.choices(known, k=12)
+        words = rng.choices(vocabulary, k=12)
         yield " ".join(words) + ". " + words[0].capitalize() + ", " + words[1] + "?"
         yield f'{{"{words[0]}": "{words[1]}", "{words[2]}": {rng.randint(0, 999)}, "{words[3]}": ["{words[4]}"]}}'
         yield f'{{"name": "{words[5]}_{words[6]}", "arguments": {{"{words[7]}": "{words[8]}"}}}}\n'

@@ -1,6 +1,6 @@
-"""Before the first episode: one real call to every server, one real request to the model, every prompt measured.
+"""Checks before the first episode: one real call to every server, one real request to the model, all prompts measured.
 
-What would fail in every episode fails here, once, in one line.
+A defect that would fail every episode fails here, once, with one line.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gymcp.agents.policies.models import LEAST_ANSWER, Model, TokenModel
-from gymcp.agents.prompts.rendering import under_one_system
+from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, Model, TokenModel
+from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.react import ReactSettings
 from gymcp.envs.episodes.lazy_server import LazyServer
 from gymcp.envs.episodes.tool_listing import ToolListing
@@ -23,10 +23,11 @@ from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import Message, Task, Tool, ToolCall, UserView
 
 CALL_TIMEOUT_S = 30.0
+"""Seconds that a server may take for its first call."""
 
 
 async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolListing:
-    """What is on offer in a fresh world of `task`, after one call to every server of it. Raises EnvInfraError."""
+    """The tools on offer in a fresh world of `task`, after one call to every server. Raises EnvInfraError."""
     async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=0)) as world:
         for server in world.servers:
             await _call_once(server)
@@ -36,7 +37,7 @@ async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolLis
 
 
 async def _call_once(session: ToolSession | LazyServer) -> None:
-    """Any answer will do, an error too: the world is thrown away."""
+    """Call one tool, a read-only one if there is any. An error result is fine too: the world is thrown away."""
     if not session.tools:
         raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")
     tool = min(session.tools, key=lambda tool: (not tool.annotations.get("readOnlyHint"), tool.name))
@@ -47,34 +48,34 @@ async def check_model(
     model: Model,
     settings: ReactSettings,
     tasks: Sequence[Task],
-    offered: Callable[[Task], tuple[Tool, ...]],
+    tools_of: Callable[[Task], tuple[Tool, ...]],
     *,
-    counted: bool = False,
+    needs_usage: bool = False,
 ) -> None:
-    """Raises ConfigError where the model cannot be asked, or a task's first prompt leaves it no room to answer.
+    """Raises ConfigError if the model cannot be asked, or if a task's first prompt leaves no room for an answer.
 
-    `offered`: the tools that a task begins with. `counted`: budgets need to know how many tokens an answer took, so an
-    endpoint that does not say is refused.
+    `tools_of`: the tools that a task begins with. `needs_usage`: refuse an endpoint that does not report the number of
+    tokens of an answer, because budgets of tokens or money depend on it.
     """
-    first, tools = _first(tasks[0]), offered(tasks[0])
+    first, tools = _first_messages(tasks[0]), tools_of(tasks[0])
     try:
         if isinstance(model, TokenModel):
-            _measure(model, settings, tasks, offered)
-            prompt = model.renderer.start(first, tools, settings.system)
+            _check_prompts_fit(model, settings, tasks, tools_of)
+            prompt = model.renderer.first_prompt(first, tools, settings.system)
             await model.policy.sample(prompt, replace(settings.sampling, max_tokens=1, seed=0))
         else:
-            # at full length: an endpoint refuses answers that could not fit, too
-            messages = under_one_system(settings.system, first)
-            decided = await model.policy.chat(messages, tools, replace(settings.sampling, seed=0))
-            if counted and not (decided.spent and decided.spent.prompt_tokens):
+            # with the full max_tokens, because an endpoint also refuses a request whose answer might not fit
+            messages = merge_system_messages(settings.system, first)
+            decision = await model.policy.chat(messages, tools, replace(settings.sampling, seed=0))
+            if needs_usage and not (decision.spent and decision.spent.prompt_tokens):
                 raise ConfigError(
                     f"model '{model.name}': the endpoint does not say how many tokens an answer took (usage), so a"
                     " budget of tokens or money cannot be kept"
                 )
     except PromptTooLong as error:
-        longest = settings.sampling.max_tokens
+        max_tokens = settings.sampling.max_tokens
         raise ConfigError(
-            f"model '{model.name}': the first prompt, with {longest} tokens for an answer (--max-tokens),"
+            f"model '{model.name}': the first prompt, with {max_tokens} tokens for an answer (--max-tokens),"
             f" is longer than its context: {error}"
         ) from error
     except PolicyRefused as error:
@@ -85,25 +86,25 @@ async def check_model(
 
 
 async def check_user(env: LoadedEnv, who: str, task: Task) -> None:
-    """Raises ConfigError where the model that plays the user of `task` does not say its first words."""
+    """Raises ConfigError if the model that plays the user of `task` does not answer when asked for its first words."""
     try:
         await env.spec.user(task).reply(UserView())
     except PolicyInfraError as error:
         raise ConfigError(f"{who}, which plays the user, does not answer: {error}") from error
 
 
-def _first(task: Task) -> list[Message]:
+def _first_messages(task: Task) -> list[Message]:
     return [*system_messages(task), *(Message(role="user", content=prompt) for prompt in task.prompts[:1])]
 
 
-def _measure(
-    model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], offered: Callable[[Task], tuple[Tool, ...]]
+def _check_prompts_fit(
+    model: TokenModel, settings: ReactSettings, tasks: Sequence[Task], tools_of: Callable[[Task], tuple[Tool, ...]]
 ) -> None:
     for task in tasks:
-        size = len(model.renderer.start(_first(task), offered(task), settings.system))
-        if size + LEAST_ANSWER > model.context:
+        size = len(model.renderer.first_prompt(_first_messages(task), tools_of(task), settings.system))
+        if size + MIN_ANSWER_TOKENS > model.context:
             raise ConfigError(
                 f"model '{model.name}': the first prompt of task '{task.id}' has {size} tokens with its"
-                f" {len(offered(task))} tools; the context is {model.context}, of which {LEAST_ANSWER} are kept for an"
-                " answer"
+                f" {len(tools_of(task))} tools; the context is {model.context}, of which {MIN_ANSWER_TOKENS} are kept"
+                " for an answer"
             )

@@ -1,4 +1,4 @@
-"""One agent in one episode, and what became of it."""
+"""One agent in one episode, and the record of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
-from gymcp.protocols import AgentFactory
-from gymcp.types import GiveUp, Json, Outcome, Task, Trajectory
+from gymcp.protocols import Agent, AgentFactory
+from gymcp.types import Action, Decision, GiveUp, Json, Observation, Outcome, Task, Trajectory, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Job:
     trial: int
     seed: int
     policy_version: str = ""
-    """Of who plays: trials of a task by one version are one group."""
+    """Version of the policy that plays: all trials of a task by one version form one group."""
 
     def group(self, env: str) -> str:
         """The name of the job's group."""
@@ -34,12 +34,20 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What came of a job."""
+    """The result of a job."""
 
     job: Job
     trajectory: Trajectory
     states: Mapping[str, Json]
-    """What the trajectory refers to, by content address."""
+    """The states that the trajectory refers to, by content address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """The outcome and reason of an episode that did not reach its own end."""
+
+    outcome: Outcome
+    reason: str
 
 
 async def rollout(
@@ -51,95 +59,122 @@ async def rollout(
     timeout_s: float,
     budget: RunBudget | None = None,
 ) -> Rollout:
-    """Plays the episode to its end. Failures of harness and policy become outcomes without a score, cancelling too.
+    """Play one episode to its end. Failures of harness and policy, and a cancellation, become outcomes without a score.
 
-    What it costs is paid from the run's `budget` after every step; once that is spent, by whichever episode, the agent
-    is not asked again and the outcome is ``cancelled``.
+    The cost of every step is added to the run's `budget`. Once that is spent, by whichever episode, the agent is not
+    asked again and the outcome is ``cancelled``.
 
-    A record comes back in any case; who cancels must know itself that it did.
+    A record is returned in any case, so the CancelledError is swallowed: a caller that cancels must remember that.
     """
-    progress = _Progress()
-    started_at, started = time.time(), time.perf_counter()
+    attempt = _Attempt(env, sandbox, make_agent, job, budget or RunBudget())
+    failure = await _run_to_record(attempt, timeout_s)
+    return attempt.rollout(failure)
+
+
+async def _run_to_record(attempt: _Attempt, timeout_s: float) -> _Failure | None:
+    """Play the episode; return the failure that ended it, None if it ended by itself."""
     try:
         async with asyncio.timeout(timeout_s):
-            await _play(env, sandbox, make_agent, job, progress, budget or RunBudget())
+            return await attempt.play()
     except asyncio.CancelledError:
-        progress.failed = (Outcome.CANCELLED, "interrupted")
+        return _Failure(outcome=Outcome.CANCELLED, reason="interrupted")
     except TimeoutError:
-        progress.failed = (Outcome.TIMEOUT, f"the episode took more than {timeout_s:g} s")
+        return _Failure(outcome=Outcome.TIMEOUT, reason=f"the episode took more than {timeout_s:g} s")
     except ServerTimeout as error:
-        progress.failed = (Outcome.TIMEOUT, str(error))
+        return _Failure(outcome=Outcome.TIMEOUT, reason=str(error))
     except EnvInfraError as error:
-        progress.failed = (Outcome.ENV_INFRA, str(error))
+        return _Failure(outcome=Outcome.ENV_INFRA, reason=str(error))
     except PolicyInfraError as error:
-        progress.failed = (Outcome.POLICY_INFRA, str(error))
+        return _Failure(outcome=Outcome.POLICY_INFRA, reason=str(error))
     except Exception as error:  # the boundary: one defect must not take hundreds of episodes with it
-        progress.failed = (Outcome.ENV_INFRA, f"the harness raised {type(error).__name__}: {error}")
-    wall_s = time.perf_counter() - started
-    trajectory = progress.trajectory(env, job)
-    identity = replace(
-        trajectory,
-        id=trajectory.id or uuid.uuid4().hex,
-        group=job.group(env.spec.name),
-        trial=job.trial,
-        usage=replace(
-            trajectory.usage,
-            started_at=started_at,
+        return _Failure(outcome=Outcome.ENV_INFRA, reason=f"the harness raised {type(error).__name__}: {error}")
+
+
+class _Attempt:
+    """One attempt at a job. It knows how far the episode has come even if something outside ends `play`."""
+
+    def __init__(self, env: LoadedEnv, sandbox: Sandbox, make_agent: AgentFactory, job: Job, budget: RunBudget) -> None:
+        self._env = env
+        self._sandbox = sandbox
+        self._make_agent = make_agent
+        self._job = job
+        self._budget = budget
+        self._episode: Episode | None = None
+        self._agent_s = 0.0
+        self._started_at = time.time()
+        self._started = time.perf_counter()
+
+    async def play(self) -> _Failure | None:
+        """Play until the episode ends or the budget of the run is spent, which is the one failure returned."""
+        agent = self._make_agent(self._job.task, self._job.seed)
+        async with open_episode(self._env, self._sandbox, self._job.task, seed=self._job.seed) as episode:
+            self._episode = episode
+            while not self._budget.is_spent:
+                asked = time.perf_counter()
+                try:
+                    decision = await _ask(agent, episode.observation)
+                finally:
+                    agent_s = time.perf_counter() - asked
+                    self._agent_s += agent_s
+                if isinstance(decision, GiveUp):
+                    await episode.give_up(decision)
+                    return None
+                cost_before = episode.cost
+                try:
+                    transition = await episode.step(decision, agent_s=agent_s)
+                finally:
+                    self._budget.spend(episode.cost - cost_before)
+                if transition.terminated or transition.truncated:
+                    return None
+        return _Failure(outcome=Outcome.CANCELLED, reason="the money of the run is spent")
+
+    def rollout(self, failure: _Failure | None) -> Rollout:
+        """The record of the attempt, which is over."""
+        trajectory = self._trajectory(failure)
+        record = replace(
+            trajectory,
+            id=trajectory.id or uuid.uuid4().hex,
+            group=self._job.group(self._env.spec.name),
+            trial=self._job.trial,
+            usage=self._usage(trajectory.usage),
+        )
+        return Rollout(job=self._job, trajectory=record, states=self._episode.states if self._episode else {})
+
+    def _trajectory(self, failure: _Failure | None) -> Trajectory:
+        if self._episode and self._episode.trajectory:
+            return self._episode.trajectory  # it had ended: a failure while tearing down changes nothing of the record
+        failure = failure or _Failure(outcome=Outcome.ENV_INFRA, reason="the episode ended without a record")
+        if self._episode:
+            return self._episode.record(failure.outcome, failure.reason)
+        return Trajectory(
+            id="",
+            env=self._env.spec.name,
+            task=self._job.task.id,
+            seed=self._job.seed,
+            outcome=failure.outcome,
+            reason=failure.reason,
+        )
+
+    def _usage(self, usage: Usage) -> Usage:
+        """The episode's usage with the times that only the rollout can measure.
+
+        An episode does not see its own opening fail, the end of its servers, or a decision that never comes.
+        """
+        wall_s = time.perf_counter() - self._started
+        return replace(
+            usage,
+            started_at=self._started_at,
             wall_s=wall_s,
-            agent_s=progress.agent_s,
-            reset_s=trajectory.usage.reset_s if progress.episode else wall_s,
-        ),
-    )
-    return Rollout(job=job, trajectory=identity, states=progress.episode.states if progress.episode else {})
+            agent_s=self._agent_s,
+            reset_s=usage.reset_s if self._episode else wall_s,
+        )
 
 
-class _Progress:
-    """How far the episode has come when something outside ends it."""
-
-    def __init__(self) -> None:
-        self.episode: Episode | None = None
-        self.failed: tuple[Outcome, str] | None = None
-        self.agent_s = 0.0
-
-    def trajectory(self, env: LoadedEnv, job: Job) -> Trajectory:
-        if self.episode and self.episode.trajectory:
-            return self.episode.trajectory  # it had ended: a failure while tearing down changes nothing of the record
-        outcome, reason = self.failed or (Outcome.ENV_INFRA, "the episode ended without a record")
-        if self.episode:
-            return self.episode.record(outcome, reason)
-        return Trajectory(id="", env=env.spec.name, task=job.task.id, seed=job.seed, outcome=outcome, reason=reason)
-
-
-async def _play(
-    env: LoadedEnv,
-    sandbox: Sandbox,
-    make_agent: AgentFactory,
-    job: Job,
-    progress: _Progress,
-    budget: RunBudget,
-) -> None:
-    agent = make_agent(job.task, job.seed)
-    async with open_episode(env, sandbox, job.task, seed=job.seed) as episode:
-        progress.episode = episode
-        while not budget.is_spent:
-            asked = time.perf_counter()
-            try:
-                decided = await agent.act(episode.observation)
-            except PolicyInfraError:
-                raise
-            except Exception as error:
-                raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error
-            finally:
-                agent_s = time.perf_counter() - asked
-                progress.agent_s += agent_s
-            if isinstance(decided, GiveUp):
-                await episode.give_up(decided)
-                return
-            paid = episode.cost
-            try:
-                transition = await episode.step(decided, agent_s=agent_s)
-            finally:
-                budget.pay(episode.cost - paid)
-            if transition.terminated or transition.truncated:
-                return
-        progress.failed = (Outcome.CANCELLED, "the money of the run is spent")
+async def _ask(agent: Agent, observation: Observation) -> Action | Decision | GiveUp:
+    """The agent's next action. Raises PolicyInfraError, also for a defect of the agent."""
+    try:
+        return await agent.act(observation)
+    except PolicyInfraError:
+        raise
+    except Exception as error:
+        raise PolicyInfraError(f"the agent raised {type(error).__name__}: {error}") from error

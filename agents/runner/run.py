@@ -1,13 +1,13 @@
-"""An agent on the tasks of an environment, into the store of a run folder: started, interrupted, continued."""
+"""A run: one agent on the tasks of an environment, recorded in a store; it can be interrupted and resumed."""
 
 from __future__ import annotations
 
 import asyncio
 import fnmatch
-import hashlib
 import math
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -18,23 +18,23 @@ from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
 from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.dynamic import TRUTHS
+from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory, Grader
+from gymcp.seeds import derive_seed
 from gymcp.store import EpisodeRow, TrajectoryStore
 from gymcp.types import Json, Outcome, Suite, Task, Trajectory
 
 MAX_RESUMES = 3
-"""A job is tried again while fewer than this many times `Schedule.max_attempts` of its attempts were lost."""
-
+"""A job is run again until this number times `Schedule.max_attempts` of its attempts have failed."""
 
 REACT = "react"
 AGENTS = (*SCRIPTED, REACT)
 
 
-class Ended(StrEnum):
-    """How a run ended."""
+class RunEnd(StrEnum):
+    """The way in which a run ended."""
 
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
@@ -43,21 +43,24 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run consists of: the same plan, resumed, is the same run."""
+    """The jobs of a run and everything their scores depend on: a resumed run must have the same plan."""
 
     agent: str
     sandbox: str = "bwrap"
     tasks: str = "*"
-    """Glob over task ids."""
+    """Glob pattern for task ids."""
     limit: int = 0
-    """At most this many tasks, evenly spread over the suite; 0: all."""
+    """Maximum number of tasks, evenly spread over those that match; 0 for all."""
     trials: int = 1
     seed: int = 0
     settings: Mapping[str, Json] = field(default_factory=dict)
-    """What else the agent's scores depend on: its policy, sampling, budgets."""
+    """Further settings that the agent's scores depend on: its policy, sampling, budgets."""
 
     def config(self, env: LoadedEnv, source: str) -> dict[str, Json]:
-        """What `run.json` records and a resumed run must agree with; `source` names the environment from anywhere."""
+        """The content of `run.json`, which a resumed run must agree with.
+
+        `source`: a name of the environment that can be resolved from any working folder.
+        """
         return {
             "env": env.spec.name,
             "source": source,
@@ -78,7 +81,7 @@ class Plan:
 
 
 def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
-    """The tasks of the plan that its agent can play. Raises ConfigError where there are none."""
+    """The tasks of the plan that its agent can play. Raises ConfigError if there are none."""
     if plan.agent not in AGENTS:
         raise ConfigError(f"no agent '{plan.agent}'; have {', '.join(AGENTS)}")
     matching = [task for task in suite.tasks if fnmatch.fnmatchcase(task.id, plan.tasks)]
@@ -93,28 +96,34 @@ def select_tasks(suite: Suite, plan: Plan) -> tuple[Task, ...]:
         )
     if not plan.limit or plan.limit >= len(playable):
         return tuple(playable)
-    # Evenly over what matches; what cannot be played gives way to the next that can. So the samples of agents that can
-    # play different tasks share as many as they can, and their runs can be compared.
-    can_play = {task.id for task in playable}
-    even = [i * len(matching) // plan.limit for i in range(plan.limit)]
-    chosen = {at for at in even if matching[at].id in can_play}
-    for at in even:
-        if matching[at].id not in can_play:
-            following = (n % len(matching) for n in range(at, at + len(matching)))
-            chosen.add(next(n for n in following if n not in chosen and matching[n].id in can_play))
-    return tuple(matching[at] for at in sorted(chosen))
+    return _spread_evenly(matching, {task.id for task in playable}, plan.limit)
 
 
-def jobs_of(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
-    """One job for each trial of each task, with a seed of its own that depends on nothing but the plan's.
+def _spread_evenly(matching: Sequence[Task], playable: Set[str], limit: int) -> tuple[Task, ...]:
+    """`limit` playable tasks, evenly spread over the matching ones.
 
-    Two policies meet the same seeds; their groups differ.
+    A task that cannot be played gives way to the next that can. So the samples of agents that can play different tasks
+    share as many tasks as possible, and their runs can be compared.
+    """
+    even = [number * len(matching) // limit for number in range(limit)]
+    chosen = {index for index in even if matching[index].id in playable}
+    for index in even:
+        if matching[index].id not in playable:
+            following = (n % len(matching) for n in range(index, index + len(matching)))
+            chosen.add(next(n for n in following if n not in chosen and matching[n].id in playable))
+    return tuple(matching[index] for index in sorted(chosen))
+
+
+def make_jobs(plan: Plan, tasks: Sequence[Task]) -> Iterator[Job]:
+    """One job for each trial of each task; its seed is derived from the plan's seed, the task and the trial.
+
+    Two policies get the same seeds; their groups differ.
     """
     policy = str(plan.settings.get("policy", ""))
     for trial in range(plan.trials):
         for task in tasks:
-            drawn = hashlib.sha256(f"{plan.seed}/{task.id}/{trial}".encode()).digest()
-            yield Job(task=task, trial=trial, seed=int.from_bytes(drawn[:4], "big") >> 1, policy_version=policy)
+            seed = derive_seed(plan.seed, task.id, trial)
+            yield Job(task=task, trial=trial, seed=seed, policy_version=policy)
 
 
 def run_plan(
@@ -128,46 +137,46 @@ def run_plan(
     *,
     make_agent: AgentFactory | None = None,
     runner: asyncio.Runner | None = None,
-) -> Ended:
-    """Runs what the store does not hold yet; nothing is lost where it was interrupted (SIGINT, SIGTERM).
+) -> RunEnd:
+    """Run the jobs that the store does not hold yet. SIGINT and SIGTERM interrupt the run, and nothing is lost.
 
-    What a grader had failed on is graded again from the record. What the harness lost is tried again while fewer than
-    `MAX_RESUMES` times ``schedule.max_attempts`` attempts of it were lost; what was cancelled, always.
-    `on_start` is told how many episodes there are to run; `on_episode` gets each that will not be tried again.
-    `make_agent` is needed for an agent with a model, and `runner` where the model lives on an event loop already.
+    Episodes on which a grader had failed are graded again from their records. A job whose harness failed is tried again
+    while fewer than `MAX_RESUMES` times ``schedule.max_attempts`` of its attempts have failed; a cancelled one, always.
+
+    `on_start` gets the number of episodes to run; `on_episode` gets each episode that will not be tried again.
+    `make_agent` is needed for an agent with a model, and `runner` if the model already lives on an event loop.
     """
     if make_agent is None:
         make_agent = SCRIPTED[plan.agent]
     failed = [row for row in store.summaries() if row.outcome is Outcome.GRADER_ERROR]
-    for _ in grade_again(env, store, failed):
-        pass
+    deque(regrade(env, store, failed), maxlen=0)
     jobs = jobs_to_run(env, plan, store, schedule)
     on_start(len(jobs))
     spent = math.fsum(row.usage.cost for row in store.summaries(latest=False))
     budget = RunBudget(schedule.max_cost, spent)
 
-    def keep(rollout: Rollout, last: bool) -> None:
+    def record(rollout: Rollout, last: bool) -> None:
         store.append(rollout.trajectory, rollout.states, tags=rollout.job.task.tags)
         if last:
             on_episode(rollout.trajectory)
 
-    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, keep, budget), runner):
-        return Ended.INTERRUPTED
-    return Ended.OUT_OF_MONEY if budget.is_spent and jobs_to_run(env, plan, store, schedule) else Ended.FINISHED
+    if not run_until_signalled(run_jobs(env, sandbox, make_agent, jobs, schedule, record, budget), runner):
+        return RunEnd.INTERRUPTED
+    return RunEnd.OUT_OF_MONEY if budget.is_spent and jobs_to_run(env, plan, store, schedule) else RunEnd.FINISHED
 
 
 def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Schedule) -> list[Job]:
-    """The jobs of the plan that the store does not hold, or lost often enough."""
+    """The jobs of the plan that the store has no episode of, or only failed ones that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
     done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
-    return [job for job in jobs_of(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
+    return [job for job in make_jobs(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]
 
 
 def _may_run(ended: Sequence[Outcome], cap: int) -> bool:
     return ended[-1].runs_again and sum(outcome.is_infra for outcome in ended) < cap
 
 
-def grade_again(
+def regrade(
     env: LoadedEnv,
     store: TrajectoryStore,
     rows: Iterable[EpisodeRow],
@@ -176,11 +185,11 @@ def grade_again(
     name: str = "",
     refresh: bool = False,
 ) -> Iterator[tuple[EpisodeRow, Trajectory]]:
-    """Each row with its newest verdict, which the store then has too. Raises ConfigError for a task that is not there.
+    """Grade each row again, add the verdict to the store and yield both. Raises ConfigError for an unknown task.
 
-    By the environment's grader, or by another one, whose `name` the store is told. What a dynamic grader found out
-    before is used again, unless `refresh`. Infrastructure failures and cancelled episodes have nothing to grade: the
-    store refuses them.
+    The grader is the environment's, or another one, recorded in the store under `name`. The ground truths that a
+    dynamic grader has looked up before are used again, unless `refresh`. Infrastructure failures and cancelled episodes
+    have nothing to grade: the store refuses them.
     """
     tasks = {task.id: task for task in env.suite.tasks}
     by = f"{env.spec.name}/{env.spec.version}" if grader is None else name
@@ -188,18 +197,18 @@ def grade_again(
         if row.task not in tasks:
             raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
         recorded = store.load(row.id)
-        truths = {} if refresh else {**recorded.provenance.get(TRUTHS, {}), **store.truths(row.id)}
+        truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.truths(row.id)}
         if truths or refresh:
-            recorded = replace(recorded, provenance={**recorded.provenance, TRUTHS: truths})
+            recorded = replace(recorded, provenance={**recorded.provenance, GROUND_TRUTHS: truths})
         graded = apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
-        store.add_grade(graded, grader=by, truths=graded.provenance.get(TRUTHS, {}))
+        store.add_grade(graded, grader=by, truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
 
 
 def run_until_signalled(work: Coroutine[None, None, None], runner: asyncio.Runner | None = None) -> bool:
-    """Runs `work` to its end; a SIGINT or SIGTERM cancels it, waits for what it does then, and gives False.
+    """Run `work` to its end and return True. SIGINT or SIGTERM cancels it; its cleanup is awaited, and False returned.
 
-    On the runner's event loop where there is one, else on its own.
+    The event loop is the runner's if one is given, else a new one.
     """
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Many episodes at once in one process: no lock-step, and nothing lost but what was cancelled."""
+"""Many episodes at once in one process: no episode waits for another, and only cancelled episodes are lost."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from dataclasses import dataclass
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import free_memory_mb, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, warmed
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 
 RETRY_PAUSE_S = 0.5
-"""Before an episode is tried again; doubled for every further attempt."""
-KEPT_FREE = 2
-"""As many times the memory that one server may use must be free for one more episode, as for one more spare."""
-LOOK_AGAIN_S = 0.5
-"""How often is looked whether memory is free again, beside the end of every episode."""
+"""Seconds before the second attempt at an episode; doubled for every further attempt."""
+MEMORY_POLL_S = 0.5
+"""Seconds between two checks of the free memory while a job waits for it; the end of an episode is another check."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
+    """Limits of a run: how many episodes run at once, how long, how often, and for how much money."""
+
     concurrency: int = 8
+    """Maximum number of episodes at once."""
     episode_timeout_s: float = 600.0
-    """For a whole episode; the backstop behind the bounds of every single wait."""
+    """Maximum seconds of a whole episode; the backstop behind the timeouts of every single wait."""
     max_attempts: int = 3
-    """Of one job whose harness failed. What the model did wrong is never tried again."""
-    least_free_mb: float | None = None
-    """No episode starts beside others while less memory is free; None: as `KEPT_FREE` has it for the largest server."""
+    """Maximum number of attempts at a job whose harness failed. A mistake of the model is never tried again."""
+    min_free_mb: float | None = None
+    """Free memory (MB) below which no further episode starts beside others; None for `FREE_MEMORY_FACTOR` times the
+    largest memory limit among the servers."""
     max_cost: float | None = None
-    """Money for the whole run, resumed or not: once it is spent no model is asked any more, and the episodes under way
-    are cancelled. So what is spent exceeds it by less than one answer, and its calls, for each of them."""
+    """Maximum cost of the whole run, resumed or not. Once it is spent no model is asked any more, and the episodes
+    under way are cancelled. So a run exceeds it by less than one answer and its calls for each of them."""
 
 
 async def run_jobs(
@@ -48,67 +50,94 @@ async def run_jobs(
     on_rollout: Callable[[Rollout, bool], None],
     budget: RunBudget | None = None,
 ) -> None:
-    """Runs the jobs, `concurrency` at a time; `on_rollout` gets every attempt, and whether it was the job's last.
+    """Run the jobs, `concurrency` at a time, until all are done or the `budget` is spent.
 
-    Where the `budget` is spent the rest stays undone.
-
-    An infrastructure failure is tried again until `max_attempts`. When cancelled, hands over what the running episodes
-    have done so far, waits until their servers are gone, and raises CancelledError.
+    `on_rollout` gets every attempt, and whether it was the last one at its job. An infrastructure failure is tried
+    again until `max_attempts`. When cancelled, the function still hands over the records of the running episodes, waits
+    until their servers are gone, and raises CancelledError.
     """
-    waiting = deque(jobs)
-    stopping = False
-    memory = _Memory(env, schedule)
-    budget = budget or RunBudget(schedule.max_cost)
+    async with warmed(sandbox) as warm_sandbox:
+        await _Run(env, warm_sandbox, make_agent, jobs, schedule, on_rollout, budget).run()
 
-    async def work() -> None:
-        while waiting and not stopping and not budget.is_spent:
-            job = waiting.popleft()
-            for attempt in range(schedule.max_attempts):
-                if attempt:
-                    await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
-                async with memory:
-                    bound = schedule.episode_timeout_s
-                    done = await rollout(env, sandbox, make_agent, job, timeout_s=bound, budget=budget)
-                last = not done.trajectory.outcome.is_infra or attempt + 1 == schedule.max_attempts
-                on_rollout(done, last)
-                if last or stopping or budget.is_spent:
-                    break
 
-    async with warmed(sandbox) as sandbox:  # noqa: PLR1704
-        workers = [asyncio.create_task(work()) for _ in range(min(schedule.concurrency, len(waiting)))]
+class _Run:
+    """The jobs of one run that are still waiting, and the workers that take them."""
+
+    def __init__(
+        self,
+        env: LoadedEnv,
+        sandbox: Sandbox,
+        make_agent: AgentFactory,
+        jobs: Iterable[Job],
+        schedule: Schedule,
+        on_rollout: Callable[[Rollout, bool], None],
+        budget: RunBudget | None,
+    ) -> None:
+        self._env = env
+        self._sandbox = sandbox
+        self._make_agent = make_agent
+        self._waiting = deque(jobs)
+        self._schedule = schedule
+        self._on_rollout = on_rollout
+        self._budget = budget or RunBudget(schedule.max_cost)
+        self._memory = _MemoryGate(env, schedule)
+        self._stopping = False
+
+    async def run(self) -> None:
+        count = min(self._schedule.concurrency, len(self._waiting))
+        workers = [asyncio.create_task(self._work()) for _ in range(count)]
         try:
             if workers:
-                # `gather` would pass a cancellation on before `stopping` is set, and a rollout turns it into a record
+                # `gather` would pass a cancellation on before `_stopping` is set, and a rollout turns it into a record
                 ended, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
                 for worker in ended:
                     worker.result()
         finally:
-            stopping = True
+            self._stopping = True
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
+    async def _work(self) -> None:
+        while self._waiting and not self._stopping and not self._budget.is_spent:
+            await self._run_job(self._waiting.popleft())
 
-class _Memory:
-    """A context that is entered when there is memory for one more episode, or when no other is under way."""
+    async def _run_job(self, job: Job) -> None:
+        """Play the episode, again while the harness fails, up to `max_attempts` times."""
+        attempts, timeout_s = self._schedule.max_attempts, self._schedule.episode_timeout_s
+        for attempt in range(attempts):
+            if attempt:
+                await asyncio.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
+            async with self._memory:
+                result = await rollout(
+                    self._env, self._sandbox, self._make_agent, job, timeout_s=timeout_s, budget=self._budget
+                )
+            last = not result.trajectory.outcome.is_infra or attempt + 1 == attempts
+            self._on_rollout(result, last)
+            if last or self._stopping or self._budget.is_spent:
+                return
+
+
+class _MemoryGate:
+    """A context that is entered once there is memory for one more episode, or no other episode is under way."""
 
     def __init__(self, env: LoadedEnv, schedule: Schedule) -> None:
         largest = max((server.limits.memory_mb for server in env.servers), default=0)
-        self._least_mb = KEPT_FREE * largest if schedule.least_free_mb is None else schedule.least_free_mb
+        self._min_free_mb = FREE_MEMORY_FACTOR * largest if schedule.min_free_mb is None else schedule.min_free_mb
         self._running = 0
         self._ended = asyncio.Event()
         self._warned = False
 
     async def __aenter__(self) -> None:
-        while self._running and (free := free_memory_mb()) < self._least_mb:
+        while self._running and (free := free_memory_mb()) < self._min_free_mb:
             if not self._warned:
                 self._warned = True
                 log.warning(
-                    "%.0f MB of memory are free, less than %.0f: fewer episodes run at a time", free, self._least_mb
+                    "%.0f MB of memory are free, less than %.0f: fewer episodes run at a time", free, self._min_free_mb
                 )
             self._ended.clear()
             try:
-                async with asyncio.timeout(LOOK_AGAIN_S):
+                async with asyncio.timeout(MEMORY_POLL_S):
                     await self._ended.wait()
             except TimeoutError:
                 continue

@@ -1,7 +1,8 @@
-"""What may be spent: by one episode, which ends with its budget and is graded as it stands, and by a whole run.
+"""Budgets of an episode and of a run.
 
-A run whose money is spent cancels what is under way, to be run again: how far an episode came depends on which others
-ran beside it, so nothing can be said of its policy.
+An episode ends when its budget is exhausted and is graded on the state it has reached. When the money of a run is
+spent, the episodes under way are cancelled and run again on resume: how far they came depends on which others ran
+beside them, so they say nothing about the policy.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from gymcp.types import Spent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """None: no limit beside the environment's."""
+    """Limits of one episode; None means no limit beside the environment's."""
 
     turns: int | None = None
-    """Answers of the model."""
+    """Maximum number of answers of the model."""
     tokens: int | None = None
-    """Drawn by the model, all answers together."""
+    """Maximum number of tokens sampled by the model in all answers together."""
     seconds: float | None = None
-    """Of the model's own time."""
+    """Maximum number of seconds spent waiting for the model."""
     cost: float | None = None
-    """Money for the model."""
+    """Maximum cost of the model, in the currency of its price."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -32,8 +33,8 @@ class Budget:
                 raise ConfigError(f"budget of {limit.name}: must be more than 0, not {value}")
 
 
-class Purse:
-    """What is left of a budget."""
+class BudgetTracker:
+    """Sums up what one episode has spent and compares it with the budget."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -42,16 +43,16 @@ class Purse:
         self._seconds = 0.0
         self._cost = 0.0
 
-    def pay(self, spent: Spent, seconds: float) -> None:
-        """Takes one answer out of it."""
+    def spend(self, spent: Spent, seconds: float) -> None:
+        """Add one answer of the model."""
         self._turns += 1
         self._tokens += spent.completion_tokens
         self._seconds += seconds
         self._cost += spent.cost
 
     @property
-    def empty(self) -> str | None:
-        """Which budget is spent, in words."""
+    def exhausted(self) -> str | None:
+        """The first limit that has been reached, in words; None if none has."""
         budget = self._budget
         if budget.turns is not None and self._turns >= budget.turns:
             return f"{budget.turns} answers"
@@ -65,24 +66,26 @@ class Purse:
 
     @property
     def seconds_left(self) -> float | None:
-        """None: no limit."""
+        """Seconds until the limit; None if there is no limit."""
         return None if self._budget.seconds is None else max(0.0, self._budget.seconds - self._seconds)
 
-    def tokens_left(self, most: int) -> int:
-        """At most `most`."""
-        return most if self._budget.tokens is None else min(most, self._budget.tokens - self._tokens)
+    def tokens_left(self, limit: int) -> int:
+        """Tokens until the limit, `limit` at most."""
+        return limit if self._budget.tokens is None else min(limit, self._budget.tokens - self._tokens)
 
 
 class RunBudget:
-    """Money of a run, episodes under way included."""
+    """The money of a run; what the episodes under way have spent counts at once."""
 
     def __init__(self, cost: float | None = None, spent: float = 0.0) -> None:
         self._cost = cost
         self._spent = spent
 
-    def pay(self, cost: float) -> None:
+    def spend(self, cost: float) -> None:
+        """Add the cost of one step."""
         self._spent += cost
 
     @property
     def is_spent(self) -> bool:
+        """True if there is a limit and it has been reached."""
         return self._cost is not None and self._spent >= self._cost

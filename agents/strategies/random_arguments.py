@@ -1,4 +1,4 @@
-"""Random instances of a tool's JSON Schema, drawn with a seed, as text a model might have written."""
+"""Random instances of a tool's JSON Schema, with words from the conversation as a model might use them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from collections.abc import Mapping, Sequence
 from gymcp.types import Json
 
 MAX_DEPTH = 6
+"""Depth from which on objects have only required members and arrays are empty."""
 MAX_ITEMS = 3
-"""Of an array, beyond the fewest that it must have."""
+"""Maximum number of array items beyond the schema's minimum."""
 MAX_CHARS = 1_000
-"""Of a text, however long it must be: what a stranger's schema can cost the harness is bounded."""
+"""Maximum length of a text, whatever the schema demands: this bounds what an untrusted schema can cost the harness."""
 MAX_SIZE = 10**15
-"""Of a number."""
+"""Maximum absolute value of a number."""
 MAX_WORDS = 2000
-"""Words of one message that are remembered."""
+"""Maximum number of words of one message that are used."""
 
 
-def words_of(text: str) -> list[str]:
-    """Words, quoted phrases and numbers of a text: what arguments are usually made of."""
+def find_words(text: str) -> list[str]:
+    """The quoted phrases, words and numbers of a text, of which arguments usually consist."""
     quoted = re.findall(r"'([^'\n]{1,60})'|\"([^\"\n]{1,60})\"", text[:100_000])
     phrases = [a or b for a, b in quoted]
     return (phrases + re.findall(r"[A-Za-z0-9_.@#-]{2,40}", text[:100_000]))[:MAX_WORDS]
 
 
 def sample_instance(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int = 0) -> Json:
-    """A value that the schema allows, for the keywords that tools use; unknown keywords are not looked at."""
+    """A value that the schema allows, for the keywords that tools commonly use; other keywords are ignored."""
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
@@ -55,9 +56,9 @@ def _object(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str]
 def _array(schema: Mapping[str, Json], rng: random.Random, words: Sequence[str], depth: int) -> list[Json]:
     if depth >= MAX_DEPTH:
         return []
-    least = int(min(schema.get("minItems", 1), max(1, 64 >> 2 * depth)))
-    most = max(least, int(min(schema.get("maxItems", least + MAX_ITEMS), least + MAX_ITEMS)))
-    return [sample_instance(schema.get("items", {}), rng, words, depth + 1) for _ in range(rng.randint(least, most))]
+    low = int(min(schema.get("minItems", 1), max(1, 64 >> 2 * depth)))
+    high = max(low, int(min(schema.get("maxItems", low + MAX_ITEMS), low + MAX_ITEMS)))
+    return [sample_instance(schema.get("items", {}), rng, words, depth + 1) for _ in range(rng.randint(low, high))]
 
 
 def _scalar(kind: str, schema: Mapping[str, Json], rng: random.Random, words: Sequence[str]) -> Json:
@@ -67,7 +68,8 @@ def _scalar(kind: str, schema: Mapping[str, Json], rng: random.Random, words: Se
         return None
     if kind in ("integer", "number"):
         low, high = (
-            max(-MAX_SIZE, min(MAX_SIZE, schema.get(name, usual))) for name, usual in (("minimum", 0), ("maximum", 100))
+            max(-MAX_SIZE, min(MAX_SIZE, schema.get(name, default)))
+            for name, default in (("minimum", 0), ("maximum", 100))
         )
         if kind == "integer":
             return rng.randint(int(low), max(int(low), int(high)))

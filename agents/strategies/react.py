@@ -1,45 +1,49 @@
-"""The agent that thinks, calls tools, reads what they answer, and goes on until it has nothing left to call.
+"""The ReAct agent: it calls tools and reads their results until it answers without a call.
 
-Over a `Policy` it keeps the context in tokens, over a `ChatPolicy` in messages. What the model does wrong it is told;
-what runs out ends the episode.
+Over a `Policy` the agent keeps its context in tokens, over a `ChatPolicy` in messages. A mistake of the model is
+answered with an error; an exhausted budget or context ends the episode.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from gymcp.agents.policies.models import LEAST_ANSWER, ChatModel, Model, TokenModel
+from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, ChatModel, Model, TokenModel
 from gymcp.agents.prompts.context import DROPPED, Context
-from gymcp.agents.prompts.rendering import under_one_system
-from gymcp.agents.strategies.budgets import Budget, Purse
+from gymcp.agents.prompts.rendering import merge_system_messages
+from gymcp.agents.strategies.budgets import Budget, BudgetTracker
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import Agent, AgentFactory
+from gymcp.seeds import derive_seed
 from gymcp.types import Action, Decision, GiveUp, Message, Observation, Outcome, Sampling, Spent, Task, ToolCall
 
 Overflow = Literal["stop", "drop"]
 
-KEPT = 0.5
-"""Share of the context that is filled again after old results were dropped: not every turn opens a new one."""
-EMPTY = "the answer is empty: say something, or call a tool"
+REFILL_SHARE = 0.5
+"""Share of the context that may be in use after old tool results were dropped: not every turn then opens a new one."""
+EMPTY_ANSWER = "the answer is empty: say something, or call a tool"
+"""Error that the model is given for an answer with neither text nor calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactSettings:
+    """Settings that are the same in all episodes of a run."""
+
     sampling: Sampling = field(default_factory=Sampling)
-    """Its seed is replaced by one for each answer, made from the episode's."""
+    """Sampling settings; the seed is replaced for each answer by one derived from the episode's seed."""
     budget: Budget = field(default_factory=Budget)
     overflow: Overflow = "stop"
-    """What happens when the context is full: the episode ends as ``budget_exhausted``, or the oldest tool results are
-    dropped, which opens a new context. The outcome's reason says so."""
+    """Reaction to a full context. ``stop``: the episode ends as ``budget_exhausted``. ``drop``: the oldest tool results
+    are dropped, which opens a new context, and the outcome's reason says so."""
     system: str = ""
+    """System prompt, in front of a system message of the task."""
     max_unusable: int = 3
-    """Answers in a row that say nothing and call nothing; then the episode is an ``agent_error``."""
+    """Number of consecutive answers with neither text nor a valid call that make the episode an ``agent_error``."""
 
 
 def react(model: Model, settings: ReactSettings) -> AgentFactory:
@@ -47,33 +51,33 @@ def react(model: Model, settings: ReactSettings) -> AgentFactory:
 
     def make(task: Task, seed: int) -> Agent:
         if isinstance(model, TokenModel):
-            return ReactAgent(_Tokens(model, settings, seed), settings)
-        return ReactAgent(_Chat(model, settings, seed), settings)
+            return ReactAgent(_TokenConversation(model, settings, seed), settings)
+        return ReactAgent(_ChatConversation(model, settings, seed), settings)
 
     return make
 
 
 class _Conversation(Protocol):
-    """How an agent talks with its kind of model."""
+    """The conversation of one episode with a model of one kind."""
 
-    def see(self, observation: Observation) -> None: ...
+    def add_observation(self, observation: Observation) -> None: ...
 
     async def answer(self, max_tokens: int) -> Decision:
-        """Raises PromptTooLong."""
+        """Ask the model for its next action. Raises PromptTooLong."""
         ...
 
     def shorten(self) -> int:
-        """How many tool results were dropped; 0: there is nothing left to drop."""
+        """Drop old tool results; return how many were dropped, 0 if none is left to drop."""
         ...
 
 
 class ReactAgent:
-    """Lives for one episode."""
+    """The agent of one episode."""
 
     def __init__(self, conversation: _Conversation, settings: ReactSettings) -> None:
         self._conversation = conversation
         self._settings = settings
-        self._purse = Purse(settings.budget)
+        self._budget = BudgetTracker(settings.budget)
         self._unusable = 0
         self._dropped = 0
 
@@ -82,35 +86,36 @@ class ReactAgent:
             return GiveUp(
                 outcome=Outcome.AGENT_ERROR, reason=f"nothing usable in {self._unusable} answers one after another"
             )
-        if empty := self._purse.empty:
-            return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=empty)
-        self._conversation.see(observation)
+        if exhausted := self._budget.exhausted:
+            return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=exhausted)
+        self._conversation.add_observation(observation)
         started = time.perf_counter()
-        before = self._dropped
-        decided = await self._in_time(self._answer())
-        if isinstance(decided, GiveUp):
-            return decided
-        self._purse.pay(decided.spent or Spent(model=""), time.perf_counter() - started)
-        self._unusable = 0 if decided.action.is_usable else self._unusable + 1
-        if self._dropped > before:
-            decided = replace(decided, note=f"the context was full: {self._dropped} old tool results were dropped")
-        return decided
+        dropped_before = self._dropped
+        decision = await self._in_time(self._answer())
+        if isinstance(decision, GiveUp):
+            return decision
+        self._budget.spend(decision.spent or Spent(model=""), time.perf_counter() - started)
+        self._unusable = 0 if decision.action.is_usable else self._unusable + 1
+        if self._dropped > dropped_before:
+            decision = replace(decision, note=f"the context was full: {self._dropped} old tool results were dropped")
+        return decision
 
     async def _in_time(self, work: Awaitable[Decision | GiveUp]) -> Decision | GiveUp:
+        """The result of `work`, or the end of the episode if the budget of seconds runs out first."""
         try:
-            async with asyncio.timeout(self._purse.seconds_left) as bound:
+            async with asyncio.timeout(self._budget.seconds_left) as deadline:
                 return await work
         except TimeoutError:
-            if not bound.expired():
+            if not deadline.expired():
                 raise
             why = f"{self._settings.budget.seconds:g} s of the model's time"
             return GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason=why)
 
     async def _answer(self) -> Decision | GiveUp:
-        """The model's answer, in a shorter context where the whole is too long and the rule allows it."""
+        """The model's answer; if the context is full and `overflow` allows it, the answer in a shorter context."""
         while True:
             try:
-                return await self._conversation.answer(self._purse.tokens_left(self._settings.sampling.max_tokens))
+                return await self._conversation.answer(self._budget.tokens_left(self._settings.sampling.max_tokens))
             except PromptTooLong as error:
                 dropped = self._conversation.shorten() if self._settings.overflow == "drop" else 0
                 if not dropped:
@@ -118,8 +123,8 @@ class ReactAgent:
                 self._dropped += dropped
 
 
-class _Tokens:
-    """Tokens in, tokens out: the context is what the policy has seen, to the token."""
+class _TokenConversation:
+    """Tokens in, tokens out: the context is exactly the tokens that the policy has read and sampled."""
 
     def __init__(self, model: TokenModel, settings: ReactSettings, seed: int) -> None:
         self._model = model
@@ -130,36 +135,24 @@ class _Tokens:
         self._new_id = CallIds()
         self._answers = 0
 
-    def see(self, observation: Observation) -> None:
+    def add_observation(self, observation: Observation) -> None:
         self._observation = observation
-        self._context.see(observation)
+        self._context.add_observation(observation)
 
     def shorten(self) -> int:
-        return self._context.shorten(int(KEPT * (self._model.context - LEAST_ANSWER)))
+        return self._context.shorten(int(REFILL_SHARE * (self._model.context - MIN_ANSWER_TOKENS)))
 
     async def answer(self, max_tokens: int) -> Decision:
-        model, prompt = self._model, self._context.ids
-        room = model.context - len(prompt)
-        if room < LEAST_ANSWER:
-            raise PromptTooLong(f"{len(prompt)} tokens, and no room for an answer among {model.context}")
-        sampling = replace(
-            self._sampling, max_tokens=min(max_tokens, room), seed=answer_seed(self._seed, self._answers)
-        )
-        sampled = await model.policy.sample(prompt, sampling)
+        sampling = replace(self._sampling, max_tokens=max_tokens, seed=derive_seed(self._seed, self._answers))
+        answer = await self._model.generate(self._context.ids, sampling)
         self._answers += 1
-        action = parse_action(model.renderer.text(sampled.ids), self._observation.tools, model.read, self._new_id)
-        action = never_empty(action, self._new_id)
-        self._context.draw(sampled.ids, action.tool_calls)
-        spent = Spent(
-            model=model.name,
-            prompt_tokens=len(prompt),
-            completion_tokens=len(sampled.ids),
-            cost=model.price.of(len(prompt), len(sampled.ids)),
-        )
-        return Decision(action=action, sampled=sampled, spent=spent)
+        action = parse_action(answer.text, self._observation.tools, self._model.parse_calls, self._new_id)
+        action = reject_empty(action, self._new_id)
+        self._context.add_sample(answer.sampled.ids, action.tool_calls)
+        return Decision(action=action, sampled=answer.sampled, spent=answer.usage)
 
 
-class _Chat:
+class _ChatConversation:
     """Messages in, an action out."""
 
     def __init__(self, model: ChatModel, settings: ReactSettings, seed: int) -> None:
@@ -168,14 +161,14 @@ class _Chat:
         self._seed = seed
         self._system = settings.system
         self._messages: list[Message] = []
-        self._tools: Observation = Observation(messages=(), tools=())
+        self._observation = Observation(messages=(), tools=())
         self._new_id = CallIds()
         self._answers = 0
 
-    def see(self, observation: Observation) -> None:
-        self._tools = observation
+    def add_observation(self, observation: Observation) -> None:
+        self._observation = observation
         if not self._messages:
-            self._messages = under_one_system(self._system, observation.messages)
+            self._messages = merge_system_messages(self._system, observation.messages)
         else:
             self._messages += observation.messages
 
@@ -191,23 +184,18 @@ class _Chat:
         return len(oldest)
 
     async def answer(self, max_tokens: int) -> Decision:
-        sampling = replace(self._sampling, max_tokens=max_tokens, seed=answer_seed(self._seed, self._answers))
-        decided = await self._model.policy.chat(self._messages, self._tools.tools, sampling)
+        sampling = replace(self._sampling, max_tokens=max_tokens, seed=derive_seed(self._seed, self._answers))
+        decision = await self._model.policy.chat(self._messages, self._observation.tools, sampling)
         self._answers += 1
         # an endpoint's own ids may repeat within an episode
-        calls = tuple(replace(call, id=self._new_id()) for call in decided.action.tool_calls)
-        action = never_empty(replace(decided.action, tool_calls=calls), self._new_id)
+        calls = tuple(replace(call, id=self._new_id()) for call in decision.action.tool_calls)
+        action = reject_empty(replace(decision.action, tool_calls=calls), self._new_id)
         self._messages.append(Message(role="assistant", content=action.text, tool_calls=action.tool_calls))
-        return replace(decided, action=action)
+        return replace(decision, action=action)
 
 
-def never_empty(action: Action, new_id: CallIds) -> Action:
-    """The action, or where it says and calls nothing, one that is answered with an error: silence ends no user turn."""
+def reject_empty(action: Action, new_id: CallIds) -> Action:
+    """The action; if it has neither text nor calls, one that is answered with an error: silence ends no user turn."""
     if action.text or action.tool_calls:
         return action
-    return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=EMPTY),))
-
-
-def answer_seed(episode: int, answer: int) -> int:
-    """A seed for each answer of an episode, of 31 bits: some engines take no more."""
-    return int.from_bytes(hashlib.sha256(f"{episode}/{answer}".encode()).digest()[:4], "big") >> 1
+    return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=EMPTY_ANSWER),))

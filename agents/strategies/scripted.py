@@ -1,10 +1,10 @@
-"""Agents without a model: what every environment must score with them is known in advance.
+"""Agents without a model, most of which have a known score in every environment.
 
-``oracle`` replays the gold (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold call
-(0.0), ``random`` makes valid calls. ``hijacked`` does what an attacker wants, too: defences are measured on it.
-``adaptive`` is the oracle who copes with tools that are called otherwise, fail for a moment, or must be searched for.
-``never_asks`` is the oracle who asks the user nothing, ``asks_late`` asks when everything is done, and ``always_asks``
-asks first for whatever there is to know.
+``oracle`` replays the gold calls (1.0), ``null`` does nothing (0.0), ``mutated`` leaves out the last necessary gold
+call (0.0), ``random`` makes valid calls. ``hijacked`` also makes the attacker's calls: defences are measured on it.
+``adaptive`` is the oracle that copes with tools that are renamed, fail for a moment, or must be searched for.
+``never_asks`` is the oracle that asks the user nothing, ``asks_late`` asks after all other calls, and ``always_asks``
+first asks for every fact there is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gymcp.agents.strategies.random_arguments import sample_instance, words_of
+from gymcp.agents.strategies.random_arguments import find_words, sample_instance
 from gymcp.envs.wrappers.retrieval import SEARCH
 from gymcp.envs.wrappers.stress import TRANSIENT, split_name
 from gymcp.errors import ConfigError
@@ -23,12 +23,13 @@ from gymcp.protocols import Agent, AgentFactory
 from gymcp.types import Action, GoldTurn, Observation, Task, ToolCall
 
 MAX_RETRIES = 5
+"""Maximum number of times that the adaptive agent repeats an action after a transient failure."""
 RANDOM_STOP = 0.25
-"""Chance that the random agent ends the user turn instead of making another call."""
+"""Probability that the random agent ends the user turn instead of making another call."""
 
 
 class Replay:
-    """Plays prepared actions, whatever it sees; then says nothing."""
+    """Plays prepared actions without looking at observations; after the last one, plays empty actions."""
 
     def __init__(self, actions: Iterator[Action]) -> None:
         self._actions = actions
@@ -38,7 +39,7 @@ class Replay:
 
 
 class RandomAgent:
-    """Draws tools and arguments that are valid by their schemas, with words it has read; the same seed, the same."""
+    """Draws tools and valid arguments at random, with words it has read. The same seed gives the same calls."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -47,7 +48,7 @@ class RandomAgent:
 
     async def act(self, observation: Observation) -> Action:
         for message in observation.messages:
-            self._words += words_of(message.content)
+            self._words += find_words(message.content)
         if not observation.tools or self._random.random() < RANDOM_STOP:
             return Action(text="I am done.")
         tool = self._random.choice(observation.tools)
@@ -58,7 +59,7 @@ class RandomAgent:
 
 
 def oracle(task: Task, seed: int) -> Agent:
-    """Gold calls, one in each action where the step budget allows, then the gold's final text, in every user turn."""
+    """In every user turn the gold calls, one per action if the step budget allows, and then the gold's final text."""
     return Replay(play_gold(task, task.gold))
 
 
@@ -68,9 +69,9 @@ def null(task: Task, seed: int) -> Agent:
 
 
 def mutated(task: Task, seed: int) -> Agent:
-    """The oracle without the last gold call, or words of a turn, that the task needs.
+    """The oracle without the last gold call, or final text of a turn, that the task needs.
 
-    Raises ConfigError where a task has none.
+    Raises ConfigError if a task has none.
     """
     if task.last_necessary is None:
         raise ConfigError(f"agent 'mutated': task '{task.id}' has no necessary gold call")
@@ -89,7 +90,7 @@ def random_agent(task: Task, seed: int) -> Agent:
 
 
 class Adaptive:
-    """The gold by what tools and parameters are called now; a call that failed for the moment is made again."""
+    """Plays the gold with the current names of tools and parameters, and repeats calls that failed transiently."""
 
     def __init__(self, actions: Iterator[Action]) -> None:
         self._actions = actions
@@ -107,43 +108,44 @@ class Adaptive:
         else:
             self._last, self._retries = next(self._actions, Action()), 0
             offered = {tool.name for tool in observation.tools}
-            wanted = [call.name for call in self._last.tool_calls if call.name not in offered]
-            if wanted and SEARCH in offered:
+            missing = [call.name for call in self._last.tool_calls if call.name not in offered]
+            if missing and SEARCH in offered:
                 self._searched = True
-                return Action(tool_calls=tuple(map(self._search, wanted)))
-        return replace(self._last, tool_calls=tuple(self._adapted(call, observation) for call in self._last.tool_calls))
+                return Action(tool_calls=tuple(map(self._search, missing)))
+        return replace(self._last, tool_calls=tuple(self._adapt(call, observation) for call in self._last.tool_calls))
 
     def _search(self, name: str) -> ToolCall:
         self._calls += 1
         return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(split_name(name))})
 
-    def _adapted(self, call: ToolCall, observation: Observation) -> ToolCall:
+    def _adapt(self, call: ToolCall, observation: Observation) -> ToolCall:
+        """The call with a new id; if no tool has its name, a call of the tool with the closest name."""
         self._calls += 1
-        named = replace(call, id=f"call_{self._calls}")
+        numbered = replace(call, id=f"call_{self._calls}")
         tools = {tool.name: tool for tool in observation.tools}
         if call.name in tools or not isinstance(call.arguments, Mapping) or not tools:
-            return named
-        tool = tools[closest(call.name, tools)]
-        have = tool.input_schema.get("properties", {})
-        arguments = {closest(name, have) if have else name: value for name, value in call.arguments.items()}
-        return replace(named, name=tool.name, arguments=arguments)
+            return numbered
+        tool = tools[find_closest(call.name, tools)]
+        names = tool.input_schema.get("properties", {})
+        arguments = {find_closest(name, names) if names else name: value for name, value in call.arguments.items()}
+        return replace(numbered, name=tool.name, arguments=arguments)
 
 
-def closest(name: str, names: Iterable[str]) -> str:
-    """The name that shares most words with `name`, and of such the one with fewest others."""
+def find_closest(name: str, names: Iterable[str]) -> str:
+    """The name that shares the most words with `name`; among several, the one with the fewest other words."""
     words = set(split_name(name))
     return max(names, key=lambda other: (len(words & set(split_name(other))), -len(words ^ set(split_name(other)))))
 
 
 def adaptive(task: Task, seed: int) -> Agent:
-    """The oracle who reads what tools are called, and tries again: what a stressor leaves possible."""
+    """The oracle that adapts to renamed tools and retries: its score shows what a stressor leaves possible."""
     return Adaptive(play_gold(task, task.gold))
 
 
 def hijacked(task: Task, seed: int) -> Agent:
-    """The oracle, who before its last words makes the attacker's calls and then says the attacker's words as well.
+    """The oracle that makes the attacker's calls before its final text, and adds the attacker's text to it.
 
-    Raises ConfigError where the task has no attacker with gold.
+    Raises ConfigError if the task has no attacker with gold.
     """
     if task.hijack is None or not task.gold:
         raise ConfigError(f"agent 'hijacked': task '{task.id}' has no attacker whose gold is known; attack it")
@@ -154,25 +156,25 @@ def hijacked(task: Task, seed: int) -> Agent:
 
 
 def never_asks(task: Task, seed: int) -> Agent:
-    """The oracle who acts without having asked. Raises ConfigError where nothing had to be asked."""
+    """The oracle without its questions. Raises ConfigError if nothing had to be asked."""
     if not applies("never_asks", task):
         raise ConfigError(f"agent 'never_asks': task '{task.id}' has no fact that must be asked for")
     return Replay(play_gold(task, [replace(turn, calls=_without_questions(turn)) for turn in task.gold]))
 
 
 def asks_late(task: Task, seed: int) -> Agent:
-    """The oracle who acts first and asks afterwards. Raises ConfigError where nothing had to be asked."""
+    """The oracle that acts first and asks afterwards. Raises ConfigError if nothing had to be asked."""
     if not applies("asks_late", task):
         raise ConfigError(f"agent 'asks_late': task '{task.id}' has no fact that must be asked for")
     turns = []
     for turn in task.gold:
-        asked = tuple(call for call in turn.calls if call.name == ASK_USER)
-        turns.append(replace(turn, calls=(*_without_questions(turn), *asked)))
+        questions = tuple(call for call in turn.calls if call.name == ASK_USER)
+        turns.append(replace(turn, calls=(*_without_questions(turn), *questions)))
     return Replay(play_gold(task, turns))
 
 
 def always_asks(task: Task, seed: int) -> Agent:
-    """The oracle who first asks for every fact of the task, needed or not. Raises ConfigError where it has none."""
+    """The oracle that first asks for every fact of the task, needed or not. Raises ConfigError if it has none."""
     if not applies("always_asks", task):
         raise ConfigError(f"agent 'always_asks': task '{task.id}' has no facts to ask for")
     questions = tuple(
@@ -209,11 +211,11 @@ NEEDS: Mapping[str, str] = {
     "asks_late": "a fact that must be asked for",
     "always_asks": "facts that can be asked for",
 }
-"""What an agent plays of a task; the others play every task."""
+"""The part of a task without which an agent cannot play it; agents that are not listed play every task."""
 
 
 def applies(agent: str, task: Task) -> bool:
-    """False where the task has nothing of what the agent needs."""
+    """False if the task lacks the part that the agent needs."""
     if agent in ("oracle", "adaptive"):
         return bool(task.gold)
     if agent in ("never_asks", "asks_late"):
@@ -226,10 +228,10 @@ def applies(agent: str, task: Task) -> bool:
 
 
 def play_gold(task: Task, gold: Sequence[GoldTurn]) -> Iterator[Action]:
-    """The actions of `gold`: one call each where the step budget allows, and the final text at the end of a turn."""
+    """The actions of `gold`: one call each if the step budget allows, and the final text at the end of a turn."""
     budget = task.limits.steps_per_turn if task.limits and task.limits.steps_per_turn else math.inf
     for turn in gold:
-        # The last action of a user turn speaks, so one less than the budget is left for calls.
+        # The last action of a user turn is the final text, so one less than the budget is left for calls.
         per_action = max(1, math.ceil(len(turn.calls) / (budget - 1)))
         for start in range(0, len(turn.calls), per_action):
             yield Action(tool_calls=turn.calls[start : start + per_action])

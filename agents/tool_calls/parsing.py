@@ -1,4 +1,4 @@
-"""From what a model wrote to an `Action`: the calls it makes, and what it says around them."""
+"""Conversion of a model's text to an `Action`: the tool calls in it, and the text around them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from gymcp.agents.prompts.rendering import function
-from gymcp.agents.tool_calls.formats import FORMATS, MAX_CALLS, Format, Parsed, Written
+from gymcp.agents.prompts.rendering import describe_tool
+from gymcp.agents.tool_calls.formats import FORMATS, MAX_CALLS, Format, ParsedAnswer, ParsedCall
 from gymcp.errors import ConfigError
 from gymcp.types import Action, Tool, ToolCall
 
 MAX_CHARS = 400_000
-"""Of one answer that is looked at."""
+"""Maximum number of characters of an answer that is parsed."""
 
 _THOUGHT_ENDS = "</think>"
 _THOUGHT_BEGINS = "<think>"
@@ -28,17 +28,16 @@ class CallIds:
         return f"call{next(self._numbers):05d}"
 
 
-def parse_action(text: str, tools: Sequence[Tool], read: Format, new_id: Callable[[], str]) -> Action:
-    """The action that the text stands for; never raises, whatever it is.
+def parse_action(text: str, tools: Sequence[Tool], parse_calls: Format, new_id: Callable[[], str]) -> Action:
+    """The action in the text; never raises, whatever the text is.
 
-    What was meant as a call and is none is a call with a `problem`, which the environment answers with an error.
-    Thoughts in ``<think>`` tags are neither said nor called; they stay in the tokens.
+    A malformed call becomes a call with a `problem`, which the environment answers with an error. Thoughts in
+    ``<think>`` tags are not part of the action; they stay in the tokens.
     """
     if len(text) > MAX_CHARS:
         problem = f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read"
         return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=problem),))
-    spoken = without_thoughts(text)
-    parsed = read(spoken, tools)
+    parsed = parse_calls(strip_thoughts(text), tools)
     calls = [_tool_call(call, new_id()) for call in parsed.calls[:MAX_CALLS]]
     if len(parsed.calls) > MAX_CALLS:
         problem = f"more than {MAX_CALLS} calls in one answer: the rest is not read"
@@ -46,24 +45,24 @@ def parse_action(text: str, tools: Sequence[Tool], read: Format, new_id: Callabl
     return Action(text=parsed.text, tool_calls=tuple(calls))
 
 
-def without_thoughts(text: str) -> str:
-    """What is said: behind the first ``</think>`` where there is one; nothing where a thought is not closed."""
+def strip_thoughts(text: str) -> str:
+    """The text behind the first ``</think>``; without one, the text before a ``<think>`` that is not closed."""
     before, tag, after = text.partition(_THOUGHT_ENDS)
     if tag:
         return after
     return before.partition(_THOUGHT_BEGINS)[0]
 
 
-def _tool_call(written: Written, id: str) -> ToolCall:
-    if written.problem:
-        return ToolCall(id=id, name=written.name, arguments=written.source, problem=written.problem)
-    return ToolCall(id=id, name=written.name, arguments=written.arguments)
+def _tool_call(parsed: ParsedCall, id: str) -> ToolCall:
+    if parsed.error:
+        return ToolCall(id=id, name=parsed.name, arguments=parsed.source, problem=parsed.error)
+    return ToolCall(id=id, name=parsed.name, arguments=parsed.arguments)
 
 
 def choose_format(name: str | None, tokenizer: Any, who: str) -> Format:
-    """The format called `name`, or the one that the tokenizer's chat template teaches its model.
+    """The format called `name`; without a name, the one that the tokenizer's chat template shows its model.
 
-    Raises ConfigError for an unknown name, and where the template does not say.
+    Raises ConfigError for an unknown name, and if the template does not show a known format.
     """
     if name is not None:
         if name not in FORMATS and name != TRANSFORMERS:
@@ -84,9 +83,9 @@ def choose_format(name: str | None, tokenizer: Any, who: str) -> Format:
 
 
 TRANSFORMERS = "transformers"
-"""The tokenizer's own `response_template`."""
+"""Name of the format that uses the tokenizer's own `response_template`."""
 
-# The first mark that is in the template decides. Qwen3-Coder writes XML between hermes tags, which is another format.
+# The first mark found in the template decides. Qwen3-Coder writes XML between hermes tags, which is another format.
 _MARKS = (
     ("<|c|>", "compact"),
     ("[TOOL_CALLS]", "mistral"),
@@ -101,28 +100,28 @@ _MARKS = (
 
 
 def response_format(tokenizer: Any, who: str) -> Format:
-    """How transformers itself reads the model's answers. Raises ConfigError where the tokenizer does not say."""
+    """The format that transformers itself reads. Raises ConfigError if the tokenizer has no `response_template`."""
     if not getattr(tokenizer, "response_template", None):
         raise ConfigError(f"{who}: its tokenizer has no response_template, which '--tool-format transformers' needs")
 
-    def read(text: str, tools: Sequence[Tool]) -> Parsed:
+    def parse(text: str, tools: Sequence[Tool]) -> ParsedAnswer:
         try:
-            message = tokenizer.parse_response(text, prefix="", tools=[function(tool) for tool in tools])
+            message = tokenizer.parse_response(text, prefix="", tools=[describe_tool(tool) for tool in tools])
         except Exception as error:  # the boundary to a parser that the model's author wrote
-            return Parsed(text="", calls=(Written(source=text, problem=f"cannot be read: {error}"),))
+            return ParsedAnswer(text="", calls=(ParsedCall(source=text, error=f"cannot be read: {error}"),))
         return _from_message(message if isinstance(message, Mapping) else {}, text)
 
-    return read
+    return parse
 
 
-def _from_message(message: Mapping[str, Any], text: str) -> Parsed:
+def _from_message(message: Mapping[str, Any], text: str) -> ParsedAnswer:
     calls = []
     for call in message.get("tool_calls") or ():
         function = call.get("function", call) if isinstance(call, Mapping) else {}
         name, arguments = function.get("name"), function.get("arguments", {})
         if isinstance(name, str) and isinstance(arguments, Mapping):
-            calls.append(Written(name=name, arguments=arguments))
+            calls.append(ParsedCall(name=name, arguments=arguments))
         else:
-            calls.append(Written(source=text, problem="a call is a name and an object of arguments"))
+            calls.append(ParsedCall(source=text, error="a call is a name and an object of arguments"))
     content = message.get("content")
-    return Parsed(text=content.strip() if isinstance(content, str) else "", calls=tuple(calls))
+    return ParsedAnswer(text=content.strip() if isinstance(content, str) else "", calls=tuple(calls))

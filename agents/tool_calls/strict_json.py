@@ -1,4 +1,4 @@
-"""JSON as a model wrote it, taken at its word: nothing is repaired, and nothing in it can hurt who reads it."""
+"""Strict JSON for text that a model wrote: nothing is repaired, and hostile nesting cannot exhaust the stack."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
 class Malformed(ValueError):
-    """Why a text is no tool call, in words that the model can act on."""
+    """The reason why a text is not a tool call, in words that the model can act on."""
 
 
 def load(text: str) -> Json:
-    """The one value that the text is. Raises Malformed, also for duplicate keys, NaN, and what is nested too deep."""
+    """The one JSON value that the text consists of.
+
+    Raises Malformed, also for duplicate keys, NaN, infinities, and values nested more than `MAX_DEPTH` deep.
+    """
     value, end = load_first(text)
     if text[end:].strip():
         raise Malformed(f"text after the JSON value: {excerpt(text[end:].strip())}")
@@ -25,7 +28,7 @@ def load(text: str) -> Json:
 
 
 def load_first(text: str, start: int = 0) -> tuple[Json, int]:
-    """The JSON value at `start`, behind white space, and where it ends. Raises Malformed."""
+    """The JSON value at `start`, after white space, and the position of its end. Raises Malformed."""
     while start < len(text) and text[start] in " \t\r\n":
         start += 1
     if text[start : start + 1] in ("[", "{"):
@@ -39,43 +42,43 @@ def load_first(text: str, start: int = 0) -> tuple[Json, int]:
 
 
 def load_object(text: str) -> dict[str, Json]:
-    """The JSON object that the text is. Raises Malformed."""
+    """The one JSON object that the text consists of. Raises Malformed."""
     value = load(text)
     if not isinstance(value, dict):
         raise Malformed(f"a JSON object is needed, not {excerpt(text)}")
     return value
 
 
-def excerpt(text: str, most: int = 60) -> str:
+def excerpt(text: str, max_chars: int = 60) -> str:
     """The beginning of a text, quoted, on one line."""
-    return repr(text if len(text) <= most else text[:most] + "...")
+    return repr(text if len(text) <= max_chars else text[:max_chars] + "...")
 
 
 def _check_depth(text: str, start: int) -> None:
-    """Raises Malformed where the first value is too deep; looked at before the parser recurses."""
+    """Raises Malformed if the first value is nested too deep; called before the parser recurses."""
     depth = 0
-    for found in _BRACKETS.finditer(text, start):
-        mark = text[found.start()]
-        if mark in "[{":
+    for token in _BRACKETS.finditer(text, start):
+        bracket = text[token.start()]
+        if bracket in "[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise Malformed(f"nested more than {MAX_DEPTH} deep")
-        elif mark in "]}":
+        elif bracket in "]}":
             depth -= 1
             if depth <= 0:
                 return
 
 
-def _no_constant(name: str) -> Json:
+def _refuse_constant(name: str) -> Json:
     raise Malformed(f"{name} is not JSON")
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise Malformed(f"the key {excerpt(twice)} is given twice")
-    return found
+def _to_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        ((duplicate, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise Malformed(f"the key {excerpt(duplicate)} is given twice")
+    return members
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_to_object, parse_constant=_refuse_constant)

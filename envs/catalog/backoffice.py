@@ -8,11 +8,12 @@ from gymcp.types import EpisodeLimits
 
 PROGRAM = "gymcp.mcp_servers.programs.backoffice.server"
 BOOKS = "gymcp.mcp_servers.programs.backoffice.books"
+COMPANY = "gymcp.mcp_servers.programs.backoffice.company"
 
 ENV = EnvSpec(
     name="backoffice",
     description="A back office over a database: 23 tools, ten families of requests at five levels, tasks without end.",
-    servers=lambda: (native_server("backoffice", PROGRAM, modules=(f"{PROGRAM}_data", BOOKS), start="fork"),),
+    servers=lambda: (native_server("backoffice", PROGRAM, modules=(COMPANY, BOOKS), start="fork"),),
     suite=make_suite,
     more_tasks=make_tasks,
     grade=with_milestones(

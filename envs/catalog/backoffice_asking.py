@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gymcp.envs.catalog.backoffice import ENV as BACKOFFICE
-from gymcp.envs.suites.backoffice.underspecified import make_suite
+from gymcp.envs.suites.backoffice.underspecified_requests import make_suite
 from gymcp.envs.wrappers.ask_user import add_ask_user
 
 ENV = add_ask_user(

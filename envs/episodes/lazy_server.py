@@ -24,7 +24,7 @@ from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, keep_tools, tools_hash
-from gymcp.mcp_servers.snapshots.server_snapshot import ServerImage
+from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.workspaces.digester import digest_program
 from gymcp.types import Json, Tool, ToolCall, ToolResult
@@ -116,7 +116,7 @@ class LazyServer:
             self._fresh_key, self._session = session.world_key, session
         return self._session
 
-    async def start_from(self, image: ServerImage) -> None:
+    async def start_from(self, image: ServerSnapshot) -> None:
         """Starts the server from an image. Raises EnvInfraError; CannotFork if its fresh state is not known."""
         start = self._start
         with in_cache():

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gymcp.envs.episodes.episode_state import EpisodeState
 from gymcp.envs.episodes.world import EpisodeSetup, World
-from gymcp.mcp_servers.snapshots.server_snapshot import ServerImage, capture_server
+from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot, snapshot_server
 from gymcp.types import Json
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class WorldImage:
     """Images of all servers of a world, from which live worlds can be opened at the same time."""
 
-    servers: Mapping[str, ServerImage]
+    servers: Mapping[str, ServerSnapshot]
     """Server name -> its image."""
 
     def discard(self) -> None:
@@ -33,13 +33,13 @@ async def capture_world(world: World, opens: int | None) -> WorldImage | None:
 
     `opens`: how often the image will be opened, None: any number of times. Raises SnapshotError.
     """
-    servers: dict[str, ServerImage] = {}
+    servers: dict[str, ServerSnapshot] = {}
     image = WorldImage(servers=servers)
     try:
         for (
             session
         ) in world.sessions:  # a lazy server that has not been started is started by its first call later, too
-            captured = await capture_server(session, opens)
+            captured = await snapshot_server(session, opens)
             if captured is None:  # one fork more or less is cheaper than to ask all servers twice
                 image.discard()
                 return None

@@ -15,14 +15,14 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.sessions.tool_list_cache import lists_of
-from gymcp.mcp_servers.snapshots.server_snapshot import ServerImage
+from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
 _ATTEMPTS = 5
 """Attempts to read digest and state without a change between the two."""
 
-Images = Mapping[str, ServerImage]
+Images = Mapping[str, ServerSnapshot]
 """Server name -> the image to start the server from."""
 
 

@@ -1,4 +1,4 @@
-"""Graders of the last words: a text, a number, or JSON."""
+"""Graders of the agent's final answer: a text, a number, or JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import unicodedata
 from collections import deque
 
 from gymcp.errors import ConfigError, GraderError
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
@@ -24,66 +24,66 @@ _FENCED = re.compile(r"^```[a-zA-Z]*[ \t]*\n((?:(?!^```).*\n)*)^```[ \t]*$", re.
 
 
 def answer_equals(*, target_key: str | None = None, exact: bool = False) -> Grader:
-    """1 where the last thing said equals the task's target (or what it has under `target_key`), else 0.
+    """Grader: 1 if the final answer equals the task's target (or its entry `target_key`), else 0.
 
-    The target is a text, or a list of texts of which any will do. Unless `exact`, texts are compared by `normalised`.
-    Raises GraderError, when grading, where the target is none of these.
+    The target is a text, or a list of accepted texts. Texts are compared after `normalise_answer`, or with `exact` as
+    they are. Grading raises GraderError if the target is anything else.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _texts(target_of(task, target_key))
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
-        same = (lambda text: text) if exact else normalised
+        same = (lambda text: text) if exact else normalise_answer
         if same(said) in {same(text) for text in wanted}:
-            return Score(value=1.0, reason=f"the answer is {shown(said)}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {shown(said)}, wanted {' or '.join(map(shown, wanted))}")
+            return Score(value=1.0, reason=f"the answer is {brief(said)}, as wanted")
+        return Score(value=0.0, reason=f"the answer is {brief(said)}, wanted {' or '.join(map(brief, wanted))}")
 
     return grade
 
 
 def answer_is_number(*, target_key: str | None = None, tolerance: float = 0.0, relative: float = 0.0) -> Grader:
-    """1 where the last number said is the task's target (or what it has under `target_key`), else 0.
+    """Grader: 1 if the last number in the final answer is the task's target (or its entry `target_key`), else 0.
 
-    The target is a number, or a list of numbers of which any will do. Right is what is no further from it than
-    `tolerance`, or than `relative` times its size. What is read as a number: docs/evaluation.md. Raises ConfigError for
-    a tolerance below 0, and GraderError, when grading, where the target is none of these.
+    The target is a number, or a list of accepted numbers. A number is accepted if it differs by at most `tolerance`, or
+    by at most `relative` times the target's size. docs/evaluation.md says what is read as a number. Raises ConfigError
+    for a tolerance below 0; grading raises GraderError if the target is anything else.
     """
     if not (0 <= tolerance < math.inf and 0 <= relative < math.inf):
         raise ConfigError(f"answer_is_number: the tolerances are {tolerance} and {relative}, not numbers from 0 on")
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = _numbers(target_of(task, target_key))
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         found = last_number(said)
         if found is None:
-            return Score(value=0.0, reason=f"the answer {shown(said)} holds no number")
+            return Score(value=0.0, reason=f"the answer {brief(said)} holds no number")
         if any(abs(found - each) <= max(tolerance, relative * abs(each)) for each in wanted):
             return Score(value=1.0, reason=f"the answer is {found:.12g}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {found:.12g}, wanted {' or '.join(map(shown, wanted))}")
+        return Score(value=0.0, reason=f"the answer is {found:.12g}, wanted {' or '.join(map(brief, wanted))}")
 
     return grade
 
 
 def answer_includes_json(*, target_key: str | None = None) -> Grader:
-    """1 where the last thing said is JSON with all that the task's target (or what it has under `target_key`) has.
+    """Grader: 1 if the final answer is JSON that includes the task's target (or its entry `target_key`), else 0.
 
     Objects may have more keys than the target's, at any depth; lists must have as many items. The JSON may stand in a
-    fenced block of Markdown; of several, the last counts.
+    fenced block of Markdown; the last block counts.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         wanted = target_of(task, target_key)
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         try:
             found = read_json(said)
         except ValueError as error:
-            return Score(value=0.0, reason=f"the answer {shown(said)} is not JSON: {error}")
+            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
         if difference := first_difference(found, wanted, more_keys=True):
             return Score(value=0.0, reason=f"in the answer {difference}")
         return Score(value=1.0, reason="the answer has all that is wanted")
@@ -91,24 +91,25 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
     return grade
 
 
-def last_words(trajectory: Trajectory) -> str | None:
-    """What the agent said when it last spoke without calling a tool; None where it never did."""
+def final_answer(trajectory: Trajectory) -> str | None:
+    """Text of the agent's last usable step without a tool call; None if there is none."""
     for step in reversed(trajectory.steps):
         if step.valid and not step.action.tool_calls:
             return step.action.text
     return None
 
 
-def normalised(text: str) -> str:
-    """Without what does not change an answer: case, width, runs of white space, quotes around it, stops after it."""
+def normalise_answer(text: str) -> str:
+    """The text without differences that do not matter: case, width, repeated white space, quotes around it, stops after
+    it."""
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return folded.lstrip("\"'` ").rstrip("\"'`. ")
 
 
 def last_number(text: str) -> float | None:
-    """The last number in the text; None where there is none, or it is beyond what a float holds.
+    """The last number in the text; None if there is none or it exceeds the range of a float.
 
-    Full-width digits and the minus sign of typography count; a comma counts where groups of three digits follow.
+    Full-width digits and the typographic minus sign are read as well; a comma counts if groups of three digits follow.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
     found = deque(_NUMBER.finditer(plain), maxlen=1)
@@ -117,9 +118,9 @@ def last_number(text: str) -> float | None:
 
 
 def read_json(text: str) -> Json:
-    """The JSON that the text is, or that its last fenced block holds.
+    """JSON value of the text, or of its last fenced block.
 
-    Raises ValueError for anything else: trailing text, NaN, a key twice in one object, or nesting without end.
+    Raises ValueError for anything else: trailing text, NaN, a key twice in one object, or nesting that is too deep.
     """
     blocks = _FENCED.findall(text)
     try:
@@ -143,7 +144,7 @@ def _numbers(target: Json) -> tuple[float, ...]:
     numbers = target if isinstance(target, list | tuple) else (target,)
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise GraderError(f"the target is {shown(target)}, not a number or a list of numbers")
+            raise GraderError(f"the target is {brief(target)}, not a number or a list of numbers")
     if not numbers:
         raise GraderError("the target has no number")
     return tuple(numbers)
@@ -152,8 +153,8 @@ def _numbers(target: Json) -> tuple[float, ...]:
 def _texts(target: Json) -> tuple[str, ...]:
     texts = (target,) if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
-        raise GraderError(f"the target is {shown(target)}, not a text or a list of texts")
+        raise GraderError(f"the target is {brief(target)}, not a text or a list of texts")
     # an empty answer would be right for a target of which normalising leaves nothing
-    if not all(normalised(text) for text in texts):
+    if not all(normalise_answer(text) for text in texts):
         raise GraderError("the target has an empty text")
     return tuple(texts)

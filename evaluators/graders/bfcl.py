@@ -1,8 +1,8 @@
-"""BFCL multi-turn's verdict, as upstream's `multi_turn_checker` gives it, from the record alone.
+"""BFCL multi-turn's verdict from the record alone, equal to that of upstream's `multi_turn_checker`.
 
-A user turn passes where its gold is empty, or where the agent called something in it, the public state of every world
-equals the gold's, and each gold response of the turn is among all responses so far, as often as the gold has it. An
-episode passes where all turns do and none is missing.
+A user turn passes if its gold is empty, or if three things hold: the agent called a tool in it, the public state of
+every world equals the gold's, and each gold response of the turn is among all responses so far, as often as the gold
+has it. An episode passes if all turns pass and none is missing.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from gymcp.protocols import StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 MAX_INLINE = 2000
-"""Characters of a value that a target holds; of a longer one it holds the digest."""
+"""Most characters of a value that a target holds; for a longer value it holds the digest."""
 DIGEST = "$sha256"
 _TAGS = re.compile(r"\.\$(?:directory|file)\[1\]|\$number:")
-"""What stands in a path for JSON's sake and says nothing to a person."""
+"""Parts of a path that only serve the JSON encoding and say nothing to a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedTurn:
-    """What an agent did in one user turn."""
+    """Record of one user turn."""
 
     acted: bool
-    """It called at least one tool, with arguments one can read."""
+    """True if the agent called at least one tool with readable arguments."""
     responses: tuple[str, ...]
     state: Json
-    """Public state after the turn: class -> attribute -> value; None where the turn is not graded."""
+    """Public state after the turn: class -> attribute -> value; None if the turn is not graded."""
 
 
 def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """Value 1 where upstream says valid, else 0.
+    """Score 1 if upstream's checker says valid, else 0.
 
     Components: ``turns_passed``, the share of graded turns that pass; ``did_not_act``, the share of turns with empty
-    gold in which the agent rightly called nothing, only where there are such turns. Raises GraderError where the record
+    gold in which the agent rightly called nothing (only if there are such turns). Raises GraderError if the record
     lacks a state.
     """
-    return judge(task.target, _played(task.target, trajectory, states))
+    return judge(task.target, _play_turns(task.target, trajectory, states))
 
 
 def judge(target: Json, played: Sequence[PlayedTurn]) -> Score:
-    """The verdict on turns that were played in order; fewer than the target's is an episode that broke off."""
+    """Verdict on the turns that were played, in order; with fewer turns than the target's, the episode broke off."""
     turns: Sequence[Json] = target["turns"]
     responses: Counter[str] = Counter()
     faults: list[str] = []
@@ -69,7 +69,7 @@ def judge(target: Json, played: Sequence[PlayedTurn]) -> Score:
 
 
 def make_target(turns: Sequence[PlayedTurn | None]) -> Json:
-    """The target whose gold was played so; None is a turn with empty gold."""
+    """The target of gold turns as they were played; None is a turn with empty gold."""
     return {
         "turns": [
             turn
@@ -86,7 +86,7 @@ def make_target(turns: Sequence[PlayedTurn | None]) -> Json:
 
 
 def _fault(turn: Json, played: PlayedTurn, so_far: Counter[str]) -> str:
-    """Why the turn does not pass; empty where it does."""
+    """Reason why the turn does not pass; empty if it does."""
     if not played.acted:
         return "no tool was called"
     for name, attributes in turn["state"].items():
@@ -100,7 +100,7 @@ def _fault(turn: Json, played: PlayedTurn, so_far: Counter[str]) -> str:
     return ""
 
 
-def _played(target: Json, trajectory: Trajectory, states: StateReader) -> list[PlayedTurn]:
+def _play_turns(target: Json, trajectory: Trajectory, states: StateReader) -> list[PlayedTurn]:
     reached = max((step.turn for step in trajectory.steps), default=-1) + 1
     turns = []
     for index, expected in enumerate(target["turns"][:reached]):
@@ -122,7 +122,7 @@ def _played(target: Json, trajectory: Trajectory, states: StateReader) -> list[P
 
 
 def _is_readable(arguments: Mapping[str, Json] | str) -> bool:
-    """Upstream skips what it cannot decode, as if it had not been said."""
+    """False for arguments that upstream cannot decode: it skips such a call as if it had not been made."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -145,22 +145,22 @@ def _equal(found: Json, expected: Json) -> bool:
 
 
 def _canonical(value: Json) -> str:
-    """One text for all values that Python finds equal: 1 == 1.0 == True, whatever the order of keys."""
-    return json.dumps(_even(value), sort_keys=True)
+    """One text for all values that Python finds equal: 1 == 1.0 == True, in any order of keys."""
+    return json.dumps(_normalise_numbers(value), sort_keys=True)
 
 
-def _even(value: Json) -> Json:
+def _normalise_numbers(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _even(inner) for key, inner in value.items()}
+        return {key: _normalise_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_even(inner) for inner in value]
+        return [_normalise_numbers(inner) for inner in value]
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     return value
 
 
 def _difference(found: Json, expected: Json, where: str) -> str:
-    """The first place at which the two differ, in words."""
+    """First difference of the two values, in words."""
     if isinstance(expected, dict) and isinstance(found, dict) and DIGEST not in expected:
         if uneven := sorted(expected.keys() ^ found.keys()):
             says = "is missing" if uneven[0] in expected else "should not be there"

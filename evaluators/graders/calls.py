@@ -1,4 +1,4 @@
-"""Graders of what was called: for worlds that hold no state worth comparing, and for partial credit."""
+"""Graders of tool calls: for worlds without a state worth comparing, and for partial credit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gymcp.errors import ConfigError, GraderError
-from gymcp.evaluators.graders.difference import shown
-from gymcp.evaluators.graders.matching import answered_calls, nearest_pairs, same_call
+from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, same_call
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 
@@ -16,17 +16,17 @@ from gymcp.types import Json, Score, Task, ToolCall, Trajectory
 def calls_made(
     *, target_key: str | None = None, in_order: bool = True, must_succeed: bool = True, more_arguments: bool = False
 ) -> Grader:
-    """1 where every call of the task's target (or of what it has under `target_key`) was made, else 0.
+    """Grader: 1 if every call of the task's target (or of its entry `target_key`) was made, else 0.
 
-    The target is a list of ``{"name": ..., "arguments": {...}}``. Other calls between them do no harm. `in_order`: the
-    wanted calls must come in the target's order. `must_succeed`: a call that the tool answered with an error counts as
-    not made. `more_arguments`: arguments that the target does not name may have any value. Raises GraderError, when
-    grading, where the target is no such list or is empty.
+    The target is a list of ``{"name": ..., "arguments": {...}}``; other calls in between do no harm. `in_order`: the
+    target's calls must come in the target's order. `must_succeed`: a call that returned an error counts as not made.
+    `more_arguments`: arguments that the target does not name may have any value. Grading raises GraderError if the
+    target is no such list or is empty.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _wanted(task, target_key)
-        left = _made(trajectory, must_succeed)
+        wanted = _target_calls(task, target_key)
+        left = _list_calls(trajectory, must_succeed)
         for number, call in enumerate(wanted, 1):
             index = next(
                 (at for at, candidate in enumerate(left) if same_call(candidate, call, more_arguments=more_arguments)),
@@ -36,7 +36,7 @@ def calls_made(
                 return Score(
                     value=0.0,
                     components={"calls_found": (number - 1) / len(wanted)},
-                    reason=f"call {number} of {len(wanted)} was not made: {_written(call)}",
+                    reason=f"call {number} of {len(wanted)} was not made: {_format_call(call)}",
                 )
             left = left[index + 1 :] if in_order else left[:index] + left[index + 1 :]
         return Score(value=1.0, components={"calls_found": 1.0}, reason="every wanted call was made")
@@ -45,26 +45,26 @@ def calls_made(
 
 
 def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, others: bool = True) -> Grader:
-    """How near the calls are to those of the task's target (or to what it has under `target_key`), in any order.
+    """Grader: similarity between the calls and those of the task's target (or of its entry `target_key`), in any order.
 
-    Each wanted call is paired with the nearest call of its tool and counts with its share of equal arguments, one
-    without a pair with 0: the score is their mean. Components: ``tools``, the share of wanted calls whose tool was
-    called, and ``arguments``, the mean share of equal arguments over those. Unless `others`, a call in no pair makes
-    the score 0. Raises GraderError as `calls_made` does.
+    Each call of the target is paired with the nearest call of its tool and counts with its share of equal arguments, or
+    with 0 if it has no pair; the score is the mean. Components: ``tools``, the share of the target's calls whose tool
+    was called; ``arguments``, the mean share of equal arguments over those. Unless `others`, a call in no pair makes
+    the score 0. Grading raises GraderError as `calls_made` does.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _wanted(task, target_key)
-        made = _made(trajectory, must_succeed)
-        pairs = nearest_pairs(made, wanted)
+        wanted = _target_calls(task, target_key)
+        made = _list_calls(trajectory, must_succeed)
+        pairs = pair_nearest(made, wanted)
         value = sum(share for _, share in pairs.values()) / len(wanted)
         components = {"tools": len(pairs) / len(wanted)}
         if pairs:
             components["arguments"] = sum(share for _, share in pairs.values()) / len(pairs)
         paired = {m for m, _ in pairs.values()}
         if not others and (stray := next((call for m, call in enumerate(made) if m not in paired), None)):
-            return Score(value=0.0, components=components, reason=f"nobody asked for {_written(stray)}")
-        return Score(value=value, components=components, reason=_furthest(made, wanted, pairs))
+            return Score(value=0.0, components=components, reason=f"nobody asked for {_format_call(stray)}")
+        return Score(value=value, components=components, reason=_worst_fault(made, wanted, pairs))
 
     return grade
 
@@ -80,17 +80,18 @@ def as_target(calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
 
 
 def with_milestones(grader: Grader) -> Grader:
-    """The grader's verdict with a component ``milestones``: the share of the gold calls that were made, in any order.
+    """Grader with a component ``milestones`` beside the verdict: the share of the gold calls that were made, in any
+    order.
 
-    Partial credit beside the verdict, for trainers and reports; never part of the score. A call counts once, and only
-    where the tool did not fail. Without gold calls there is nothing to reach, so the share is that of the verdict.
+    The component is partial credit for trainers and reports, never part of the score. A gold call counts once, and only
+    if the tool did not fail. Without gold calls the share is the score.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         score = grader(task, trajectory, states)
         wanted = [call for turn in task.gold for call in turn.calls]
         left = list(wanted)
-        for call in _made(trajectory, must_succeed=True):
+        for call in _list_calls(trajectory, must_succeed=True):
             match = next((n for n, each in enumerate(left) if same_call(call, each)), None)
             if match is not None:
                 del left[match]
@@ -101,37 +102,37 @@ def with_milestones(grader: Grader) -> Grader:
 
 
 def call_of(wanted: Json, who: str) -> ToolCall:
-    """A call as targets write it. Raises GraderError for what is none."""
+    """The call that a target describes. Raises GraderError for a value that describes none."""
     if (
         not isinstance(wanted, Mapping)
         or not isinstance(wanted.get("name"), str)
         or not isinstance(wanted.get("arguments"), Mapping)
     ):
-        raise GraderError(f"{who}: {shown(wanted)} in the target is not a call with name and arguments")
+        raise GraderError(f"{who}: {brief(wanted)} in the target is not a call with name and arguments")
     return ToolCall(id="", name=wanted["name"], arguments=wanted["arguments"])
 
 
-def _made(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
-    return [call for _, call, result in answered_calls(trajectory) if not (result.is_error and must_succeed)]
+def _list_calls(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
+    return [call for _, call, result in calls_with_results(trajectory) if not (result.is_error and must_succeed)]
 
 
-def _wanted(task: Task, key: str | None) -> list[ToolCall]:
+def _target_calls(task: Task, key: str | None) -> list[ToolCall]:
     target = target_of(task, key)
     if not isinstance(target, list | tuple) or not target:
-        raise GraderError(f"task '{task.id}': the target is {shown(target)}, not a list of calls")
+        raise GraderError(f"task '{task.id}': the target is {brief(target)}, not a list of calls")
     return [call_of(call, f"task '{task.id}'") for call in target]
 
 
-def _written(call: ToolCall) -> str:
-    return f"{call.name}({shown(call.arguments)})"
+def _format_call(call: ToolCall) -> str:
+    return f"{call.name}({brief(call.arguments)})"
 
 
-def _furthest(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
-    """What keeps the calls from being the wanted ones, the worst of it."""
+def _worst_fault(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
+    """Largest fault of the calls, in words."""
     if missing := next((call for w, call in enumerate(wanted) if w not in pairs), None):
-        return f"no call stands for {_written(missing)}"
+        return f"no call stands for {_format_call(missing)}"
     worst = min(pairs, key=lambda w: pairs[w][1])
     m, share = pairs[worst]
     if share == 1:
         return "every wanted call was made"
-    return f"{_written(made[m])} stands for {_written(wanted[worst])}"
+    return f"{_format_call(made[m])} stands for {_format_call(wanted[worst])}"

@@ -1,4 +1,4 @@
-"""Graders made of graders."""
+"""Graders that combine other graders."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gymcp.types import Json, Score, Task, Trajectory
 
 
 def of_server(name: str, grader: Grader) -> Grader:
-    """The grader on what one server's state was, where an environment has several.
+    """Grader of one server's state, for an environment with several servers.
 
-    Raises GraderError, when grading, where nothing was recorded of that server.
+    Grading raises GraderError if no state of that server was recorded.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -29,31 +29,33 @@ def of_server(name: str, grader: Grader) -> Grader:
 
 
 def all_of(graders: Mapping[str, Grader]) -> Grader:
-    """The least of the graders' scores: 1 where all give 1. Each score is a component, by the name given here."""
+    """Grader: the lowest of the graders' scores, so 1 if all give 1. Each score is a component, by the name given
+    here."""
     _check("all_of", graders)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         scores = _scores(graders, task, trajectory, states)
-        return _combined(min(score.value for score in scores.values()), scores)
+        return _combine(min(score.value for score in scores.values()), scores)
 
     return grade
 
 
 def any_of(graders: Mapping[str, Grader]) -> Grader:
-    """The greatest of the graders' scores: 1 where any gives 1. Each score is a component, by the name given here."""
+    """Grader: the highest of the graders' scores, so 1 if any gives 1. Each score is a component, by the name given
+    here."""
     _check("any_of", graders)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         scores = _scores(graders, task, trajectory, states)
-        return _combined(max(score.value for score in scores.values()), scores)
+        return _combine(max(score.value for score in scores.values()), scores)
 
     return grade
 
 
 def weighted(graders: Mapping[str, Grader], weights: Mapping[str, float]) -> Grader:
-    """The mean of the graders' scores, each with its weight: 1 where all give 1. Each score is a component.
+    """Grader: the weighted mean of the graders' scores, so 1 if all give 1. Each score is a component.
 
-    Raises ConfigError where a grader has no weight, a weight no grader, or one is not a number above 0.
+    Raises ConfigError if a grader has no weight, a weight has no grader, or a weight is not a number above 0.
     """
     _check("weighted", graders)
     if unpaired := sorted(graders.keys() ^ weights.keys()):
@@ -68,7 +70,7 @@ def weighted(graders: Mapping[str, Grader], weights: Mapping[str, float]) -> Gra
         value = math.fsum(weights[name] * score.value for name, score in scores.items()) / whole
         # rounding must make neither a success nor a failure
         value = 1.0 if all(score.value == 1 for score in scores.values()) else min(value, math.nextafter(1.0, 0.0))
-        return _combined(value, scores)
+        return _combine(value, scores)
 
     return grade
 
@@ -82,13 +84,13 @@ def _scores(graders: Mapping[str, Grader], task: Task, trajectory: Trajectory, s
     return {name: grader(task, trajectory, states) for name, grader in graders.items()}
 
 
-def _combined(value: float, scores: Mapping[str, Score]) -> Score:
+def _combine(value: float, scores: Mapping[str, Score]) -> Score:
     components = {name: score.value for name, score in scores.items()}
-    truths: dict[str, Json] = {}
+    ground_truths: dict[str, Json] = {}
     for name, score in scores.items():
         components |= {f"{name}.{part}": value for part, value in score.components.items()}
-        truths |= score.truths
+        ground_truths |= score.ground_truths
     # lowest first: a line that is cut still says what was wrong
     lowest_first = sorted(scores.items(), key=lambda each: each[1].value)
     reason = "; ".join(f"{name}: {score.reason}" for name, score in lowest_first)
-    return Score(value=value, components=components, reason=reason, truths=truths)
+    return Score(value=value, components=components, reason=reason, ground_truths=ground_truths)

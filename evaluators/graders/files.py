@@ -1,4 +1,4 @@
-"""A grader for worlds of files: is every file as it should be?"""
+"""A grader for worlds of files: compares every file with the expected one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 
 def final_files_equal(*, target_key: str | None = None) -> Grader:
-    """1 where the last recorded files are the task's target (or what it has under `target_key`), else 0.
+    """Grader: 1 if the last recorded files are the task's target (or its entry `target_key`), else 0.
 
-    The target maps paths to texts, as ``initial_state["files"]`` does, None for an empty folder; folders with something
-    in them go without saying, and modes do not count. Raises GraderError, when grading, where no files were recorded,
-    or the target is no such mapping.
+    The target maps paths to texts, as ``initial_state["files"]`` does, and to None for an empty folder; folders with
+    content are implied, and modes do not count. Grading raises GraderError if no files were recorded or the target is
+    no such mapping.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -33,16 +33,16 @@ def final_files_equal(*, target_key: str | None = None) -> Grader:
 
 
 def final_files(trajectory: Trajectory, states: StateReader) -> dict[str, Json]:
-    """The last recorded files: texts by path, None for an empty folder; of what is no text, its record.
+    """The last recorded files by path: text, None for an empty folder, or the record of a file that is no text.
 
-    Raises GraderError where none were recorded.
+    Raises GraderError if none were recorded.
     """
     state = states(trajectory.final_state) if trajectory.final_state is not None else None
     return texts_of(state)
 
 
 def texts_of(state: Json) -> dict[str, Json]:
-    """The files of one server's recorded state, as `final_files` gives them. Raises GraderError where it has none."""
+    """Files in one server's recorded state, in the form of `final_files`. Raises GraderError if it has none."""
     if not isinstance(state, Mapping) or not isinstance(state.get("files"), Mapping):
         raise GraderError("no files were recorded: the server's state is not read from files")
     entries: Mapping[str, Mapping[str, Json]] = state["files"]

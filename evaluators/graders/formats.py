@@ -1,4 +1,4 @@
-"""Graders of the form of the answer, whatever it says."""
+"""Graders of the answer's form, whatever its content."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.answers import NEVER_SPOKE, last_number, last_words, read_json
-from gymcp.evaluators.graders.difference import shown
+from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer, last_number, read_json
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 _NOT_IN_A_SCHEMA = {"$ref", "$dynamicRef", "pattern", "patternProperties"}
-"""What would fetch something, or may take for ever on a text that the agent chose."""
+"""Schema keywords that could fetch a document, or take for ever on a text that the agent chose."""
 
 
 def answer_has_format(form: str) -> Grader:
-    """1 where the last thing said has one of the `FORMATS`, else 0. Raises ConfigError for another name."""
+    """Grader: 1 if the final answer has the named one of the `FORMATS`, else 0. Raises ConfigError for another name."""
     if form not in FORMATS:
         raise ConfigError(f"answer_has_format: no format '{form}'; have {', '.join(FORMATS)}")
     holds = FORMATS[form]
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         if holds(said):
             return Score(value=1.0, reason=f"the answer is {form}, as wanted")
-        return Score(value=0.0, reason=f"the answer {shown(said)} is not {form}")
+        return Score(value=0.0, reason=f"the answer {brief(said)} is not {form}")
 
     return grade
 
 
 def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
-    """1 where the last thing said is JSON that the JSON Schema (2020-12) has nothing against, else 0.
+    """Grader: 1 if the final answer is JSON that is valid under the JSON Schema (2020-12), else 0.
 
-    Raises ConfigError for what is no schema, and for one with references or patterns.
+    Raises ConfigError for an invalid schema, and for one with references or patterns.
     """
     try:
         Draft202012Validator.check_schema(schema)
@@ -49,18 +49,18 @@ def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
     validator = Draft202012Validator(schema)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = last_words(trajectory)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         try:
             found = read_json(said)
             violation = next(iter(validator.iter_errors(found)), None)
         except (ValueError, RecursionError) as error:
-            return Score(value=0.0, reason=f"the answer {shown(said)} is not JSON: {error}")
+            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
         if violation is None:
             return Score(value=1.0, reason="the answer fits the schema")
         where = "/".join(map(str, violation.absolute_path))
-        return Score(value=0.0, reason=f"in the answer, /{where}: {shown(violation.message)}")
+        return Score(value=0.0, reason=f"in the answer, /{where}: {brief(violation.message)}")
 
     return grade
 
@@ -95,7 +95,7 @@ def _is_object(text: str) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    # a number and nothing else: no sign of a second one, no unit
+    # a number and nothing else: no second one, no unit
     return last_number(text) is not None and not set(text.strip()) - set("+-.,0123456789eE") and _is_one(text)
 
 
@@ -122,4 +122,4 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
     "one word": lambda text: len(text.split()) == 1,
     "one line": lambda text: bool(text.strip()) and len(text.strip().splitlines()) == 1,
 }
-"""A date is YYYY-MM-DD. What stands around does not matter, except blanks."""
+"""Tests of a text by the format's name. A date is YYYY-MM-DD. White space around the text does not matter."""

@@ -1,6 +1,6 @@
-"""Milestones that an episode passes, in any order that their dependencies allow, and minefields it must not step on.
+"""Milestones that an episode must pass, in any order that their dependencies allow, and minefields that it must avoid.
 
-Dense credit that does not care by which way the agent came. Source: ToolSandbox, arXiv:2408.04682.
+They give dense credit that does not depend on the agent's path. Source: ToolSandbox, arXiv:2408.04682.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import normalised
+from gymcp.evaluators.graders.answers import normalise_answer
 from gymcp.evaluators.graders.calls import call_of
-from gymcp.evaluators.graders.difference import first_difference, shown
-from gymcp.evaluators.graders.matching import same_call, served_calls
+from gymcp.evaluators.graders.matching import same_call, server_calls
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Step, Task, ToolCall, ToolResult, Trajectory
 
@@ -23,18 +23,18 @@ KINDS = ("call", "state", "says")
 
 
 def milestones(*, target_key: str | None = None) -> Grader:
-    """The share of milestones that were passed; 0 where a minefield was stepped on.
+    """Grader: the share of milestones that were passed; 0 if a minefield was stepped on.
 
-    The target is ``{"milestones": [...], "minefields": [...]}``, the latter optional. Each of them has a ``name`` and
-    one condition:
+    The target is ``{"milestones": [...], "minefields": [...]}``, the latter optional. Each entry has a ``name`` and one
+    condition:
 
     * ``"call": {"name", "arguments"}``: that call was made and did not fail; it may have more arguments;
-    * ``"state": {...}``: after a step the world's state had all of that, and maybe more;
-    * ``"says": "..."``: the agent said something with that in it, compared by `normalised`.
+    * ``"state": {...}``: after a step the world's state included all of that;
+    * ``"says": "..."``: a text of the agent contained that, compared after `normalise_answer`.
 
-    A milestone's ``after`` names those that must have been passed at an earlier moment; a moment is one call, or the
-    end of a step. Components: one for each milestone, and ``minefields``, how many were stepped on. Raises GraderError,
-    when grading, where the target is no such object, or its milestones depend on each other in a circle.
+    A milestone's ``after`` names milestones that must have been passed at an earlier moment; a moment is one call, or
+    the end of a step. Components: one for each milestone, and ``minefields``, the number that was stepped on. Grading
+    raises GraderError if the target is no such object, or its milestones depend on each other in a circle.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -43,7 +43,7 @@ def milestones(*, target_key: str | None = None) -> Grader:
         read = cache(states)
         passed: dict[str, int] = {}
         missed: list[str] = []
-        for goal in goals:  # in an order in which all that a goal comes after comes before it
+        for goal in goals:  # dependencies first
             lacking = [name for name in goal.after if name not in passed]
             earliest = max((passed[name] + 1 for name in goal.after if name in passed), default=0)
             at = None if lacking else _first(goal, moments, read, earliest)
@@ -74,16 +74,16 @@ class _Event:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moment:
     call: ToolCall | None = None
-    """One that did not fail."""
+    """A call that did not fail."""
     step: Step | None = None
-    """One that has just ended."""
+    """A step that has just ended."""
 
 
 def _moments(trajectory: Trajectory) -> list[_Moment]:
     found: list[_Moment] = []
     for step in trajectory.steps:
         results: Mapping[str, ToolResult] = {result.call_id: result for result in step.results}
-        for call in served_calls(step):
+        for call in server_calls(step):
             failed = call.id not in results or results[call.id].is_error
             found.append(_Moment(call=None if failed else call))
         found.append(_Moment(step=step))
@@ -91,7 +91,7 @@ def _moments(trajectory: Trajectory) -> list[_Moment]:
 
 
 def _first(event: _Event, moments: Sequence[_Moment], states: StateReader, earliest: int) -> int | None:
-    """When it happened for the first time, from `earliest` on; None where it never did."""
+    """Index of the first moment, from `earliest` on, at which the event happens; None if it never does."""
     return next((at for at in range(earliest, len(moments)) if _happens(event, moments[at], states)), None)
 
 
@@ -101,7 +101,7 @@ def _happens(event: _Event, moment: _Moment, states: StateReader) -> bool:
     if moment.step is None:
         return False
     if event.kind == "says":
-        return event.wanted in normalised(moment.step.action.text)
+        return event.wanted in normalise_answer(moment.step.action.text)
     if moment.step.state_ref is None:
         raise GraderError(f"'{event.name}' asks for a state, and none was recorded: the servers declare none")
     return first_difference(states(moment.step.state_ref), event.wanted, more_keys=True) is None
@@ -118,7 +118,7 @@ def _read(task: Task, key: str | None) -> tuple[list[_Event], list[_Event]]:
     target = target_of(task, key)
     who = f"task '{task.id}'"
     if not isinstance(target, Mapping) or not isinstance(target.get("milestones"), list | tuple):
-        raise GraderError(f"{who}: the target is {shown(target)}, not an object with milestones")
+        raise GraderError(f"{who}: the target is {brief(target)}, not an object with milestones")
     goals = {goal.name: goal for goal in (_event(each, who) for each in target["milestones"])}
     if not goals or len(goals) < len(target["milestones"]):
         raise GraderError(f"{who}: the target has {'two milestones of one name' if goals else 'no milestones'}")
@@ -135,12 +135,12 @@ def _read(task: Task, key: str | None) -> tuple[list[_Event], list[_Event]]:
 def _event(given: Json, who: str) -> _Event:
     kinds = [kind for kind in KINDS if isinstance(given, Mapping) and kind in given]
     if len(kinds) != 1 or not isinstance(given.get("name"), str):
-        raise GraderError(f"{who}: {shown(given)} has not a name and one of {', '.join(KINDS)}")
+        raise GraderError(f"{who}: {brief(given)} has not a name and one of {', '.join(KINDS)}")
     wanted = given[kinds[0]]
     if kinds[0] == "call":
         wanted = call_of(wanted, who)
     elif kinds[0] == "says":
-        wanted = normalised(wanted) if isinstance(wanted, str) else ""
+        wanted = normalise_answer(wanted) if isinstance(wanted, str) else ""
         if not wanted:
             raise GraderError(f"{who}: '{given['name']}' waits for an empty text")
     return _Event(name=given["name"], kind=kinds[0], wanted=wanted, after=tuple(given.get("after", ())))

@@ -1,4 +1,4 @@
-"""A grader of the answer by a regular expression, in time that grows with the answer's length and no faster."""
+"""A grader of the answer by a regular expression, in time linear in the answer's length."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any
 import re2
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import NEVER_SPOKE, last_words
-from gymcp.evaluators.graders.difference import shown
+from gymcp.evaluators.graders.answers import NEVER_SPOKE, final_answer
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import brief
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 
 MAX_ANSWER = 1_000_000
-"""Characters that are looked at; a longer answer does not match."""
+"""Most characters that are matched; a longer answer does not match."""
 
 
 def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grader:
-    """1 where the task's target (or what it has under `target_key`), a pattern, matches the last thing said, else 0.
+    """Grader: 1 if the task's target (or its entry `target_key`), a pattern, matches the final answer, else 0.
 
-    `whole`: all of it, but for blanks around it, else any part. Patterns are those of RE2, which never goes back: no
-    look-around and no references to groups. Python's would let an agent stop the grader with an answer on which
-    ``(a+)+$`` takes years. Raises GraderError, when grading, where the target is no such pattern.
+    `whole`: the pattern must match all of the answer but white space around it, else any part. Patterns are those of
+    RE2, which never backtracks: no look-around and no references to groups. With Python's, an agent could stop the
+    grader by an answer on which ``(a+)+$`` takes years. Grading raises GraderError if the target is no such pattern.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         pattern = target_of(task, target_key)
         if not isinstance(pattern, str):
-            raise GraderError(f"task '{task.id}': the target is {shown(pattern)}, not a pattern")
-        compiled = _compiled(pattern)
-        said = last_words(trajectory)
+            raise GraderError(f"task '{task.id}': the target is {brief(pattern)}, not a pattern")
+        compiled = _compile(pattern)
+        said = final_answer(trajectory)
         if said is None:
             return NEVER_SPOKE
         text = said.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2
         found = len(text) <= MAX_ANSWER and (compiled.fullmatch(text) if whole else compiled.search(text))
         if found:
-            return Score(value=1.0, reason=f"the answer {shown(said)} matches {pattern!r}")
-        return Score(value=0.0, reason=f"the answer {shown(said)} does not match {pattern!r}")
+            return Score(value=1.0, reason=f"the answer {brief(said)} matches {pattern!r}")
+        return Score(value=0.0, reason=f"the answer {brief(said)} does not match {pattern!r}")
 
     return grade
 
 
 @lru_cache(maxsize=1000)
-def _compiled(pattern: str) -> Any:
+def _compile(pattern: str) -> Any:
     options = re2.Options()
     options.log_errors = False
     try:

@@ -1,4 +1,4 @@
-"""Was the user asked what had to be asked, and nothing else? What a question costs is never part of the score."""
+"""A grader of the questions that an agent asks the user. The cost of a question is never part of the score."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gymcp.evaluators.graders.matching import answered_calls, arguments_of
+from gymcp.evaluators.graders.matching import calls_with_results, parse_arguments
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Fact, Score, Task, Trajectory
 
 ASK_USER = "ask_user"
-"""The tool by which an agent asks."""
+"""Name of the tool by which an agent asks the user."""
 
 
-def asked_for(question: str, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts that a question names, by a whole word of theirs, in any case."""
+def match_facts(question: str, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts that a question names by one of their words, as a whole word and in any case."""
     words = set(re.findall(r"\w+", question.casefold()))
     return [fact for fact in facts if words & {word.casefold() for word in fact.words}]
 
 
 def with_asking(grader: Grader) -> Grader:
-    """The grader's verdict, where everything that was needed was asked for in time; else 0: it was guessed.
+    """Grader: the grader's score if every needed fact was asked for in time, else 0, because the agent guessed.
 
-    In time: in a step before the first call that needs it (`Fact.needed_by`), whatever came of that call.
+    In time means in a step before the first call that needs the fact (`Fact.needed_by`), whatever the result of that
+    call.
 
-    Components, in tasks with facts: ``questions`` (how many were asked), ``needless`` (how many of them named no fact
-    that was needed and had not been told yet), ``question_cost``; in tasks that need a question ``asked_when_needed``,
-    the share of the needed facts that were asked for in time; in the others ``asked_when_not_needed``, 1 where any was
-    asked.
+    Components, in tasks with facts: ``questions`` (questions asked), ``needless`` (questions that named no needed fact
+    that was still unknown), ``question_cost``; in tasks that need a question ``asked_when_needed``, the share of the
+    needed facts that were asked for in time; in the others ``asked_when_not_needed``, 1 if a question was asked.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -38,10 +38,10 @@ def with_asking(grader: Grader) -> Grader:
             return score
         needed = [fact for fact in task.facts if fact.needed]
         left = list(needed)
-        guessed: dict[str, str] = {}  # fact -> the first call that needed it before it was told
+        guessed: dict[str, str] = {}  # fact -> first call that needed it before the user told it
         questions, needless, cost = 0, 0, 0.0
-        for _, calls in itertools.groupby(answered_calls(trajectory), key=lambda answered: id(answered[0])):
-            untold = tuple(left)  # what is told in a step comes too late for its other calls
+        for _, calls in itertools.groupby(calls_with_results(trajectory), key=lambda answered: id(answered[0])):
+            untold = tuple(left)  # a fact told in this step is too late for the step's other calls
             for _, call, result in calls:
                 for fact in untold:
                     if call.name in fact.needed_by:
@@ -50,7 +50,7 @@ def with_asking(grader: Grader) -> Grader:
                     continue
                 questions += 1
                 cost += result.cost
-                told = asked_for(str((arguments_of(call) or {}).get("question", "")), left)
+                told = match_facts(str((parse_arguments(call) or {}).get("question", "")), left)
                 needless += not told
                 left = [fact for fact in left if fact not in told]
         components = {"questions": float(questions), "needless": float(needless), "question_cost": cost}

@@ -33,29 +33,30 @@ BY_NAME: Mapping[str, Callable[[str | None], Grader]] = {
 FORMS = f"NAME or NAME:KEY of the target, with NAME one of {', '.join(BY_NAME)}; or FILE.py with a function GRADE"
 
 
-def named_grader(specs: Sequence[str]) -> Grader:
-    """The grader that the spec names; of several, `all_of` them. Raises ConfigError, saying what there is instead."""
-    graders = {spec: _named(spec) for spec in specs}
+def make_grader(specs: Sequence[str]) -> Grader:
+    """The grader of a spec, or `all_of` the graders of several. Raises ConfigError for an unknown name, listing the
+    known."""
+    graders = {spec: _make_one(spec) for spec in specs}
     return next(iter(graders.values())) if len(graders) == 1 else all_of(graders)
 
 
-def _named(spec: str) -> Grader:
+def _make_one(spec: str) -> Grader:
     if spec.endswith(".py"):
-        return _from_file(Path(spec))
+        return _load_grader(Path(spec))
     name, _, key = spec.partition(":")
     if name not in BY_NAME:
         raise ConfigError(f"no grader '{spec}'; have {FORMS}")
     return BY_NAME[name](key or None)
 
 
-def _from_file(path: Path) -> Grader:
+def _load_grader(path: Path) -> Grader:
     found = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
     if not path.is_file() or found is None or found.loader is None:
         raise ConfigError(f"grader file '{path}': not found")
     module = importlib.util.module_from_spec(found)
     try:
         found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
+    except (Exception, SystemExit) as error:  # the boundary to a file of the user
         raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
     grader: Grader | None = getattr(module, "GRADE", None)
     if not callable(grader):

@@ -1,4 +1,4 @@
-"""Graders of the world as it is at the end: equal to what it should be, or changed so and not otherwise."""
+"""Graders of the final state: equal to the expected one, or changed as expected and in no other way."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.difference import first_difference, shown
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import ABSENT, STATE_RULE, brief, differences, first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Json, Score, Task, Trajectory
 
 MAX_NAMED = 3
-"""Changes that a reason names; of more it says how many."""
-
-_ABSENT: Json = object()
+"""Most changes that a reason names; it gives the number of the others."""
 
 
 def final_state_equals(*, target_key: str | None = None) -> Grader:
-    """1 where the last state equals the task's target (or what the target has under `target_key`), else 0.
+    """Grader: 1 if the last state equals the task's target (or the target's entry `target_key`), else 0.
 
-    Raises GraderError, when grading, where no state was recorded or the target lacks the key: that says nothing about
-    the agent.
+    Grading raises GraderError if no state was recorded or the target lacks the key, since that says nothing about the
+    agent.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -34,17 +32,17 @@ def final_state_equals(*, target_key: str | None = None) -> Grader:
 
 
 def state_changes(*, target_key: str | None = None, before: Callable[[Task], Json] | None = None) -> Grader:
-    """1 where the world changed as wanted and nothing else did, else 0.
+    """Grader: 1 if the world changed as expected and in no other way, else 0.
 
     The target is ``{"set": {pointer: value}, "removed": [pointer], "may_change": [pattern]}``, each part optional, with
-    JSON pointers (RFC 6901) into the state; in patterns ``*`` stands for anything. `before` says what the world was
-    (None: the task's ``initial_state``). Components: ``wanted_changes``, the share of them that were made, and
-    ``collateral``, how many places changed that should not have. Raises GraderError, when grading, where no state was
-    recorded, or the target is no such object or wants nothing.
+    JSON pointers (RFC 6901) into the state; in patterns ``*`` stands for anything. `before` gives the world's first
+    state (None: the task's ``initial_state``). Components: ``wanted_changes``, the share of the expected changes that
+    were made; ``collateral``, the number of other places that changed. Grading raises GraderError if no state was
+    recorded, or if the target is no such object or expects no change.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted, free = _wanted_changes(target_of(task, target_key))
+        wanted, free = _parse_target(target_of(task, target_key))
         start = task.initial_state if before is None else before(task)
         right = start
         for pointer, value in wanted.items():
@@ -53,55 +51,48 @@ def state_changes(*, target_key: str | None = None, before: Callable[[Task], Jso
         missing = [pointer for pointer, value in wanted.items() if not _is(end, pointer, value)]
         collateral = [
             (pointer, found)
-            for pointer, _, found in changes(right, end)
+            for pointer, found in _changes(right, end)
             if not any(f"{pointer}/".startswith(f"{each}/") for each in wanted)
             and not any(fnmatchcase(pointer, each) for each in free)
         ]
-        faults = [f"{each} is {_shown(_at(end, each))}, wanted {_shown(wanted[each])}" for each in missing]
-        faults += [
-            f"{pointer} was {_shown(_at(start, pointer))} and is {_shown(found)}, which nobody asked for"
+        faults = [
+            f"{pointer} is {_brief(_at(end, pointer))}, wanted {_brief(wanted[pointer])}" for pointer in missing
+        ] + [
+            f"{pointer} was {_brief(_at(start, pointer))} and is {_brief(found)}, which nobody asked for"
             for pointer, found in collateral
         ]
         return Score(
             value=0.0 if faults else 1.0,
             components={"wanted_changes": 1 - len(missing) / len(wanted), "collateral": float(len(collateral))},
-            reason=_told(faults) if faults else "the world changed as wanted, and nothing else did",
+            reason=_join_faults(faults) if faults else "the world changed as wanted, and nothing else did",
         )
 
     return grade
 
 
 def final_state(trajectory: Trajectory, states: StateReader) -> Json:
-    """The last recorded state. Raises GraderError where there is none."""
+    """The last recorded state. Raises GraderError if there is none."""
     if trajectory.final_state is None:
         raise GraderError("no final state was recorded: the servers declare none")
     return states(trajectory.final_state)
 
 
-def changes(old: Json, new: Json, pointer: str = "") -> Iterator[tuple[str, Json, Json]]:
-    """(JSON pointer, old, new) of every place where they differ, as deep as both have objects or lists of one length.
-
-    What is only in one of them is absent in the other, which `shown` gives as "nothing".
-    """
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in [*old, *(key for key in new if key not in old)]:
-            yield from changes(old.get(key, _ABSENT), new.get(key, _ABSENT), f"{pointer}/{_escaped(key)}")
-    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
-        for n, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from changes(one, other, f"{pointer}/{n}")
-    elif old is _ABSENT or new is _ABSENT or first_difference(old, new) is not None:
-        yield pointer, old, new
+def _changes(old: Json, new: Json) -> Iterator[tuple[str, Json]]:
+    """(JSON pointer, new value) of every difference; `ABSENT` is the new value of a place that was removed."""
+    for each in differences(old, new, STATE_RULE):
+        yield "".join(f"/{_escape(key)}" for key in each.path), each.right
 
 
-def _wanted_changes(target: Json) -> tuple[dict[str, Json], list[str]]:
-    """(what each pointer must hold, patterns of what may change)."""
+def _parse_target(target: Json) -> tuple[dict[str, Json], list[str]]:
+    """(expected value of each pointer, patterns of places that may change). Raises GraderError for an invalid
+    target."""
     known = {"set": Mapping, "removed": list | tuple, "may_change": list | tuple}
     if not isinstance(target, Mapping) or not target.keys() <= known.keys():
-        raise GraderError(f"the target is {shown(target)}, not an object of {', '.join(known)}")
+        raise GraderError(f"the target is {brief(target)}, not an object of {', '.join(known)}")
     for part, kind in known.items():
         if part in target and not isinstance(target[part], kind):
-            raise GraderError(f"in the target, {part} is {shown(target[part])}")
-    wanted = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), _ABSENT)}
+            raise GraderError(f"in the target, {part} is {brief(target[part])}")
+    wanted = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), ABSENT)}
     if not wanted:
         raise GraderError("the target wants no change: final_state_equals says that nothing may change")
     for pointer in wanted:
@@ -112,7 +103,7 @@ def _wanted_changes(target: Json) -> tuple[dict[str, Json], list[str]]:
 
 def _is(state: Json, pointer: str, wanted: Json) -> bool:
     found = _at(state, pointer)
-    if found is _ABSENT or wanted is _ABSENT:
+    if found is ABSENT or wanted is ABSENT:
         return found is wanted
     return first_difference(found, wanted) is None
 
@@ -124,42 +115,46 @@ def _parts(pointer: str) -> list[str]:
 def _at(state: Json, pointer: str) -> Json:
     for part in _parts(pointer):
         if isinstance(state, Mapping):
-            state = state.get(part, _ABSENT)
+            state = state.get(part, ABSENT)
         elif isinstance(state, list | tuple) and part.isdecimal() and int(part) < len(state):
             state = state[int(part)]
         else:
-            return _ABSENT
+            return ABSENT
     return state
 
 
 def _with(state: Json, parts: list[str], value: Json) -> Json:
-    """The state with the value at that place, or without it; objects on the way are made. Raises GraderError."""
+    """The state with the value at that place, or without it if the value is `ABSENT`; missing objects on the way are
+    added.
+
+    Raises GraderError for a place that cannot exist.
+    """
     if not parts:
         return value
     first, rest = parts[0], parts[1:]
-    if isinstance(state, Mapping) or state is _ABSENT:
+    if isinstance(state, Mapping) or state is ABSENT:
         whole = dict(state) if isinstance(state, Mapping) else {}
-        inner = _with(whole.get(first, _ABSENT), rest, value)
-        if inner is _ABSENT:
+        inner = _with(whole.get(first, ABSENT), rest, value)
+        if inner is ABSENT:
             whole.pop(first, None)
         else:
             whole[first] = inner
         return whole
     if isinstance(state, list | tuple) and first.isdecimal() and int(first) <= len(state):
         n = int(first)
-        inner = _with(state[n] if n < len(state) else _ABSENT, rest, value)
-        return [*state[:n], *(() if inner is _ABSENT else (inner,)), *state[n + 1 :]]
-    raise GraderError(f"the target changes {first!r} in {shown(state)}, which has no such place")
+        inner = _with(state[n] if n < len(state) else ABSENT, rest, value)
+        return [*state[:n], *(() if inner is ABSENT else (inner,)), *state[n + 1 :]]
+    raise GraderError(f"the target changes {first!r} in {brief(state)}, which has no such place")
 
 
-def _escaped(key: Json) -> str:
+def _escape(key: Json) -> str:
     return str(key).replace("~", "~0").replace("/", "~1")
 
 
-def _shown(value: Json) -> str:
-    return "nothing" if value is _ABSENT else shown(value)
+def _brief(value: Json) -> str:
+    return "nothing" if value is ABSENT else brief(value)
 
 
-def _told(faults: list[str]) -> str:
+def _join_faults(faults: list[str]) -> str:
     more = f"; and {len(faults) - MAX_NAMED} more" if len(faults) > MAX_NAMED else ""
     return "; ".join(faults[:MAX_NAMED]) + more

@@ -1,4 +1,4 @@
-"""What a grader compares with."""
+"""The value that a grader compares with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gymcp.types import Json, Task
 
 
 def target_of(task: Task, key: str | None) -> Json:
-    """The task's target, or what it has under `key`. Raises GraderError where it has no such key."""
+    """The task's target, or its entry `key`. Raises GraderError if it has no such key."""
     if key is None:
         return task.target
     if not isinstance(task.target, Mapping) or key not in task.target:

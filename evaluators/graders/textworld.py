@@ -1,4 +1,4 @@
-"""Won or not, as the game itself says."""
+"""A grader of TextWorld: won or not, as the game itself says."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gymcp.types import Score, Task, Trajectory
 
 
 def game_won(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """1 where the last state is won, else 0; component ``milestones``: the share of the game's points.
+    """Score 1 if the last state is won, else 0; component ``milestones``: the share of the game's points.
 
-    Raises GraderError, when grading, where no state of a game was recorded.
+    Raises GraderError if no state of a game was recorded.
     """
     state = states(trajectory.final_state) if trajectory.final_state is not None else None
     if not isinstance(state, Mapping) or "won" not in state:

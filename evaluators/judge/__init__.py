@@ -1,23 +1,24 @@
-"""A language model's verdict on recorded episodes: asked once, kept, and from then on as offline as any grader."""
+"""A language model as a judge of recorded episodes: asked once; its answers are kept, and grading from them is
+offline."""
 
-from gymcp.evaluators.judge.agreement import Agreement, Labelled, agreement, cohens_kappa
-from gymcp.evaluators.judge.answers import Answer, Answers
+from gymcp.evaluators.judge.agreement import Agreement, Label, cohens_kappa, measure_agreement
+from gymcp.evaluators.judge.answers import Answer, JudgeAnswers
 from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question, question
 from gymcp.evaluators.judge.rubric import Point, Rubric, load_rubric
-from gymcp.evaluators.judge.verdict import judged
+from gymcp.evaluators.judge.verdict import judge_grader
 
 __all__ = [
     "PROMPT_VERSION",
     "Agreement",
     "Answer",
-    "Answers",
-    "Labelled",
+    "JudgeAnswers",
+    "Label",
     "Point",
     "Question",
     "Rubric",
-    "agreement",
     "cohens_kappa",
-    "judged",
+    "judge_grader",
     "load_rubric",
+    "measure_agreement",
     "question",
 ]

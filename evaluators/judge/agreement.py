@@ -1,4 +1,4 @@
-"""How far a judge says what people say: agreement, and Cohen's kappa, which takes chance out of it."""
+"""Agreement between a judge and people: the share of equal labels, and Cohen's kappa, which corrects for chance."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FAIL = frozenset({"0", "0.0", "false", "no", "n", "fail", "failed", "failure", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class Label:
     """One line of a file of labels."""
 
     name: str
-    """As messages name the episode."""
+    """Name of the episode in messages."""
     person: bool
     judge: bool | None = None
-    """Where the file says that itself."""
+    """The judge's verdict, if the file contains it."""
     id: str = ""
     task: str = ""
     trial: int = 0
@@ -38,20 +38,21 @@ class Labelled:
 class Agreement:
     items: int
     agree: float
-    """Share of the items on which both say the same."""
+    """Share of the items on which both verdicts are equal."""
     agree_ci95: Interval
     kappa: float | None
-    """None where both give one and the same label to everything: chance alone then explains all."""
+    """Cohen's kappa; None if both give the same single label to everything, since chance alone then explains the
+    agreement."""
     kappa_ci95: Interval | None
     table: tuple[int, int, int, int]
-    """Items by (person, judge): pass and pass, pass and fail, fail and pass, fail and fail."""
+    """Number of items by (person, judge): pass and pass, pass and fail, fail and pass, fail and fail."""
 
 
-def agreement(pairs: Sequence[tuple[bool, bool]], *, seed: int = 0) -> Agreement:
-    """Of (person, judge) verdicts on items. Raises ConfigError where there is none.
+def measure_agreement(pairs: Sequence[tuple[bool, bool]], *, seed: int = 0) -> Agreement:
+    """Agreement over (person, judge) verdicts on items. Raises ConfigError if there are none.
 
-    The interval of the agreement is Wilson's; that of kappa the percentile bootstrap over items, without the resamples
-    in which kappa is not defined.
+    The interval of the agreement is Wilson's. That of kappa is the percentile bootstrap over items, without the
+    resamples in which kappa is undefined.
     """
     if not pairs:
         raise ConfigError("agreement: no item has both a label and a verdict")
@@ -77,7 +78,8 @@ _CELLS = ((True, True), (True, False), (False, True), (False, False))
 def cohens_kappa(
     tables: np.ndarray[tuple[int, int], np.dtype[np.int64]],
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """[N, 4] counts of (pass pass, pass fail, fail pass, fail fail) -> [N]; NaN where agreement by chance is certain.
+    """[N, 4] counts of (pass pass, pass fail, fail pass, fail fail) -> [N] kappas; NaN if agreement by chance is
+    certain.
 
     Source: Cohen 1960.
     """
@@ -90,7 +92,7 @@ def cohens_kappa(
 
 
 def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) -> Interval:
-    """Items drawn with replacement: their counts are multinomial."""
+    """Percentile bootstrap of kappa. Counts of items drawn with replacement are multinomial."""
     n = int(counts.sum())
     drawn = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES)
     kappas = cohens_kappa(drawn)
@@ -101,10 +103,11 @@ def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) ->
     return Interval(low=float(low), high=float(high), method=method)
 
 
-def load_labels(file: Path) -> list[Labelled]:
-    """A CSV with a header: ``label``, and ``id``, or ``task`` and ``trial``; ``judge`` where it holds both verdicts.
+def load_labels(file: Path) -> list[Label]:
+    """Labels from a CSV with the columns ``label``, and ``id`` or ``task`` and ``trial``; ``judge`` if it holds both
+    verdicts.
 
-    Raises ConfigError for the first line that is wrong.
+    Raises ConfigError for the first invalid line.
     """
     where = f"labels {file}"
     try:
@@ -116,7 +119,7 @@ def load_labels(file: Path) -> list[Labelled]:
                     f"{where}: needs the columns label, and id (or task and trial) or judge;"
                     f" has {', '.join(sorted(columns)) or 'none'}"
                 )
-            found = [_labelled(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
+            found = [_parse_label(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -126,13 +129,13 @@ def load_labels(file: Path) -> list[Labelled]:
     return found
 
 
-def _labelled(row: Mapping[str, str | None], where: str) -> Labelled:
+def _parse_label(row: Mapping[str, str | None], where: str) -> Label:
     trial = row.get("trial") or "0"
     if not trial.isdecimal():
         raise ConfigError(f"{where}: trial is {trial!r}, not a number")
     id, task = row.get("id") or "", row.get("task") or ""
     said = row.get("judge")
-    return Labelled(
+    return Label(
         name=id or (f"{task} trial {trial}" if task else where),
         person=_verdict(row.get("label"), f"{where}: label"),
         judge=None if said is None or not said.strip() else _verdict(said, f"{where}: judge"),
@@ -149,10 +152,11 @@ def _verdict(text: str | None, where: str) -> bool:
     return word in _PASS
 
 
-def match_labels(labels: Sequence[Labelled], rows: Sequence[EpisodeRow]) -> tuple[list[tuple[bool, bool]], list[str]]:
-    """(person, judge) of every label whose episode a judge has scored, and what is wrong with the others, in words.
+def match_labels(labels: Sequence[Label], rows: Sequence[EpisodeRow]) -> tuple[list[tuple[bool, bool]], list[str]]:
+    """(person, judge) of every label whose episode a judge has scored, and the problems with the other labels, in
+    words.
 
-    A judge's verdict is a pass where the score is full. Raises ConfigError where an episode has two labels.
+    A judge's verdict is a pass if the score is full. Raises ConfigError if an episode has two labels.
     """
     by_id = {row.id: row for row in rows}
     by_task = {(row.task, row.trial): row for row in rows if row.latest}
@@ -167,7 +171,7 @@ def match_labels(labels: Sequence[Labelled], rows: Sequence[EpisodeRow]) -> tupl
         if row.id in seen:
             raise ConfigError(f"labels: {label.name} is labelled twice")
         seen.add(row.id)
-        verdict = row.components.get("judge", row.score)  # a component where the score was kept
+        verdict = row.components.get("judge", row.score)  # a component if the original score was kept
         if not (row.grader or "").startswith("judge ") or "judge.verdicts" not in row.components or verdict is None:
             problems.append(f"{label.name}: has no verdict of a judge")
             continue

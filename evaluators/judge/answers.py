@@ -1,4 +1,4 @@
-"""What judges have answered, kept in the run folder: who grades again asks nobody."""
+"""Answers of judges, kept in the run folder, so that grading again sends no requests."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Answer:
     spent: Spent | None = None
 
 
-def key_of(asked: Question, judge: str, sampling: Sampling) -> str:
-    """Of one vote: equal where the same model is asked the same words in the same way."""
+def answer_key(asked: Question, judge: str, sampling: Sampling) -> str:
+    """Key of one vote: equal if the same model is asked the same words with the same sampling."""
     said = [[message.role, message.content] for message in asked.messages]
     content = json.dumps([PROMPT_VERSION, judge, asdict(sampling), said], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-class Answers:
-    """By `key_of`. Made by `open_answers`; each answer is in the file when `keep` returns."""
+class JudgeAnswers:
+    """Recorded answers by `answer_key`, from `open_answers`. An answer is in the file when `add` returns."""
 
     def __init__(self, found: dict[str, Answer], descriptor: int | None) -> None:
         self._found = found
@@ -43,17 +43,18 @@ class Answers:
     def get(self, key: str) -> Answer | None:
         return self._found.get(key)
 
-    def keep(self, key: str, answer: Answer, about: Mapping[str, Json]) -> None:
-        """Adds it, with what a reader of the file wants to know beside it."""
-        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _spent(answer)})
+    def add(self, key: str, answer: Answer, about: Mapping[str, Json]) -> None:
+        """Record an answer, with facts for people who read the file."""
+        line = json.dumps({"key": key, **about, "answer": answer.text, "spent": _usage_object(answer)})
         if self._descriptor is not None:
-            os.write(self._descriptor, line.encode() + b"\n")  # appended as one, beside other processes too
+            os.write(self._descriptor, line.encode() + b"\n")  # one atomic append, also beside other processes
         self._found[key] = answer
 
 
 @contextmanager
-def open_answers(folder: Path) -> Iterator[Answers]:
-    """The answers in a run folder. A line that a crash cut short is passed over. Raises StoreError."""
+def open_answers(folder: Path) -> Iterator[JudgeAnswers]:
+    """The answers in a run folder. A line that a crash cut short is skipped. Raises StoreError if the file cannot be
+    opened."""
     try:
         descriptor = open_foreign(folder, ANSWERS_FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     except OSError as error:
@@ -62,7 +63,7 @@ def open_answers(folder: Path) -> Iterator[Answers]:
         lines = read_foreign(folder, ANSWERS_FILE, most_bytes=MAX_LINES_BYTES)
         if lines and not lines.endswith(b"\n"):
             os.write(descriptor, b"\n")
-        yield Answers(dict(_read(lines)), descriptor)
+        yield JudgeAnswers(dict(_read(lines)), descriptor)
     finally:
         os.close(descriptor)
 
@@ -75,5 +76,5 @@ def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
             yield text_of(found["key"], "key"), Answer(text=text_of(found["answer"], "answer"), spent=spent)
 
 
-def _spent(answer: Answer) -> Json:
+def _usage_object(answer: Answer) -> Json:
     return None if answer.spent is None else asdict(answer.spent)

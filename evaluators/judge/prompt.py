@@ -1,8 +1,9 @@
-"""What a judge is asked: the rubric from us, the episode as data that nobody should obey.
+"""Prompt for a judge: the rubric as instructions, the episode as data that must not be obeyed.
 
-The episode was written by a model and by servers, which may want to be judged well. So it comes as one JSON object a
-line, in which no text can end its line, between two marks made of a hash of all of it, so that it cannot contain them;
-and a verdict counts only if it repeats the mark, so that no verdict which lies in the episode is taken for one.
+The episode was written by a model and by servers that may try to influence the judge. It therefore comes as one JSON
+object per line, in which no text can end its line, between two marks made of a hash of the whole record, so that the
+record cannot contain them. A verdict counts only if it repeats the mark, so that a forged verdict inside the episode is
+not taken for the judge's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gymcp.evaluators.judge.rubric import Rubric
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
 from gymcp.types import Json, Message, Trajectory
 
 PROMPT_VERSION = "1"
-"""Changed with every change of a word that a judge is shown: verdicts of another version are other verdicts."""
+"""Version of the prompt, raised with every change of a word that a judge reads: verdicts of another version are not
+comparable."""
 
 MAX_TEXT = 8_000
-"""Characters of one text of an episode; of a longer one the middle is left out, and that is said."""
+"""Most characters of one text of an episode; the middle of a longer text is left out, with a note."""
 MAX_TRANSCRIPT = 120_000
+"""Most characters of the whole record; lines in the middle of a longer one are left out, with a note."""
 
 _SYSTEM = """\
 You judge what an AI agent did. You are given a rubric and the record of one episode.
@@ -43,12 +55,12 @@ _SCALE = "Give the episode a whole number from 0 (worst) to {scale} (best), as t
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     mark: str
-    """What a verdict must repeat."""
+    """The mark that a verdict must repeat."""
     messages: tuple[Message, ...]
 
 
 def question(rubric: Rubric, trajectory: Trajectory) -> Question:
-    """What the judge is asked about one episode: the same record and rubric, the same words."""
+    """The question about one episode; the same record and rubric give the same words."""
     record = "\n".join(_cut(_lines(trajectory)))
     mark = hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
     points = rubric.points_of(trajectory.task)
@@ -72,35 +84,46 @@ def question(rubric: Rubric, trajectory: Trajectory) -> Question:
 
 
 def _lines(trajectory: Trajectory) -> Iterator[str]:
-    """The episode as it went: what was said to the agent, what it said and called, what that answered."""
-    for step in trajectory.steps:
-        for message in step.observation.messages:
-            if message.role != "tool":  # results stand where they were given
-                yield _line({"said by": message.role, "text": message.content})
-        if step.action.text or not step.action.tool_calls:
-            yield _line({"said by": "agent", "text": step.action.text})
-        for call in step.action.tool_calls:
-            arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
-            yield _line({"call": call.id, "tool": call.name, "arguments": arguments})
-        for result in step.results:
-            yield _line({"result of": result.call_id, "failed": result.is_error, "text": result.content})
-        for act in step.user_acts:
-            for call, result in zip(act.calls, act.results, strict=True):
-                named = {"the user's own call": call.name, "arguments": call.arguments}
-                yield _line({**named, "failed": result.is_error, "text": result.content})
+    """The episode in the order of its events, one JSON object per line."""
+    for of_step in events(trajectory):
+        for event in of_step:
+            yield from map(_line, _objects(event))
     if not trajectory.steps:
         yield _line({"note": "the agent did nothing"})
 
 
+def _objects(event: Event) -> list[dict[str, Json]]:
+    match event:
+        case MessageEvent(message):
+            return [{"said by": message.role, "text": message.content}]
+        case AnswerEvent(text):
+            return [] if event.is_only_calls else [{"said by": "agent", "text": text}]
+        case CallEvent(call):
+            arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+            return [{"call": call.id, "tool": call.name, "arguments": arguments}]
+        case ResultEvent(result):
+            return [{"result of": result.call_id, "failed": result.is_error, "text": result.content}]
+        case UserActEvent(act):
+            return [
+                {
+                    "the user's own call": call.name,
+                    "arguments": call.arguments,
+                    "failed": result.is_error,
+                    "text": result.content,
+                }
+                for call, result in zip(act.calls, act.results, strict=True)
+            ]
+
+
 def _line(event: dict[str, Json]) -> str:
-    """One line, whatever the texts hold: what is no printable character is an escape."""
-    cut = {key: _shortened(value) if isinstance(value, str) else value for key, value in event.items()}
+    """One line, whatever the texts hold: characters that are not printable are escaped."""
+    cut = {key: _shorten(value) if isinstance(value, str) else value for key, value in event.items()}
     text = json.dumps(cut, ensure_ascii=False, default=str)
     shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-    return _shortened(shown, 4 * MAX_TEXT)
+    return _shorten(shown, 4 * MAX_TEXT)
 
 
-def _shortened(text: str, most: int = MAX_TEXT) -> str:
+def _shorten(text: str, most: int = MAX_TEXT) -> str:
     if len(text) <= most:
         return text
     half = most // 2
@@ -108,7 +131,7 @@ def _shortened(text: str, most: int = MAX_TEXT) -> str:
 
 
 def _cut(lines: Iterator[str]) -> list[str]:
-    """The first and the last lines of a record that is too long, as many as there is room for."""
+    """The first and the last lines of a record that is too long, as many as fit."""
     found = list(lines)
     if sum(map(len, found)) <= MAX_TRANSCRIPT:
         return found

@@ -1,4 +1,4 @@
-"""What a judge has done in a run, for ``summary.json`` and the report."""
+"""A judge's figures on a run, for ``summary.json`` and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ JUDGE_FILE = "judge.json"
 
 
 def load_judge(folder: Path) -> dict[str, Json] | None:
-    """What `save_judge` has written into the run folder; None where no judge was used. Raises StoreError."""
+    """The figures that `save_judge` wrote into the run folder; None if no judge was used. Raises StoreError if they are
+    invalid."""
     try:
         found = json.loads(read_foreign(folder, JUDGE_FILE))
     except FileNotFoundError:
@@ -34,7 +35,7 @@ def load_judge(folder: Path) -> dict[str, Json] | None:
 
 
 def _check(found: Mapping[str, Json]) -> None:
-    """Raises TypeError, ValueError or KeyError for figures that a report could not show."""
+    """Check the types and ranges that a report relies on. Raises TypeError, ValueError or KeyError."""
     if "rubric" in found:
         for name in ("rubric", "policy"):
             text_of(found[name], name)
@@ -54,7 +55,7 @@ def _check(found: Mapping[str, Json]) -> None:
 
 
 def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:
-    """Writes them whole or not at all. Raises StoreError."""
+    """Write the figures, whole or not at all. Raises StoreError if the folder cannot be written."""
     try:
         write_atomically(folder / JUDGE_FILE, json.dumps(dict(figures), indent=2).encode() + b"\n")
     except OSError as error:
@@ -62,7 +63,7 @@ def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:
 
 
 def agreement_object(found: Agreement, problems: int) -> dict[str, Json]:
-    """`problems`: labels that name no judged episode."""
+    """The agreement as JSON; `problems` is the number of labels that name no judged episode."""
     return {
         "items": found.items,
         "unmatched": problems,

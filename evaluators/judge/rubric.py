@@ -1,4 +1,4 @@
-"""What a judge looks for: a file that people write and can argue about."""
+"""Rubrics: files in which people write what a judge looks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymcp.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One thing that is so or is not."""
+    """One statement that is true or false of an episode."""
 
     id: str
     text: str
@@ -26,21 +26,21 @@ class Rubric:
     name: str
     version: str
     text: str = ""
-    """What the judge should know of all tasks."""
+    """Instructions for the judge that hold for all tasks."""
     points: tuple[Point, ...] = ()
-    """Of every task that has none of its own; the score is the weighted share of those that are met."""
+    """Points of every task that has none of its own; the score is the weighted share of points that are met."""
     tasks: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
-    """Key points by task id."""
+    """Points of single tasks, by task id."""
     scale: int = 0
-    """Without points: the most that the judge gives, from 0; the score is what it gives out of that."""
+    """Highest mark, counted from 0, for a rubric without points; the score is the judge's mark divided by it."""
 
     def points_of(self, task: str) -> tuple[Point, ...]:
-        """What is asked of an episode of that task; empty where it is given a number on the scale."""
+        """Points for an episode of that task; empty if it is marked on the scale instead."""
         return self.tasks.get(task, self.points)
 
 
 def load_rubric(file: Path) -> Rubric:
-    """The rubric in a TOML file. Raises ConfigError where there is none, or nothing in it to judge by."""
+    """The rubric in a TOML file. Raises ConfigError if it cannot be read, is invalid, or holds nothing to judge by."""
     where = f"rubric {file}"
     try:
         found = tomllib.loads(file.read_text())
@@ -91,7 +91,7 @@ def _text(found: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _points(found: Any, where: str) -> tuple[Point, ...]:
-    """Texts, or tables of id, text and weight."""
+    """Points from a list of texts, or of tables with id, text and weight."""
     if not isinstance(found, list):
         raise ConfigError(f"{where}: must be a list of texts or of tables with a text")
     points = []

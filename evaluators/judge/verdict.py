@@ -1,4 +1,4 @@
-"""From a judge's answers to a score: votes are counted, and an answer that is no verdict is never a 0."""
+"""Scores from a judge's answers: votes are counted, and an answer that is no verdict is never a 0."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MAX_REASON = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     points: Mapping[str, bool]
-    """Empty for a number on a scale."""
+    """Verdict on each point; empty for a mark on a scale."""
     score: int
     reason: str
 
 
-class NoVerdict(Exception):
-    """What a judge said is no verdict; the message says why."""
+class InvalidVerdict(Exception):
+    """An answer of a judge is no valid verdict; the message says why."""
 
 
-def judged(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grader:
-    """A grader over answers that were given before: by trajectory id, what each vote said, None where it said nothing.
+def judge_grader(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grader:
+    """Grader over recorded answers: by trajectory id, the text of each vote, None for a vote without an answer.
 
-    It raises GraderError where fewer than more than half of the votes are verdicts. A point is met where more than half
-    of the verdicts say so; a number on a scale is their mean.
+    A point is met if more than half of the verdicts say so; marks on a scale are averaged. Grading raises GraderError
+    unless more than half of the votes are verdicts.
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
@@ -45,7 +45,7 @@ def judged(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grade
         for answer in said:
             try:
                 votes.append(read_vote(answer, asked.mark, points, rubric.scale))
-            except NoVerdict as error:
+            except InvalidVerdict as error:
                 problems.append(str(error))
         if 2 * len(votes) <= len(said) or not votes:
             why = problems[0] if problems else "it was not asked"
@@ -56,27 +56,27 @@ def judged(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) -> Grade
 
 
 def read_vote(answer: str | None, mark: str, points: Sequence[Point], scale: int) -> Vote:
-    """The verdict at the end of an answer. Raises NoVerdict."""
+    """The verdict at the end of an answer. Raises InvalidVerdict."""
     if answer is None:
-        raise NoVerdict("no answer")
+        raise InvalidVerdict("no answer")
     found = _last_object(answer)
     if found is None:
-        raise NoVerdict(f"no JSON object in {_shown(answer)}")
+        raise InvalidVerdict(f"no JSON object in {_quote(answer)}")
     if found.get("mark") != mark:
-        raise NoVerdict(f"the mark is not this episode's: {_shown(answer)}")
+        raise InvalidVerdict(f"the mark is not this episode's: {_quote(answer)}")
     reason = found.get("reason", "")
     reason = reason[:MAX_REASON] if isinstance(reason, str) else ""
     if not points:
         score = found.get("score")
         if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= scale:
-            raise NoVerdict(f"the score is {score!r}, not a whole number from 0 to {scale}")
+            raise InvalidVerdict(f"the score is {score!r}, not a whole number from 0 to {scale}")
         return Vote(points={}, score=score, reason=reason)
     met = found.get("points")
     if not isinstance(met, dict):
-        raise NoVerdict("it has no points")
+        raise InvalidVerdict("it has no points")
     for point in points:
         if not isinstance(met.get(point.id), bool):
-            raise NoVerdict(f"point {point.id!r} is {met.get(point.id)!r}, not true or false")
+            raise InvalidVerdict(f"point {point.id!r} is {met.get(point.id)!r}, not true or false")
     return Vote(points={point.id: met[point.id] for point in points}, score=0, reason=reason)
 
 
@@ -99,7 +99,7 @@ def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
 
 
 def _last_object(answer: str) -> dict[str, Json] | None:
-    """The last JSON object that stands for itself in the text: what came before it was thinking."""
+    """The last complete JSON object in the text; the text before it is the judge's reasoning."""
     decoder = json.JSONDecoder()
     found: dict[str, Json] | None = None
     at = answer.find("{")
@@ -114,6 +114,6 @@ def _last_object(answer: str) -> dict[str, Json] | None:
     return found
 
 
-def _shown(answer: str) -> str:
+def _quote(answer: str) -> str:
     line = " ".join(answer.split())
     return repr(line if len(line) <= 120 else f"{line[:120]} [...]")

@@ -1,4 +1,4 @@
-"""From the episodes of a run to the numbers one quotes: docs/evaluation.md explains each in plain words."""
+"""Metrics of a run, from its episodes: docs/evaluation.md explains each in plain words."""
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate

@@ -1,4 +1,4 @@
-"""What one episode's tool calls were worth: wrong, useless, or the ones that the gold solution makes."""
+"""Figures on one episode's tool calls: invalid and redundant ones, and those that the gold solution makes."""
 
 from __future__ import annotations
 
@@ -7,68 +7,69 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gymcp.evaluators.graders.matching import answered_calls, arguments_of, nearest_pairs, same_call
+from gymcp.evaluators.graders.matching import calls_with_results, pair_nearest, parse_arguments, same_call
 from gymcp.types import Json, Step, Task, Tool, ToolCall, ToolResult, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldFigures:
-    """An episode's calls beside the gold calls of its task, which are one way to do it, not the only one."""
+    """An episode's calls compared with the gold calls of its task, which are one solution, not the only one."""
 
     wanted: int
-    """Gold calls."""
+    """Number of gold calls."""
     turns: int
     """User turns of the gold solution."""
     selection: float
-    """F1 of the names of the tools called and of those that gold calls, as multisets."""
+    """F1 between the names of the tools that were called and those that gold calls, as multisets."""
     parameters: float | None
-    """Share of arguments that are gold's, over the calls whose tool is; None where no tool is."""
+    """Share of arguments that equal gold's, over the calls that were paired with a gold call; None if there are
+    none."""
     first_error: int | None
-    """Number, from 1, of the first call that is not a gold call still to be made, or that should have been made and
-    was not; None where the gold calls were made and nothing else."""
+    """Number, from 1, of the first call that is no remaining gold call, or of the first gold call that is missing at
+    the end; None if exactly the gold calls were made."""
     offered: float = 1.0
-    """Share of the tools of the gold calls that were on offer at some time: below 1 where tools are retrieved and some
-    were not found."""
+    """Share of the tools of the gold calls that were on offer at some time: below 1 if retrieval of tools has missed
+    some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFigures:
     made: int
     errors: int
-    """Answered with an error, invalid ones included."""
+    """Calls answered with an error, invalid ones included."""
     invalid: int
-    """Could not succeed in any world: no such tool on offer, no JSON object, an argument missing, unknown or of
-    another type than the tool's schema says."""
+    """Calls that could not succeed in any world: no such tool on offer, arguments that are no JSON object, or an
+    argument that is missing, unknown or of another type than the tool's schema says."""
     redundant: int
-    """Made before in the same episode, with the same arguments and the same answer, in a world that has not changed
-    since. Of servers that declare no state, the world is not known, and the answer decides."""
+    """Calls made before in the same episode, with the same arguments and the same result, in a world that has not
+    changed since. If the servers declare no state, the result alone decides."""
     gold: GoldFigures | None
-    """None where the task has no gold calls."""
+    """Comparison with gold; None if the task has no gold calls."""
 
 
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
-    """The figures of one episode; those beside gold where `task` is given and has gold calls."""
-    calls = list(answered_calls(trajectory))
+    """Figures of one episode; those on gold need `task`, and a task with gold calls."""
+    calls = list(calls_with_results(trajectory))
     wanted = [call for turn in task.gold for call in turn.calls] if task is not None else []
     return CallFigures(
         made=len(calls),
         errors=sum(result.is_error for _, _, result in calls),
         invalid=sum(_is_invalid(call, step) for step, call, _ in calls),
         redundant=_redundant(calls),
-        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _offered(trajectory))
+        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _tool_names(trajectory))
         if task and wanted
         else None,
     )
 
 
-def _offered(trajectory: Trajectory) -> set[str]:
-    """The names of all tools that the agent was ever shown."""
+def _tool_names(trajectory: Trajectory) -> set[str]:
+    """Names of all tools that the agent was ever shown."""
     lists = {id(step.observation.tools): step.observation.tools for step in trajectory.steps}
     return {tool.name for tools in lists.values() for tool in tools}
 
 
 def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
-    pairs = nearest_pairs(made, wanted)
+    pairs = pair_nearest(made, wanted)
     shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
     return GoldFigures(
         wanted=len(wanted),
@@ -104,7 +105,7 @@ def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
 
 def _is_invalid(call: ToolCall, step: Step) -> bool:
     tool = next((tool for tool in step.observation.tools if tool.name == call.name), None)
-    arguments = arguments_of(call)
+    arguments = parse_arguments(call)
     return bool(call.problem) or tool is None or arguments is None or not _fits(arguments, tool)
 
 
@@ -120,9 +121,9 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def _fits(arguments: Mapping[str, Json], tool: Tool) -> bool:
-    """True where the tool's schema has nothing against the names and the outermost types.
+    """True if the tool's schema allows the names of the arguments and their outermost types.
 
-    The schema is a server's word and may hold anything: it is only looked at, never run as a validator would.
+    A schema comes from a server and may hold anything, so no validator runs it.
     """
     schema = tool.input_schema
     properties, required = schema.get("properties", {}), schema.get("required", ())
@@ -148,6 +149,6 @@ def _has_type(value: Json, schema: Json) -> bool:
 
 
 def calls_beyond_gold(task: Task, trajectory: Trajectory) -> int:
-    """How many calls more were made than the gold makes; 0 where it makes as many or more, or a task has no gold."""
+    """Number of calls beyond the gold's; 0 if the episode made no more than gold, or the task has no gold."""
     wanted = sum(len(turn.calls) for turn in task.gold)
     return max(trajectory.usage.tool_calls - wanted, 0) if task.gold else 0

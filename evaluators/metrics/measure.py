@@ -1,4 +1,4 @@
-"""From the episodes of a run to its numbers."""
+"""Computation of a run's metrics from its episodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AXES = {
     "split": "split",
     "request": "request",
 }
-"""First words of tags that say what kind of thing they are, as in ``level 3``, and the axis that they belong to."""
+"""Axis that a tag belongs to, by the tag's first word, as in ``level 3``."""
 
 REFERENCE_S = 5.0
 """Seconds for each gold call and user turn at which `Radar.speed` is 1/2."""
@@ -42,11 +42,12 @@ _EFFORT: Mapping[str, tuple[str, Callable[[EpisodeRow], float]]] = {
     "seconds": ("s", lambda row: row.usage.agent_s + row.usage.tool_s),
     "cost": ("", lambda row: row.usage.cost),
 }
-"""Seconds are those that agent and tools took: those of resets, grading and the harness are none of the policy's."""
+"""Unit and amount of each kind of effort. Seconds are those of agent and tools: resets, grading and the harness are not
+the policy's."""
 
 
 def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, CallFigures]:
-    """By trajectory id, what `measure` wants to know of the calls; `tasks` by id, {} where they are not at hand."""
+    """Call figures by trajectory id, for `measure`; `tasks` by id, {} if they are not available."""
     return {
         trajectory.id: examine(trajectory, tasks.get(trajectory.task))
         for trajectory in store.iter_trajectories(latest=True, tokens=False)
@@ -54,9 +55,9 @@ def examine_run(store: TrajectoryStore, tasks: Mapping[str, Task]) -> dict[str, 
 
 
 def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | None = None) -> Metrics:
-    """The numbers of a run. Attempts that a later one replaced do not count, but what they cost and took does.
+    """Metrics of a run. Attempts that a later one replaced do not count, but their cost and time do.
 
-    `calls`: what `examine` found in each episode, by trajectory id.
+    `calls`: figures from `examine` for each episode, by trajectory id.
     """
     attempts = list(attempts)
     counted = [row for row in attempts if row.latest]
@@ -71,7 +72,7 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         tool_calls=sum(row.usage.tool_calls for row in counted),
         tool_errors=sum(row.usage.tool_errors for row in counted),
         attempts=len(attempts),
-        wall_s=_ran_s(attempts),
+        wall_s=_running_s(attempts),
         episode_s=math.fsum(row.usage.wall_s for row in attempts),
         times=_times(attempts),
         breakdowns=_breakdowns(counted),
@@ -87,9 +88,8 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:
-    """(axis, value) of each tag: of one that begins as `AXES` says, that axis; else ``category`` for the first, ``tag``
-    for the rest.
-    """
+    """(axis, value) of each tag: the axis in `AXES` if the tag begins with one of its words, else ``category`` for the
+    first tag and ``tag`` for the rest."""
     found, rest = [], "category"
     for tag in tags:
         first, space, value = tag.partition(" ")
@@ -111,8 +111,8 @@ def _spending(rows: Sequence[EpisodeRow]) -> Spending:
         prompt_tokens=sum(row.usage.prompt_tokens for row in rows),
         completion_tokens=sum(row.usage.completion_tokens for row in rows),
         cost=math.fsum(row.usage.cost for row in rows),
-        tools=_summed(row.usage.tools for row in rows),
-        models=_summed(row.usage.models for row in rows),
+        tools=_sum_by_name(row.usage.tools for row in rows),
+        models=_sum_by_name(row.usage.models for row in rows),
     )
 
 
@@ -126,7 +126,7 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
         "harness": math.fsum(usage.harness_s for usage in used),
     }
     total = math.fsum(seconds.values())
-    ran_s = _ran_s(rows)
+    ran_s = _running_s(rows)
     return Times(
         seconds=seconds,
         share={name: part / total if total else 0.0 for name, part in seconds.items()},
@@ -135,7 +135,7 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
     )
 
 
-def _summed(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
+def _sum_by_name(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
     found: dict[str, Counter[str]] = {}
     for part in parts:
         for name, figures in part.items():
@@ -144,7 +144,7 @@ def _summed(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Map
 
 
 def rate(rows: Sequence[EpisodeRow]) -> Rate:
-    """How often these episodes succeeded."""
+    """Success rate of these episodes."""
     successes = successes_of(rows)
     flat = _flat(successes)
     return Rate(
@@ -157,19 +157,19 @@ def rate(rows: Sequence[EpisodeRow]) -> Rate:
 
 
 def coverage(rows: Sequence[EpisodeRow]) -> str:
-    lost = Counter(_lost_to(row.outcome) for row in rows if row.score is None)
+    lost = Counter(_loss_reason(row.outcome) for row in rows if row.score is None)
     scored = len(rows) - lost.total()
     return ", ".join([f"{scored}/{len(rows)} scored", *(f"{n} {why}" for why, n in sorted(lost.items()))])
 
 
-def _lost_to(outcome: Outcome) -> str:
+def _loss_reason(outcome: Outcome) -> str:
     if outcome.is_infra:
         return "infra"
     return "ungraded" if outcome.has_score else str(outcome).replace("_", " ")
 
 
 def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
-    """Axes and values in the order of first appearance, those of first tags first."""
+    """Rates by axis and value, in the order of first appearance; values of first tags come first."""
     parts: dict[str, dict[str, list[EpisodeRow]]] = {}
     found = [(row, axes_of(row.tags)) for row in rows]
     deepest = max((len(axes) for _, axes in found), default=0)
@@ -214,7 +214,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
     def seconds(row: EpisodeRow) -> float:
         return row.usage.agent_s + row.usage.tool_s
 
-    def allowed_s(gold: GoldFigures) -> float:
+    def allowance_s(gold: GoldFigures) -> float:
         return REFERENCE_S * (gold.wanted + gold.turns)
 
     def right(gold: GoldFigures) -> float:
@@ -225,7 +225,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
         selection=_share((row.task, gold.selection) for row, _, gold in played),
         parameters=_share((row.task, gold.parameters) for row, _, gold in played if gold.parameters is not None),
         efficiency=_share((row.task, gold.wanted / max(made, gold.wanted)) for row, made, gold in passed),
-        speed=_share((row.task, allowed_s(gold) / (allowed_s(gold) + seconds(row))) for row, _, gold in passed),
+        speed=_share((row.task, allowance_s(gold) / (allowance_s(gold) + seconds(row))) for row, _, gold in passed),
         first_error=_share((row.task, right(gold)) for row, _, gold in played),
         offered=_share((row.task, gold.offered) for row, _, gold in played),
     )
@@ -268,13 +268,13 @@ def by_task(scores: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
 
 
 def _share(scores: Iterable[tuple[str, float]]) -> Mean:
-    """The mean of scores in [0, 1]."""
+    """Mean of scores in [0, 1]."""
     found = by_task(scores)
     return Mean(value=_mean(_flat(found)), ci95=mean_ci95(found), episodes=len(_flat(found)))
 
 
 def _mean_of(amounts: Scores) -> Mean:
-    """The mean of amounts of any size."""
+    """Mean of amounts of any size."""
     return Mean(value=_mean(_flat(amounts)), ci95=t_by_task(amounts), episodes=len(_flat(amounts)))
 
 
@@ -286,8 +286,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _ran_s(rows: Sequence[EpisodeRow]) -> float:
-    """Seconds in which at least one of them was running: the length of the union of their spans."""
+def _running_s(rows: Sequence[EpisodeRow]) -> float:
+    """Seconds in which at least one of the attempts was running: the length of the union of their spans."""
     spans = [(row.usage.started_at, row.usage.started_at + row.usage.wall_s) for row in rows if row.usage.wall_s]
     total, reached = 0.0, -math.inf
     for start, end in sorted(spans):

@@ -1,4 +1,4 @@
-"""The numbers of a run, as records. What has no score is counted apart and is in no mean."""
+"""Metrics of a run, as records. Episodes without a score are counted apart and enter no mean."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from gymcp.types import Outcome
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
     value: float | None
-    """None where there is nothing to take the mean of."""
+    """The mean; None if there are no values."""
     ci95: Interval | None
-    """None where nothing can be said, as with a single task."""
+    """95 % interval; None if nothing can be said, as with a single task."""
     episodes: int
-    """That it is the mean of."""
+    """Number of episodes in the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How often a set of episodes succeeded, and of how many that can be said."""
+    """Success rate of a set of episodes, and the number of episodes it is based on."""
 
     episodes: int
     scored: int
     success: float | None
-    """Share of full scores among the scored episodes; None where none is scored."""
+    """Share of full scores among the scored episodes; None if none is scored."""
     ci95: Interval | None
-    """Of `success`; None where none is scored."""
+    """95 % interval of `success`; None if no episode is scored."""
     coverage: str
-    """In words: "488/500 scored, 12 infra"."""
+    """Coverage in words: "488/500 scored, 12 infra"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,27 +39,27 @@ class PassK:
 
     k: int
     at: float
-    """pass@k: at least one of k succeeds."""
+    """pass@k: the chance that at least one of k trials succeeds."""
     hat: float
-    """pass^k: all of k succeed."""
+    """pass^k: the chance that all of k trials succeed."""
     tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What scored episodes took of one thing. What lost attempts took is in `Spending`."""
+    """Consumption of one resource by scored episodes. That of lost attempts is in `Spending`."""
 
     unit: str
-    """Empty for what is merely counted."""
+    """Unit of the amounts; empty for counts."""
     mean: Mean
-    """Of one scored episode."""
+    """Mean amount of a scored episode."""
     per_pass: float | None
-    """All of it over the number of successes; for money, the cost of a pass. None without a success."""
+    """Total amount divided by the number of successes; for money, the cost of a pass. None without a success."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRates:
-    """Tool calls of the scored episodes, and shares of them; a share is None where nothing was called."""
+    """Number of tool calls in the scored episodes, and shares of them; a share is None if no tool was called."""
 
     made: int
     error_rate: float | None
@@ -77,17 +77,17 @@ class Radar:
     accuracy: Mean
     """Share of successes."""
     selection: Mean
-    """F1 of the tools called and those that gold calls."""
+    """F1 between the tools that were called and those that gold calls."""
     parameters: Mean
-    """Share of arguments that are gold's, where the tool is."""
+    """Share of arguments that equal gold's, over the calls paired with a gold call."""
     efficiency: Mean
-    """Gold calls for each call made, at most 1; of successes only, as giving up is no economy."""
+    """Gold calls per call made, at most 1; over successes only, since giving up is no economy."""
     speed: Mean
-    """1 for no time, 1/2 for `REFERENCE_S` for each gold call and user turn; of successes only."""
+    """1 for no time, 1/2 for `REFERENCE_S` per gold call and user turn; over successes only."""
     first_error: Mean
-    """How far an episode came before its first wrong or missing call, as a share of the gold calls; beside the five."""
+    """Progress before the first wrong or missing call, as a share of the gold calls; not one of the five."""
     offered: Mean
-    """Share of the tools of the gold calls that were ever on offer: the recall of a retrieval; beside the five."""
+    """Share of the tools of the gold calls that were ever on offer: the recall of retrieval; not one of the five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,57 +95,60 @@ class Spending:
     prompt_tokens: int
     completion_tokens: int
     cost: float
-    """Of tools and models together."""
+    """Cost of tools and models together."""
     tools: Mapping[str, Mapping[str, float]]
-    """As in `Usage`, summed."""
+    """Figures by tool, as in `Usage`, summed."""
     models: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Where the seconds of all attempts went, lost ones too, and who waited for whom."""
+    """Time of all attempts by kind, lost attempts included, and the mean number of requests in flight."""
 
     seconds: Mapping[str, float]
-    """Of ``policy``, ``tool``, ``reset``, ``grading`` and ``harness``, summed over episodes that ran side by side."""
+    """Seconds by ``policy``, ``tool``, ``reset``, ``grading`` and ``harness``, summed over episodes that may run in
+    parallel."""
     share: Mapping[str, float]
-    """The same, of all of them. What is not the policy's, an episode's policy has waited; likewise its tools."""
+    """Share of each kind in the total. During all time but its own share, an episode's policy waits; likewise its
+    tools."""
     policy_requests: float | None
-    """Mean number of decisions under way while anything ran; None where nothing did."""
+    """Mean number of policy requests in flight while any attempt ran; None if none ran."""
     tool_calls: float | None
-    """The same of tool calls."""
+    """Mean number of tool calls in flight while any attempt ran; None if none ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     overall: Rate
     score: Mean
-    """With partial credit."""
+    """Mean score, partial credit included."""
     outcomes: Mapping[Outcome, int]
-    """Those that occurred, in the order of `Outcome`."""
+    """Number of episodes by outcome, only of outcomes that occurred, in the order of `Outcome`."""
     tool_calls: int
     tool_errors: int
     attempts: int
-    """At the episodes: more than there are episodes where some were tried again."""
+    """Number of attempts: more than there are episodes if some were repeated."""
     wall_s: float
-    """Seconds in which at least one attempt was running; pauses between attempts and resumed sessions do not count."""
+    """Seconds in which at least one attempt was running; pauses between attempts and between resumed sessions do not
+    count."""
     episode_s: float
-    """Summed over all attempts, which may have run side by side."""
+    """Seconds summed over all attempts, which may have run in parallel."""
     times: Times
     breakdowns: Mapping[str, Mapping[str, Rate]]
-    """By axis (``category``, ``difficulty``, ``server``, ..., ``tag``), then by value: see `axes_of`."""
+    """Success rates by axis (``category``, ``difficulty``, ``server``, ..., ``tag``), then by value: see `axes_of`."""
     components: Mapping[str, float]
-    """Mean of each over the scored episodes that have it."""
+    """Mean of each component over the scored episodes that have it."""
     spent: Spending
-    """By every attempt, replaced ones too: they were paid for."""
+    """Spending of all attempts, replaced ones included, since they were paid for."""
     pass_k: tuple[PassK, ...]
-    """For k = 1 up to the most trials that any task has; empty where no task has more than one."""
+    """One entry for each k from 1 to the largest number of trials of a task; empty if no task has more than one."""
     effort: Mapping[str, Effort]
-    """Of ``steps``, ``tool_calls``, ``prompt_tokens``, ``completion_tokens``, ``seconds`` and ``cost``."""
+    """Effort by ``steps``, ``tool_calls``, ``prompt_tokens``, ``completion_tokens``, ``seconds`` and ``cost``."""
     flake: Mapping[str, float] = field(default_factory=dict)
-    """Of each task with several scored trials: the chance that two of them end differently."""
+    """Chance that two trials end differently, for each task with several scored trials."""
     noise_floor: float | None = None
-    """What two runs of this policy differ by, at most, in 95 % of cases; None where no task was repeated."""
+    """Largest difference that two runs of this policy reach in 95 % of cases; None if no task was repeated."""
     calls: CallRates | None = None
-    """None where the calls were not looked at."""
+    """None if the calls were not examined."""
     radar: Radar | None = None
-    """None where the calls were not looked at, or no task has gold calls."""
+    """None if the calls were not examined, or no task has gold calls."""

@@ -1,4 +1,4 @@
-"""Reports of runs: read only their folders, and of gates the folders beside them."""
+"""Reports of runs. They read only the run folders, and for gates the folders beside them."""
 
 from gymcp.evaluators.report.run_data import FindTasks
 from gymcp.evaluators.report.write import FORMATS, REPORT_FILE, Report, read_report, write_report, write_text

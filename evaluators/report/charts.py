@@ -1,4 +1,4 @@
-"""Drawings: SVG in the page's own colours, so that they are right by day and by night. Texts are escaped."""
+"""Charts in SVG, in the page's own colours, so that they suit light and dark mode. Texts are escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE, _CENTRE, _REACH = 300.0, 150.0, 92.0
 
 
 def radar(radars: Sequence[tuple[str, Radar]]) -> Html:
-    """The five dimensions of each run, one outline a run."""
+    """Radar chart of the five dimensions, one outline per run."""
     angles = [2 * math.pi * n / len(RADAR) - math.pi / 2 for n in range(len(RADAR))]
     parts = []
     for share in (0.25, 0.5, 0.75, 1.0):
@@ -57,7 +57,7 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
 
 
 def time_split(times: Times) -> Html:
-    """Where the episodes' time went: one bar, and what its parts are."""
+    """Bar of the episodes' time by kind, with a legend."""
     shown = [(name, times.share.get(name, 0.0), times.seconds.get(name, 0.0)) for name in TIMES]
     if not any(share for _, share, _ in shown):
         return join()
@@ -87,7 +87,7 @@ def time_split(times: Times) -> Html:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """A run in the plane of what it took and what it achieved."""
+    """One run in the plane of effort and success."""
 
     name: str
     cost: float
@@ -97,7 +97,7 @@ class Dot:
 
 
 def scatter(dots: Sequence[Dot], unit: str) -> Html:
-    """Success against what an episode took; up and to the left is better. Bars are 95 % intervals."""
+    """Success against the effort of an episode; up and to the left is better. Bars are 95 % intervals."""
     width, height, left, bottom = 460.0, 220.0, 44.0, 34.0
     most = max((dot.cost for dot in dots), default=0.0) or 1.0
 
@@ -149,7 +149,7 @@ def _axes(width: float, left: float, y: Callable[[float], float]) -> list[Html]:
 
 
 def learning_curves(rows: Sequence[Mapping[str, Json]]) -> Html:
-    """Success by iteration: while practising, and on held-out tasks with its 95 % interval."""
+    """Success by iteration: of the training episodes, and of held-out tasks with its 95 % interval."""
     width, height, left, bottom = 620.0, 240.0, 44.0, 30.0
     last = max((int(row["iteration"]) for row in rows), default=0) or 1
 

@@ -1,11 +1,11 @@
-"""``report.html`` of several runs: who is better, by how much, how sure that is, and where each fails."""
+"""``report.html`` of several runs: the better run, by how much and how surely, and the weak spots of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.compare import REFERENCES, Comparison, Contender, Pair, compare
+from gymcp.evaluators.compare import REFERENCE_AGENTS, Comparison, Contender, Pair, compare
 from gymcp.evaluators.metrics import Rate
 from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
 from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
@@ -19,12 +19,12 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shortened,
+    shorten,
     transcripts,
     worst,
 )
 
-MAX_PARTED = 20
+MAX_DIFFERING = 20
 _EFFORTS = (
     ("cost", "cost of an episode"),
     ("completion_tokens", "tokens written in an episode"),
@@ -32,30 +32,28 @@ _EFFORTS = (
 )
 
 
-def compared(all_of_them: Sequence[Evidence]) -> Comparison | None:
-    """The comparison in success; None where there is nothing to compare."""
-    contenders = [Contender(name=each.name, config=each.run.config, rows=each.rows) for each in all_of_them]
+def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
+    """Comparison of the runs' success; None if there is nothing to compare."""
+    contenders = [Contender(name=each.name, config=each.run.config, rows=each.rows) for each in runs]
     try:
         return compare(contenders)
     except ConfigError:
         return None
 
 
-def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
-    """The page of several runs; `told` says what could not be read or compared."""
-    first = all_of_them[0]
+def render_comparison(runs: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
+    """Page of several runs; `told` lists what could not be read or compared."""
+    first = runs[0]
     title = first.run.config.get("suite", first.name)
     return document(
-        f"{len(all_of_them)} runs of {title}",
-        element("h1", f"{len(all_of_them)} runs of {title}"),
+        f"{len(runs)} runs of {title}",
+        element("h1", f"{len(runs)} runs of {title}"),
         element("p", found.verdict if found else "There are no two runs to compare.", class_="verdict"),
         problems(told),
-        _standings(all_of_them),
-        element(
-            "div", _matrix(all_of_them), element("div", _pairs(all_of_them, found), _gates(all_of_them)), class_="first"
-        ),
-        _drawings(all_of_them),
-        _parted(all_of_them),
+        _standings(runs),
+        element("div", _matrix(runs), element("div", _pairs(runs, found), _gates(runs)), class_="first"),
+        _drawings(runs),
+        _differing_tasks(runs),
         *(
             element(
                 "div",
@@ -63,11 +61,11 @@ def render_several(all_of_them: Sequence[Evidence], found: Comparison | None, to
                 worst(each, prefix=f"r{n}-"),
                 transcripts(each, prefix=f"r{n}-"),
             )
-            for n, each in enumerate(all_of_them)
+            for n, each in enumerate(runs)
             if each.worst and each.run.config.get("agent") not in ("null", "mutated")
         ),
-        _origins(all_of_them),
-        element("footer", f"gymcp · {', '.join(str(each.run.folder) for each in all_of_them)}"),
+        _origins(runs),
+        element("footer", f"gymcp · {', '.join(str(each.run.folder) for each in runs)}"),
     )
 
 
@@ -75,18 +73,16 @@ def _swatch(number: int) -> Html:
     return element("i", class_=f"swatch s{number % 6}")
 
 
-def _standings(all_of_them: Sequence[Evidence]) -> Html:
-    successes = [each.metrics.overall.success for each in all_of_them]
-    order = sorted(
-        range(len(all_of_them)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True
-    )
+def _standings(runs: Sequence[Evidence]) -> Html:
+    successes = [each.metrics.overall.success for each in runs]
+    order = sorted(range(len(runs)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True)
     rows: list[tuple[Html | str, ...]] = []
     for n in order:
-        metrics = all_of_them[n].metrics
+        metrics = runs[n].metrics
         overall, cost = metrics.overall, metrics.effort.get("cost")
         rows.append(
             (
-                element("span", _swatch(n), all_of_them[n].name),
+                element("span", _swatch(n), runs[n].name),
                 element("b", percent(overall.success)),
                 interval(overall.ci95),
                 bar(overall),
@@ -111,10 +107,11 @@ def _standings(all_of_them: Sequence[Evidence]) -> Html:
     return rows_section("Who is better", headings, rows)
 
 
-def _pairs(all_of_them: Sequence[Evidence], found: Comparison | None) -> Html:
-    """What can be said of pairs of runs, and folded under it what that rests on, and of the runs that are gates."""
+def _pairs(runs: Sequence[Evidence], found: Comparison | None) -> Html:
+    """Statements about pairs of runs, with the statistics folded below; pairs with gate runs are only in the folded
+    part."""
     pairs = found.pairs if found else ()
-    gates = {each.name for each in all_of_them if each.run.config.get("agent") in REFERENCES}
+    gates = {each.name for each in runs if each.run.config.get("agent") in REFERENCE_AGENTS}
     told = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
     ranked = [element("li", pair.words) for pair in told if pair.better]
     apart = [pair for pair in told if not pair.better]
@@ -145,15 +142,15 @@ def _tests(pair: Pair, pairs: int) -> str:
     return said if pair.p_holm is None else f"{said}; permutation, corrected for {pairs} pairs, p = {pair.p_holm:.2g}"
 
 
-def _matrix(all_of_them: Sequence[Evidence]) -> Html:
-    """Success by the first axis of the suite: rows are its values, columns the runs."""
-    axis = next((next(iter(each.metrics.breakdowns)) for each in all_of_them if each.metrics.breakdowns), "")
-    parts = [each.metrics.breakdowns.get(axis, {}) for each in all_of_them]
+def _matrix(runs: Sequence[Evidence]) -> Html:
+    """Success by the first axis of the suite: one row per value, one column per run."""
+    axis = next((next(iter(each.metrics.breakdowns)) for each in runs if each.metrics.breakdowns), "")
+    parts = [each.metrics.breakdowns.get(axis, {}) for each in runs]
     values = dict.fromkeys(value for part in parts for value in part)
     rows: list[tuple[Html | str, ...]] = [
-        (value, *(_cell(part.get(value)) for part in parts)) for value in list(values)[:MAX_PARTED]
+        (value, *(_cell(part.get(value)) for part in parts)) for value in list(values)[:MAX_DIFFERING]
     ]
-    heads = tuple(f"#{each.name}" for each in all_of_them)
+    heads = tuple(f"#{each.name}" for each in runs)
     return rows_section(f"Where they fail: by {axis}", (axis, *heads), rows) if axis else join()
 
 
@@ -166,26 +163,26 @@ def _cell(rate: Rate | None) -> Html:
     )
 
 
-def _drawings(all_of_them: Sequence[Evidence]) -> Html:
-    radars = [(each.name, each.metrics.radar) for each in all_of_them if each.metrics.radar is not None]
+def _drawings(runs: Sequence[Evidence]) -> Html:
+    radars = [(each.name, each.metrics.radar) for each in runs if each.metrics.radar is not None]
     parts = []
     for name, unit in _EFFORTS:
-        means = [each.metrics.effort[name].mean.value for each in all_of_them]
+        means = [each.metrics.effort[name].mean.value for each in runs]
         if not any(means):
             continue
         dots = [
             Dot(name=each.name, cost=mean, success=rate.success, low=rate.ci95.low, high=rate.ci95.high)
-            for each, mean in zip(all_of_them, means, strict=True)
+            for each, mean in zip(runs, means, strict=True)
             if mean is not None and (rate := each.metrics.overall).success is not None and rate.ci95 is not None
         ]
         parts.append(section(f"Success against {unit.partition(' in ')[0]}", scatter(dots, unit)))
         break
     key = element(
         "p",
-        *(element("span", element("i", class_=f"s{n % 6}"), each.name) for n, each in enumerate(all_of_them)),
+        *(element("span", element("i", class_=f"s{n % 6}"), each.name) for n, each in enumerate(runs)),
         class_="key",
     )
-    if len(radars) == len(all_of_them):
+    if len(radars) == len(runs):
         rows: list[tuple[Html | str, ...]] = [
             (name, *(percent(getattr(found, name).value) for _, found in radars)) for name in RADAR
         ]
@@ -199,15 +196,15 @@ def _drawings(all_of_them: Sequence[Evidence]) -> Html:
     return element("div", element("div", *parts, class_="pair"), key) if parts else join()
 
 
-def _gates(all_of_them: Sequence[Evidence]) -> Html:
-    first = all_of_them[0]
+def _gates(runs: Sequence[Evidence]) -> Html:
+    first = runs[0]
     return gates(first.gates, str(first.run.config.get("source", "")))
 
 
-def _parted(all_of_them: Sequence[Evidence]) -> Html:
-    """The tasks on which the runs differ most."""
+def _differing_tasks(runs: Sequence[Evidence]) -> Html:
+    """Tasks on which the runs differ most."""
     means: list[dict[str, float]] = []
-    for each in all_of_them:
+    for each in runs:
         scores: dict[str, list[float]] = {}
         for row in each.rows:
             if row.score is not None:
@@ -215,30 +212,28 @@ def _parted(all_of_them: Sequence[Evidence]) -> Html:
         means.append({task: sum(of_task) / len(of_task) for task, of_task in scores.items()})
     shared = [task for task in means[0] if all(task in each for each in means)]
     spread = {task: max(each[task] for each in means) - min(each[task] for each in means) for task in shared}
-    parted = sorted((task for task in shared if spread[task] > 0), key=lambda task: (-spread[task], task))
+    differing = sorted((task for task in shared if spread[task] > 0), key=lambda task: (-spread[task], task))
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shortened(task, 200)), *(f"{each[task]:.2f}" for each in means))
-        for task in parted[:MAX_PARTED]
+        (element("code", shorten(task, 200)), *(f"{each[task]:.2f}" for each in means))
+        for task in differing[:MAX_DIFFERING]
     ]
-    more = f" ({MAX_PARTED} of {len(parted)})" if len(parted) > MAX_PARTED else ""
+    more = f" ({MAX_DIFFERING} of {len(differing)})" if len(differing) > MAX_DIFFERING else ""
     note = "gymcp view RUN RUN2 shows two of them side by side from the step where they part."
-    return rows_section(
-        f"Tasks on which they differ{more}", ("task", *(f"#{each.name}" for each in all_of_them)), rows, note
-    )
+    return rows_section(f"Tasks on which they differ{more}", ("task", *(f"#{each.name}" for each in runs)), rows, note)
 
 
-def _origins(all_of_them: Sequence[Evidence]) -> Html:
-    """What the runs have in common and what they do not."""
-    facts = [dict(provenance(each)) for each in all_of_them]
+def _origins(runs: Sequence[Evidence]) -> Html:
+    """Provenance that the runs share, and provenance in which they differ."""
+    facts = [dict(provenance(each)) for each in runs]
     names = dict.fromkeys(name for each in facts for name in each)
     rows: list[tuple[Html | str, ...]] = []
     for name in names:
         values = [each.get(name, "–") for each in facts]
         if len(set(values)) == 1:
-            rows.append((name, element("pre", shortened(values[0], 400))))
+            rows.append((name, element("pre", shorten(values[0], 400))))
         else:
             told = [
-                element("div", _swatch(n), element("pre", shortened(value, 400)), class_="each")
+                element("div", _swatch(n), element("pre", shorten(value, 400)), class_="each")
                 for n, value in enumerate(values)
             ]
             rows.append((name, join(*told)))

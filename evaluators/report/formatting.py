@@ -1,4 +1,4 @@
-"""How numbers are written, for the page and for ``summary.json``."""
+"""Formatting of numbers, for the page and for ``summary.json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_WORST = 50
 
 
 def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[str, Json]:
-    """What ``--json`` prints and ``summary.json`` holds. `success` and `ci95` are None where nothing was scored."""
+    """Content of ``summary.json`` and of ``--json``. `success` and `ci95` are None if nothing was scored."""
     return {
         "env": run.config.get("env", rows[0].env if rows else ""),
         "suite": run.config.get("suite", ""),
@@ -55,22 +55,22 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         if summary.radar is None
         else {name: each["value"] for name, each in asdict(summary.radar).items()},
         "coverage": summary.overall.coverage,
-        "lost": _lost(rows),
+        "lost": _first_losses(rows),
         "prompt_tokens": summary.spent.prompt_tokens,
         "completion_tokens": summary.spent.completion_tokens,
         "cost": round(summary.spent.cost, 6),
-        "tools": {name: _rounded(figures) for name, figures in summary.spent.tools.items()},
-        "models": {name: _rounded(figures) for name, figures in summary.spent.models.items()},
-        "seconds": _rounded(summary.times.seconds),
+        "tools": {name: _round_all(figures) for name, figures in summary.spent.tools.items()},
+        "models": {name: _round_all(figures) for name, figures in summary.spent.models.items()},
+        "seconds": _round_all(summary.times.seconds),
         "utilisation": {
-            **_rounded({f"{name}_share": value for name, value in summary.times.share.items()}),
+            **_round_all({f"{name}_share": value for name, value in summary.times.share.items()}),
             "policy_requests": _two_digits(summary.times.policy_requests),
             "tool_calls": _two_digits(summary.times.tool_calls),
         },
     }
 
 
-def _rounded(figures: Mapping[str, float]) -> dict[str, float]:
+def _round_all(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in figures.items()}
 
 
@@ -78,8 +78,8 @@ def _two_digits(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def _lost(rows: list[EpisodeRow]) -> dict[str, str]:
-    """Of each outcome without a score, which episode was the first, and why."""
+def _first_losses(rows: list[EpisodeRow]) -> dict[str, str]:
+    """First episode, and its reason, for each outcome without a score."""
     first: dict[str, str] = {}
     for row in rows:
         if row.latest and row.score is None:
@@ -88,7 +88,7 @@ def _lost(rows: list[EpisodeRow]) -> dict[str, str]:
 
 
 def percent(share: float | None) -> str:
-    """ "81.2 %"; an en dash where there is none. Only all is 100 % and only none is 0 %."""
+    """ "81.2 %"; an en dash for None. Only a share of exactly 1 is 100 %, and only one of exactly 0 is 0 %."""
     if share is None:
         return "–"
     if 0 < share < 0.0005:
@@ -99,12 +99,12 @@ def percent(share: float | None) -> str:
 
 
 def interval(found: Interval | None) -> str:
-    """ "78.0 to 84.1 %"; empty where there is none."""
+    """ "78.0 to 84.1 %"; empty for None."""
     return "" if found is None else f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
 
 
 def seconds(value: float) -> str:
-    """A duration one can read: "0.31 s", "42.0 s", "3 min 20 s", "2 h 05 min"."""
+    """A duration for people: "0.31 s", "42.0 s", "3 min 20 s", "2 h 05 min"."""
     if value < 1:
         return f"{value:.2f} s"
     if value < 60:
@@ -114,7 +114,7 @@ def seconds(value: float) -> str:
 
 
 def bar(rate: Rate) -> Html:
-    """A line from 0 to 100 % with the interval as a band and the mean as a mark; empty where nothing was scored."""
+    """Line from 0 to 100 % with the interval as a band and the mean as a mark; empty if nothing was scored."""
     if rate.success is None or rate.ci95 is None:
         return element("span")
     low, high, mean = (100 * value for value in (rate.ci95.low, rate.ci95.high, rate.success))
@@ -136,7 +136,7 @@ def _bounds(found: Interval | None) -> list[float] | None:
 
 
 def report_object(evidence: Evidence) -> dict[str, Json]:
-    """One run of a report, for machines: its summary, its gates, its worst tasks, its curves, its provenance."""
+    """One run of a report as JSON: its summary, gates, worst tasks, learning curves and provenance."""
     run = evidence.run
     return {
         "name": evidence.name,
@@ -178,7 +178,7 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
 
 
 def comparison_object(found: Comparison) -> dict[str, Json]:
-    """Pairs of runs and what can be said of them, for machines."""
+    """The comparison of runs as JSON."""
     return {
         "metric": found.metric.name,
         "verdict": found.verdict,

@@ -1,7 +1,7 @@
-"""The gates of a suite: agents whose score is known beforehand, as long as environment and harness are right.
+"""Gates of a suite: agents whose score is known beforehand if environment and harness work.
 
-A report shows them beside the score: the run's own where it is one, else those found in the folders beside it, of the
-same environment and the same tasks to the byte (``env_digest`` and ``suite_digest``).
+A report shows the gates beside the score: the run itself if it is a gate's, else gate runs in the folders beside it,
+with the same environment and the same tasks to the byte (``env_digest`` and ``suite_digest``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from gymcp.errors import StoreError
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
 
 GATES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
-"""Agent -> the score it must have in every episode."""
+"""Agent -> the score that it must have in every episode."""
 MAX_BESIDE = 200
-"""Folders looked at."""
+"""Most folders that are searched for gate runs."""
 _SAME = ("env", "env_digest", "suite_digest")
 
 
@@ -26,9 +26,9 @@ class Gate:
     wanted: float
     scored: int
     broken: int
-    """Episodes with another score than is wanted."""
+    """Episodes with a score other than `wanted`."""
     folder: Path | None
-    """None where no run of it was found."""
+    """Folder of the gate's run; None if none was found."""
 
     @property
     def state(self) -> str:
@@ -41,7 +41,7 @@ class Gate:
 
 
 def gates_of(run: Run, attempts: Sequence[EpisodeRow]) -> tuple[Gate, ...]:
-    """The three gates; of each that was run more than once, the newest."""
+    """The three gates; the newest run of each."""
     found = {agent: Gate(agent=agent, wanted=GATES[agent], scored=0, broken=0, folder=None) for agent in GATES}
     for beside in _beside(run):
         agent = str(beside.config["agent"])
@@ -49,7 +49,7 @@ def gates_of(run: Run, attempts: Sequence[EpisodeRow]) -> tuple[Gate, ...]:
             with TrajectoryStore.open(beside.folder) as store:
                 found[agent] = _gate(agent, beside.folder, store.summaries())
         except StoreError:
-            continue  # a gate that cannot be read has not been run
+            continue  # an unreadable gate run counts as none
     if (agent := str(run.config.get("agent", ""))) in GATES:
         found[agent] = _gate(agent, run.folder, [row for row in attempts if row.latest])
     return tuple(found.values())

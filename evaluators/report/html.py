@@ -9,18 +9,19 @@ from gymcp.visible_text import visible
 
 _VOID = {"meta", "br"}
 _EMPTY = {"line", "rect"}
-"""Of SVG: written as one tag."""
+"""SVG elements that are written as one self-closing tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """Markup. Only `element`, `raw` and `join` make one."""
+    """Markup. Only `element`, `raw` and `join` make it."""
 
     text: str
 
 
 def element(tag: str, *children: Html | str, **attributes: str) -> Html:
-    """``<tag>children</tag>``, texts and attribute values escaped. `class_` is ``class``, ``_`` in a name is ``-``."""
+    """``<tag>children</tag>``, with texts and attribute values escaped. `class_` becomes ``class``, ``_`` in a name
+    ``-``."""
     written = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(visible(value))}"' for name, value in attributes.items()
     )

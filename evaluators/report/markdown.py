@@ -1,4 +1,4 @@
-"""The same report as Markdown, for where no page can be shown: a pull request, a terminal, a notebook."""
+"""The report as Markdown, for places that show no HTML: a pull request, a terminal, a notebook."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shortened
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shorten
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10
 MAX_REASON = 200
 
 
-def render_markdown(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
-    """The report of one run, or of several."""
+def render_markdown(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
+    """Report of one run or of several."""
     lines: list[str] = []
-    if len(all_of_them) > 1 or unread:
-        lines += _comparison(all_of_them, found, unread)
-    for each in all_of_them:
-        lines += _run(each, level="##" if len(all_of_them) > 1 else "#")
+    if len(runs) > 1 or unread:
+        lines += _comparison(runs, found, unread)
+    for each in runs:
+        lines += _run(each, level="##" if len(runs) > 1 else "#")
     return "\n".join(lines) + "\n"
 
 
-def _comparison(all_of_them: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
-    lines = [f"# {len(all_of_them)} runs", "", *_told([*unread, *(found.problems if found else ())])]
+def _comparison(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
+    lines = [f"# {len(runs)} runs", "", *_quote_problems([*unread, *(found.problems if found else ())])]
     if found is not None:
         lines += [f"**{plain(found.verdict)}**", ""]
-    rows = [(each.name, score_line(each.metrics)) for each in all_of_them]
+    rows = [(each.name, score_line(each.metrics)) for each in runs]
     lines += _table(("run", "success"), rows)
     if found is not None:
         lines += [f"* {plain(pair.words)}" for pair in found.pairs] + [""]
@@ -40,7 +40,7 @@ def _comparison(all_of_them: Sequence[Evidence], found: Comparison | None, unrea
 
 def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
-    lines = [f"{level} {plain(evidence.name)}", "", *_told(evidence.problems)]
+    lines = [f"{level} {plain(evidence.name)}", "", *_quote_problems(evidence.problems)]
     lines += [f"**{score_line(metrics)}**", ""]
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
@@ -66,20 +66,20 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
     lines += _part(level, "How episodes ended", ("outcome", "episodes"), outcomes)
     worst = [
         (
-            shortened(each.task, 80),
+            shorten(each.task, 80),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
-            shortened(each.worst.reason, MAX_REASON),
+            shorten(each.worst.reason, MAX_REASON),
         )
         for each in evidence.worst[:MAX_LISTED]
     ]
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
-    origin = [(name, shortened(value, MAX_REASON)) for name, value in provenance(evidence)]
+    origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
 
 
-def _told(problems: Sequence[str]) -> list[str]:
-    """A quotation for each: the blank lines keep one from going on in the next, or in what follows."""
+def _quote_problems(problems: Sequence[str]) -> list[str]:
+    """One block quotation per problem; blank lines keep it from continuing in the next text."""
     return [line for problem in problems for line in (f"> {plain(problem)}", "")]
 
 
@@ -93,6 +93,6 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """One line that no Markdown reader takes for markup."""
+    """The text as one line that no Markdown reader takes for markup."""
     flat = " ".join(visible(text).split())
     return re.sub(r"([\\`*_{}\[\]<>|~#$&])", r"\\\1", flat) if flat != "---" else flat

@@ -1,4 +1,4 @@
-"""``report.html`` of one run. Says first what the run is worth and where it fails, then what that rests on."""
+"""``report.html`` of one run. It shows the score and the weak spots first, then the evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gymcp.evaluators.report.sections import (
     provenance,
     rows_section,
     section,
-    shortened,
+    shorten,
     transcripts,
     worst,
 )
@@ -34,7 +34,7 @@ _PARTICULAR = re.compile(
     r"""\{.*?\.\.\. \(\d+ characters\)|\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+"""
 )
 MAX_WEAK = 8
-"""Lowest parts of the first breakdown shown on the first screen."""
+"""Most parts of the first breakdown, lowest first, on the first screen."""
 
 _MEANING = {
     Outcome.SCORED: "ended by itself, graded",
@@ -49,7 +49,7 @@ _MEANING = {
 
 
 def render(evidence: Evidence) -> str:
-    """The page of one run."""
+    """Page of one run."""
     run, metrics = evidence.run, evidence.metrics
     started = f" · started {run.created}" if run.created else ""
     return document(
@@ -84,7 +84,7 @@ def render(evidence: Evidence) -> str:
         rows_section(
             "Where it came from",
             ("", ""),
-            [(name, element("pre", shortened(value, 4000))) for name, value in provenance(evidence)],
+            [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)],
         ),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
@@ -116,7 +116,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
 
 
 def _gates(evidence: Evidence) -> Html:
-    if evidence.curves:  # practice is of no suite
+    if evidence.curves:  # training episodes are of no suite
         return join()
     return element("div", _own_gate(evidence), gates(evidence.gates, str(evidence.run.config.get("source", ""))))
 
@@ -151,7 +151,7 @@ def _facts(metrics: Metrics) -> Html:
 
 
 def _weak(metrics: Metrics) -> Html:
-    """The lowest parts of the first axis: where it fails, at a glance."""
+    """The lowest parts of the first axis."""
     if not metrics.breakdowns or metrics.overall.success in (None, 0.0, 1.0):
         return join()
     axis, parts = next(iter(metrics.breakdowns.items()))
@@ -166,7 +166,7 @@ def _weak(metrics: Metrics) -> Html:
 
 
 def _reasons(evidence: Evidence) -> Html:
-    """What the failures say, those that differ only in names and numbers counted together."""
+    """Reasons of the failures; those that differ only in names and numbers are counted together."""
     if _is_gate(evidence):
         return join()
     said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
@@ -176,9 +176,9 @@ def _reasons(evidence: Evidence) -> Html:
 
 
 def reason_kind(reason: str) -> str:
-    """The reason with what is particular to a task taken out: quoted texts, objects, numbers, dotted paths."""
+    """The reason without what is particular to a task: quoted texts, objects, numbers, dotted paths."""
     kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
-    return shortened(kind or "no reason given", 140)
+    return shorten(kind or "no reason given", 140)
 
 
 def _radar(evidence: Evidence) -> Html:
@@ -244,7 +244,7 @@ def _pass_k(metrics: Metrics) -> Html:
 def _flakes(metrics: Metrics) -> Html:
     flaky = sorted(((task, index) for task, index in metrics.flake.items() if index > 0), key=lambda each: -each[1])
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", shortened(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
+        (element("code", shorten(task, 200)), f"{index:.2f}") for task, index in flaky[:MAX_LISTED]
     ]
     return rows_section(
         f"Tasks that flake: {len(flaky)} of {len(metrics.flake)}",
@@ -272,12 +272,12 @@ def _without_score(rows: list[EpisodeRow]) -> Html:
 def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
     shown: list[tuple[Html | str, ...]] = [
         (
-            element("code", shortened(row.task, 200)),
+            element("code", shorten(row.task, 200)),
             str(row.trial),
             "–" if row.score is None else f"{row.score:.2f}",
             element("code", str(row.outcome)),
             str(row.steps),
-            element("pre", shortened(row.reason, MAX_REASON)),
+            element("pre", shorten(row.reason, MAX_REASON)),
         )
         for row in rows[:MAX_LISTED]
     ]

@@ -1,4 +1,5 @@
-"""All that a report says of one run, read from its folder: what cannot be read is told, the rest is kept."""
+"""All data of one run for a report, read from its folder. Files that cannot be read become problems; the rest is
+used."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ TRAINING_FILE = "training.json"
 _FINISHED = "finished"
 METRICS_FILE = "metrics.jsonl"
 MAX_DRAWN = 10**12
-"""Whole numbers of a row of metrics are below this: iterations, tokens, calls."""
+"""Bound on whole numbers in a row of metrics, such as iterations, tokens and calls; rows beyond it are not drawn."""
 WORST = 8
 """Tasks whose transcripts are in the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFigures:
-    """The scored trials of one task."""
+    """Scored trials of one task."""
 
     task: str
     mean: float
@@ -36,26 +37,27 @@ class TaskFigures:
     passed: int
     trials: int
     worst: EpisodeRow
-    """Its trial with the lowest score."""
+    """Trial with the lowest score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     name: str
-    """Short, and other than that of any other run in the report."""
+    """Short name, unique in the report."""
     run: Run
-    """Of a training run, what its ``training.json`` says."""
+    """The run's record; for a training run it is made from its ``training.json``."""
     attempts: Sequence[EpisodeRow]
     metrics: Metrics
     gates: tuple[Gate, ...]
     worst: tuple[TaskFigures, ...]
-    """Of tasks with a score below 1, lowest first."""
+    """Tasks with a score below 1, lowest mean first."""
     transcripts: Mapping[str, Trajectory]
-    """By id, of the `WORST` of them."""
+    """Transcripts of the first `WORST` of them, by trajectory id."""
     curves: Sequence[Mapping[str, Json]] = ()
-    """Of a training run: its rows of metrics."""
+    """Rows of metrics of a training run."""
     judge: Mapping[str, Json] | None = None
-    """What ``gymcp judge`` wrote of itself, and how many newest grades are a judge's; None: no judge was used."""
+    """Figures that ``gymcp judge`` wrote, and the number of newest grades that are a judge's; None: no judge was
+    used."""
     problems: tuple[str, ...] = field(default=())
 
     @property
@@ -65,12 +67,12 @@ class Evidence:
 
 
 FindTasks = Callable[[Run], Mapping[str, Task]]
-"""The tasks of a run by id, for what is measured against gold; {} where they are not at hand."""
+"""Function that finds the tasks of a run by id, for comparisons with gold; it gives {} if they are not available."""
 
 
 def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name: str = "") -> Evidence:
-    """The evidence of a run, called `name` or by what its config says. Raises StoreError where there is no run."""
-    run, curves, problems = _described(folder)
+    """Data of a run under `name`, or under a name from its config. Raises StoreError if the folder holds no run."""
+    run, curves, problems = _read_description(folder)
     calls: Mapping[str, CallFigures] | None = None
     transcripts: dict[str, Trajectory] = {}
     try:
@@ -105,7 +107,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
 
 
 def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
-    """The tasks that were not solved in every scored trial, lowest mean score first."""
+    """Tasks that were not solved in every scored trial, lowest mean score first."""
     trials: dict[str, list[EpisodeRow]] = {}
     for row in attempts:
         if row.latest and row.score is not None:
@@ -128,8 +130,9 @@ def _name(run: Run) -> str:
     return " · ".join(parts) or run.folder.name
 
 
-def _described(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
-    """The run's record, a training run's rows, and what is wrong: it could not be read, or training stopped early."""
+def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
+    """The run's record, the metrics of a training run, and problems: an unreadable record, or training that stopped
+    early."""
     if (folder / TRAINING_FILE).exists():
         try:
             state = json.loads(read_foreign(folder, TRAINING_FILE))
@@ -165,7 +168,7 @@ def _bare(folder: Path) -> Run:
 
 
 def _rows(folder: Path) -> list[dict[str, Json]]:
-    """The whole lines of a training run's metrics; the last may have been cut by a kill."""
+    """Complete lines of a training run's metrics; a kill may have cut the last one."""
     try:
         content = read_foreign(folder, METRICS_FILE, most_bytes=MAX_LINES_BYTES)
     except (OSError, StoreError):

@@ -1,4 +1,4 @@
-"""What the report of one run and that of several have in common."""
+"""Sections that the reports of one run and of several share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from gymcp.evaluators.report.formatting import interval, percent
 from gymcp.evaluators.report.gates import Gate
 from gymcp.evaluators.report.html import Html, element, join, raw, table
 from gymcp.evaluators.report.run_data import WORST, Evidence, TaskFigures
-from gymcp.types import Json, Step, ToolCall, Trajectory
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
+from gymcp.types import Json, ToolCall, ToolResult, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
 MAX_REASON = 600
-"""Characters of a reason; the store has all of it."""
+"""Most characters of a reason on the page; the store has all of it."""
 MAX_TEXT = 2_000
-"""Characters of one text in a transcript."""
+"""Most characters of one text in a transcript."""
 MAX_TRANSCRIPT = 30_000
 MAX_LISTED = 20
 
@@ -31,12 +40,12 @@ _GATE_WORDS = {
 
 
 def document(title: str, *body: Html) -> str:
-    """The page. Nothing in it is fetched and nothing in it runs; whatever a record says is text."""
+    """The page. It fetches nothing and runs nothing; everything from a record is text."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        # the second lock on the door: even markup that slipped through could load and run nothing
+        # second line of defence: even markup that slipped through could load and run nothing
         element("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
         element("title", title),
         element("style", raw(_STYLE.read_text())),
@@ -45,19 +54,19 @@ def document(title: str, *body: Html) -> str:
 
 
 def section(title: str, *children: Html | str, note: str = "") -> Html:
-    """A part under its title; nothing where it has no child."""
+    """A titled section; empty if it has no child."""
     kept = [child for child in children if child if not isinstance(child, Html) or child.text]
     about = element("p", note, class_="soft") if note else join()
     return element("section", element("h2", title), about, *kept) if kept else join()
 
 
 def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "") -> Html:
-    """A table under its title; nothing where there are no rows."""
+    """A titled table; empty without rows."""
     return section(title, table(headings, list(rows)), note=note) if rows else join()
 
 
 def problems(found: Sequence[str]) -> Html:
-    """What could not be read or compared."""
+    """Notices of what could not be read or compared."""
     return join(*(element("p", each, class_="notice") for each in found))
 
 
@@ -87,7 +96,7 @@ def gates(found: Sequence[Gate], source: str) -> Html:
 
 
 def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
-    """What a scored episode and a success took."""
+    """Effort of a scored episode and of a success."""
     names = {
         "steps": "steps",
         "tool_calls": "tool calls",
@@ -104,7 +113,7 @@ def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
 
 
 def amount(value: float | None) -> str:
-    """A number of any size, in three figures; an en dash where there is none."""
+    """A number of any size with three figures; an en dash for None."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
@@ -116,15 +125,15 @@ def _amounts(effort: Effort) -> str:
 
 
 def worst(evidence: Evidence, *, prefix: str = "") -> Html:
-    """The tasks with the lowest scores, those with transcripts linked to them."""
+    """Tasks with the lowest scores, linked to their transcripts if there are any."""
     listed: list[tuple[Html | str, ...]] = [
         (
-            _linked(each, number, evidence, prefix),
+            _link_to_transcript(each, number, evidence, prefix),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
             element("code", str(each.worst.outcome)),
             str(each.worst.steps),
-            element("pre", shortened(each.worst.reason, MAX_REASON)),
+            element("pre", shorten(each.worst.reason, MAX_REASON)),
         )
         for number, each in enumerate(evidence.worst[:MAX_LISTED])
     ]
@@ -138,68 +147,73 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
     )
 
 
-def _linked(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
-    name = element("code", shortened(each.task, 200))
+def _link_to_transcript(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
+    name = element("code", shorten(each.task, 200))
     if each.worst.id not in evidence.transcripts:
         return name
     return element("a", name, href=f"#{prefix}transcript-{number}")
 
 
 def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
-    """The worst trials of the worst tasks, step by step."""
+    """Worst trials of the worst tasks, step by step."""
     shown = []
     for number, each in enumerate(evidence.worst[:WORST]):
         if (record := evidence.transcripts.get(each.worst.id)) is None:
             continue
-        head = f"{shortened(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
+        head = f"{shorten(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
         body = element("div", *transcript(record), id=f"{prefix}transcript-{number}", class_="transcript")
         shown.append(element("details", element("summary", head), body))
     return section("Transcripts of the worst", *shown)
 
 
 def transcript(record: Trajectory) -> list[Html]:
-    """What was said, called and answered, cut where it is long."""
+    """Messages, answers, calls and results of an episode, each text cut to `MAX_TEXT` characters."""
     parts = [element("p", record.reason[:MAX_REASON], class_="soft")]
-    left = MAX_TRANSCRIPT
-    for number, step in enumerate(record.steps):
-        lines = _lines(step)
-        left -= sum(len(text) for _, text in lines)
+    room = MAX_TRANSCRIPT
+    for number, of_step in enumerate(events(record)):
+        lines = [(kind, text[: MAX_TEXT + 1]) for event in of_step for kind, text in _lines(event)]
+        room -= sum(len(text) for _, text in lines)
         for kind, text in lines:
             parts.append(
-                element("div", element("span", kind), element("pre", shortened(text, MAX_TEXT)), class_=f"line {kind}")
+                element("div", element("span", kind), element("pre", shorten(text, MAX_TEXT)), class_=f"line {kind}")
             )
-        if left < 0 and number + 1 < len(record.steps):
+        if room < 0 and number + 1 < len(record.steps):
             parts.append(element("p", f"... {len(record.steps) - number - 1} more steps: gymcp view", class_="soft"))
             break
     return parts
 
 
-def _lines(step: Step) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = [
-        (message.role, message.content) for message in step.observation.messages if message.role != "tool"
-    ]
-    if step.action.text or not step.action.tool_calls:
-        found.append(("assistant", step.action.text or "(says nothing)"))
-    found += [("call", _written(call)) for call in step.action.tool_calls]
-    found += [("error" if result.is_error else "result", result.content) for result in step.results]
-    for act in step.user_acts:
-        found += [("user's call", _written(call)) for call in act.calls]
-        found += [("error" if result.is_error else "result", result.content) for result in act.results]
-    return [(kind, text[: MAX_TEXT + 1]) for kind, text in found]
+def _lines(event: Event) -> list[tuple[str, str]]:
+    """(kind, text) of each line that shows the event."""
+    match event:
+        case MessageEvent(message):
+            return [(message.role, message.content)]
+        case AnswerEvent(text):
+            return [] if event.is_only_calls else [("assistant", text or "(says nothing)")]
+        case CallEvent(call):
+            return [("call", _format_call(call))]
+        case ResultEvent(result):
+            return [_result_line(result)]
+        case UserActEvent(act):
+            return [("user's call", _format_call(call)) for call in act.calls] + [*map(_result_line, act.results)]
 
 
-def _written(call: ToolCall) -> str:
+def _result_line(result: ToolResult) -> tuple[str, str]:
+    return "error" if result.is_error else "result", result.content
+
+
+def _format_call(call: ToolCall) -> str:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(dict(call.arguments), default=str)
     return f"{call.name} {arguments}"
 
 
-def shortened(text: str, most: int) -> str:
-    """The text, or its beginning and a mark."""
-    return text if len(text) <= most else text[:most] + " ..."
+def shorten(text: str, limit: int) -> str:
+    """The text, or its first `limit` characters and a mark."""
+    return text if len(text) <= limit else text[:limit] + " ..."
 
 
 def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
-    """Who judged and by what, and how far people agreed with it; nothing where no judge was used."""
+    """The judge, its rubric, and its agreement with people; empty if no judge was used."""
     found = evidence.judge
     if found is None:
         return []
@@ -224,7 +238,7 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def provenance(evidence: Evidence) -> list[tuple[str, str]]:
-    """Where the figures come from: versions, digests and hashes, sampling, seeds, revision."""
+    """Provenance of the figures: versions, digests and hashes, sampling, seeds, revision."""
     run = evidence.run
     facts: dict[str, Json] = {
         "folder": str(run.folder),

@@ -1,4 +1,4 @@
-"""From run folders to the files one reads."""
+"""Reports: from run folders to the files that people read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.comparison_page import compared, render_several
+from gymcp.evaluators.report.comparison_page import compare_runs, render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.markdown import render_markdown
 from gymcp.evaluators.report.page import render
@@ -23,9 +23,9 @@ FORMATS = ("html", "md", "json")
 
 
 def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[str, Json]:
-    """Writes ``summary.json`` and ``report.html`` into the run folder, whole or not at all; gives the summary.
+    """Write ``summary.json`` and ``report.html`` into the run folder, each whole or not at all, and return the summary.
 
-    Raises StoreError where the folder holds no run or cannot be written.
+    Raises StoreError if the folder holds no run or cannot be written.
     """
     evidence = read_evidence(folder, find_tasks)
     found = summary_object(evidence.run, evidence.rows, evidence.metrics)
@@ -40,32 +40,32 @@ def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Of one run or of several."""
+    """Report of one run or of several."""
 
     evidence: tuple[Evidence, ...]
     unread: tuple[str, ...]
-    """Why runs are missing."""
+    """Reasons why runs are missing."""
     comparison: Comparison | None
-    """None where there is nothing to compare."""
+    """None if there is nothing to compare."""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be read, as a whole or in part, or compared."""
+        """All that could not be read or compared, in whole or in part."""
         partly = [problem for each in self.evidence for problem in each.problems]
         return (*self.unread, *partly, *(self.comparison.problems if self.comparison else ()))
 
     def text(self, format: str) -> str:
-        """As ``html``, ``md`` or ``json``."""
+        """The report in format ``html``, ``md`` or ``json``."""
         if format == "md":
             return render_markdown(self.evidence, self.comparison, self.unread)
         if format == "json":
             return json.dumps(self.object(), indent=2) + "\n"
         if len(self.evidence) == 1 and not self.unread:
             return render(self.evidence[0])
-        return render_several(self.evidence, self.comparison, self.problems)
+        return render_comparison(self.evidence, self.comparison, self.problems)
 
     def object(self) -> dict[str, Json]:
-        """For machines."""
+        """The report as JSON."""
         return {
             "runs": [report_object(each) for each in self.evidence],
             "comparison": None if self.comparison is None else comparison_object(self.comparison),
@@ -74,7 +74,7 @@ class Report:
 
 
 def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
-    """What can be read of the runs. Raises StoreError where nothing can."""
+    """Report of the runs that can be read. Raises StoreError if none can."""
     found: list[Evidence] = []
     unread: list[str] = []
     names = [folder.resolve().name for folder in folders]
@@ -86,12 +86,12 @@ def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
             unread.append(str(error))
     if not found:
         raise StoreError("; ".join(unread) or "report: no run")
-    comparison = compared(found) if len(found) > 1 else None
+    comparison = compare_runs(found) if len(found) > 1 else None
     return Report(evidence=tuple(found), unread=tuple(unread), comparison=comparison)
 
 
 def write_text(file: Path, text: str) -> None:
-    """Writes a report, whole or not at all. Raises StoreError."""
+    """Write a report, whole or not at all. Raises StoreError if it cannot be written."""
     try:
         write_atomically(file, text.encode())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How sure one can be of a figure, from scores alone: docs/evaluation.md explains each in plain words."""
+"""Uncertainty of figures, from scores alone: docs/evaluation.md explains each method in plain words."""
 
 from gymcp.evaluators.statistics.intervals import (
     Interval,
@@ -11,7 +11,7 @@ from gymcp.evaluators.statistics.intervals import (
     wilson,
     wilson_by_task,
 )
-from gymcp.evaluators.statistics.paired import Paired, holm, mcnemar, paired, sign_flip
+from gymcp.evaluators.statistics.paired import Paired, compare_paired, holm, mcnemar, sign_flip
 from gymcp.evaluators.statistics.reliability import (
     Power,
     flake_index,
@@ -26,12 +26,12 @@ __all__ = [
     "Power",
     "Scores",
     "bootstrap_by_task",
+    "compare_paired",
     "flake_index",
     "holm",
     "mcnemar",
     "mean_ci95",
     "noise_floor",
-    "paired",
     "pass_at_k",
     "pass_hat_k",
     "plan_trials",

@@ -1,4 +1,4 @@
-"""Intervals and estimates, from scores alone. Every interval is 95 % and names the method it came from."""
+"""Intervals and estimates, from scores alone. Every interval is 95 % and names the method that computed it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 Scores = Mapping[str, Sequence[float]]
-"""Task -> the scores of its trials. A task without any does not count."""
+"""Task -> the scores of its trials. A task without trials does not count."""
 
 RESAMPLES = 10_000
 Z95 = 1.959963984540054
 """Normal quantile of a 95 % interval."""
 
-_CHUNK = 1_000_000  # draws held in memory at once
+_CHUNK = 1_000_000  # draws in memory at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +23,11 @@ class Interval:
     low: float
     high: float
     method: str
-    """What computed it, with what a reader needs to compute it again."""
+    """Method that computed the interval, with all that is needed to compute it again."""
 
 
 def wilson(successes: float, n: int) -> Interval | None:
-    """The 95 % score interval of a proportion; None where n is 0. `successes` may be a sum of scores in [0, 1].
+    """95 % score interval of a proportion; None if n is 0. `successes` may be a sum of scores in [0, 1].
 
     Source: Wilson 1927, without continuity correction.
     """
@@ -44,12 +44,12 @@ def _wilson(p: float, n: float, z: float, method: str) -> Interval:
 
 
 def wilson_by_task(scores: Scores) -> Interval | None:
-    """The 95 % score interval of the mean over all episodes of scores in [0, 1], trials of a task being alike.
+    """95 % score interval of the mean over all episodes, from scores in [0, 1], with trials clustered by task.
 
-    Wilson's interval with the effective number of episodes, ``episodes / design effect``, and Student's quantile with
-    tasks - 1 degrees of freedom for the normal one. The design effect is the variance of the mean with whole tasks
-    drawn, as a ratio to that of as many independent zeros and ones; it is taken as at least 1. Where all tasks have one
-    mean, there is no spread to estimate it from, and tasks count as one episode each.
+    Wilson's interval with the effective number of episodes, ``episodes / design effect``, and with Student's quantile
+    for tasks - 1 degrees of freedom in place of the normal one. The design effect is the variance of the mean if whole
+    tasks are drawn, divided by that of as many independent zeros and ones; it is at least 1. If all tasks have the same
+    mean, there is no spread to estimate it from, and each task counts as one episode.
 
     Source: Korn and Graubard 1998; Dean and Pagano 2015.
     """
@@ -67,9 +67,9 @@ def wilson_by_task(scores: Scores) -> Interval | None:
 
 
 def t_by_task(values: Scores) -> Interval | None:
-    """The 95 % interval of the mean over all values, of any size, trials of a task being alike: Student's.
+    """Student's 95 % interval of the mean over all values, of any size, with trials clustered by task.
 
-    None with fewer than two tasks, of which nobody knows how far they may lie apart.
+    None with fewer than two tasks, since the spread between tasks is then unknown.
 
     Source: linearised variance of a ratio, Cochran 1977.
     """
@@ -83,7 +83,7 @@ def t_by_task(values: Scores) -> Interval | None:
 
 
 def _variance_by_task(of_tasks: Sequence[Sequence[float]], mean: float) -> float:
-    """Of the mean over all episodes, whole tasks drawn; 0 with a single task."""
+    """Variance of the mean over all episodes if whole tasks are drawn; 0 with a single task."""
     tasks, episodes = len(of_tasks), sum(map(len, of_tasks))
     if tasks < 2:
         return 0.0
@@ -92,7 +92,7 @@ def _variance_by_task(of_tasks: Sequence[Sequence[float]], mean: float) -> float
 
 
 def t_quantile(freedom: int) -> float:
-    """Student's quantile of a 95 % interval, to about 0.1 %; `freedom` at least 1.
+    """Student's quantile of a 95 % interval, to about 0.1 %; `freedom` is at least 1.
 
     Source: exact for 1 and 2 degrees of freedom, else the expansion of Abramowitz and Stegun 26.7.5.
     """
@@ -112,10 +112,10 @@ def t_quantile(freedom: int) -> float:
 
 
 def bootstrap_by_task(scores: Scores, *, seed: int = 0) -> Interval | None:
-    """The 95 % interval of the mean over all episodes: percentiles of its means with whole tasks drawn, with return.
+    """95 % interval of the mean over all episodes: percentiles of the means of whole tasks drawn with replacement.
 
-    Episodes of one task are alike, so they are drawn together. The percentiles are a little further out than 2.5 and
-    97.5, as Student's quantiles are: resampling alone claims too much of few tasks. None where there is no score. The
+    Trials of one task are alike, so they are drawn together. The percentiles lie a little further out than 2.5 and
+    97.5, as Student's quantiles do, because plain resampling is too confident with few tasks. None without a score. The
     order of tasks and of their scores makes no difference.
 
     Source: Efron 1979; the wider percentiles are those of Hesterberg 2015, arXiv:1411.5279.
@@ -149,14 +149,14 @@ def _percentiles(tasks: int) -> tuple[float, float]:
 
 
 def mean_ci95(scores: Scores, *, seed: int = 0) -> Interval | None:
-    """The 95 % interval of the mean over all episodes, from the scores in [0, 1] of each task; None without a score.
+    """95 % interval of the mean over all episodes, from the scores in [0, 1] of each task; None without a score.
 
     * One score per task, each 0 or 1: Wilson, whose assumptions then hold.
     * Several, each 0 or 1: Wilson by task.
-    * Else: the bootstrap by task.
-    * Where all tasks have one mean (all solved, none solved, or a single task) there is no spread between them to
-      estimate anything from: Wilson again, with the tasks as n. That is wide enough, because no scores in [0, 1] vary
-      more than zeros and ones of the same mean, and trials of one task may all be copies of each other.
+    * Other scores: the bootstrap by task.
+    * All tasks with the same mean (all solved, none solved, or a single task): there is no spread between them to
+      estimate anything from, so Wilson again, with the number of tasks as n. That is wide enough, because no scores in
+      [0, 1] vary more than zeros and ones of the same mean, and trials of one task may all be copies of each other.
     """
     of_tasks = [of_task for of_task in scores.values() if of_task]
     single = all(len(of_task) == 1 for of_task in of_tasks)
@@ -170,7 +170,7 @@ def mean_ci95(scores: Scores, *, seed: int = 0) -> Interval | None:
 
 
 def pass_at_k(n: int, successes: int, k: int) -> float:
-    """The chance that at least one of k episodes succeeds, unbiased from `successes` out of n >= k.
+    """pass@k: the chance that at least one of k episodes succeeds, unbiased from `successes` out of n >= k.
 
     Source: arXiv:2107.03374.
     """

@@ -1,4 +1,4 @@
-"""Two runs on the same tasks: how far apart they are, and whether chance alone would do that."""
+"""Paired comparison of two runs on the same tasks: the size of the difference, and how likely it is by chance."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from gymcp.evaluators.statistics.intervals import Interval, Scores, t_by_task, wilson
 
 FLIPS = 20_000
-"""Sign flips drawn where there are too many to try them all."""
+"""Sign flips drawn at random if there are too many to try them all."""
 EXACT_UP_TO = 16
-"""Tasks that differ, up to which all sign flips are tried."""
+"""Largest number of differing tasks for which all sign flips are tried."""
 
 _CHUNK = 4_000_000
 
@@ -23,24 +23,26 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """b against a on the tasks that both have scores of; every task weighs alike, however often it was tried."""
+    """b compared with a on the tasks that both have scores of; every task has the same weight, whatever its number of
+    trials."""
 
     tasks: int
     difference: float | None
-    """Mean over tasks of b's mean score minus a's; None where no task is shared."""
+    """Mean over tasks of b's mean score minus a's; None if no task is shared."""
     ci95: Interval | None
-    """Of the difference, for tasks like these; None where nothing can be said, as of a single task."""
+    """95 % interval of the difference, for tasks like these; None if nothing can be said, as with a single task."""
     better: int
-    """Tasks on which b's mean is higher."""
+    """Number of tasks on which b's mean is higher."""
     worse: int
     p_permutation: float | None
-    """Two-sided: how often flipping which run is which, task by task, gives a difference this large."""
+    """Two-sided p-value: how often a difference this large arises if the two runs are swapped at random, task by
+    task."""
     p_mcnemar: float | None
-    """Exact and two-sided; None unless both runs have one score for each task, each 0 or 1."""
+    """Exact two-sided p-value; None unless both runs have one score for each task, each 0 or 1."""
 
 
-def paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
-    """b against a: task -> scores of its trials."""
+def compare_paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
+    """b compared with a: task -> scores of its trials."""
     shared = sorted(task for task in a if a[task] and b.get(task))
     differences = [_mean(b[task]) - _mean(a[task]) for task in shared]
     # means of equal scores may differ in the last bit: that is no difference
@@ -60,10 +62,10 @@ def paired(a: Scores, b: Scores, *, seed: int = 0) -> Paired:
 
 
 def _interval(differences: Sequence[float], *, bounded: bool) -> Interval | None:
-    """Student's; where all tasks differ alike, there is no spread, which is not certainty.
+    """Student's interval; if all tasks differ alike there is no spread, which does not mean certainty.
 
-    Then, with scores in [0, 1]: tasks that differ otherwise, in the extreme by -1 or 1, may be as frequent as Wilson's
-    upper bound for something that did not happen in as many tasks.
+    In that case, with scores in [0, 1], tasks that differ in another way (at most by -1 or 1) may be as frequent as
+    Wilson's upper bound for an event that did not occur in as many tasks.
     """
     tasks = len(differences)
     if tasks < 2:
@@ -82,10 +84,10 @@ def _interval(differences: Sequence[float], *, bounded: bool) -> Interval | None
 
 
 def sign_flip(differences: Sequence[float], *, seed: int = 0) -> float:
-    """The two-sided p-value of the mean of paired differences, if each could as well have had the other sign.
+    """Two-sided p-value of the mean of paired differences, if each could equally well have had the other sign.
 
-    All signs are tried up to `EXACT_UP_TO` differences that are not 0, else `FLIPS` drawn ones, the observed one
-    counted among them.
+    All signs are tried for up to `EXACT_UP_TO` differences that are not 0; otherwise `FLIPS` are drawn at random, and
+    the observed one is counted among them.
 
     Source: Fisher 1935; Phipson and Smyth 2010 for the drawn ones.
     """
@@ -106,7 +108,7 @@ def sign_flip(differences: Sequence[float], *, seed: int = 0) -> float:
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """The exact two-sided p-value that as many tasks changed to the better as to the worse.
+    """Exact two-sided p-value of McNemar's test that as many tasks got better as got worse.
 
     Source: McNemar 1947, with the binomial distribution.
     """
@@ -118,7 +120,7 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def holm(p_values: Mapping[K, float]) -> dict[K, float]:
-    """The p-values, corrected for how many there are: below 0.05 for any of them by chance in at most 5 % of cases.
+    """P-values corrected for their number: one of them is below 0.05 by chance in at most 5 % of cases.
 
     Source: Holm 1979.
     """

@@ -1,4 +1,4 @@
-"""What repeated trials tell: how much a score moves by itself, which tasks flake, how many trials one needs."""
+"""Reliability from repeated trials: the noise of a score, flaky tasks, and the number of trials that are needed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ POWER_Z = 0.8416212335729143
 
 
 def within_task_variance(scores: Scores) -> float | None:
-    """Unbiased variance of a score between trials of one task, averaged over tasks; None where none was repeated."""
+    """Unbiased variance of a score between trials of one task, averaged over tasks; None if no task was repeated."""
     found = [_variance(of_task) for of_task in scores.values() if len(of_task) > 1]
     return math.fsum(found) / len(found) if found else None
 
 
 def noise_floor(a: Scores, b: Scores | None = None) -> float | None:
-    """The difference that two runs of one and the same policy on these tasks stay below in 95 % of cases.
+    """Largest difference that two runs of the same policy on these tasks reach in 95 % of cases.
 
-    From the spread between trials of a task in `a` (and in `b`, where given): ``1.96 * sqrt(Var a + Var b)``, where
-    ``Var = within-task variance * sum over tasks of 1/trials, / tasks^2``. Without `b`, `a` stands for both. None where
-    no task was repeated: what chance does alone was not measured.
+    Computed from the spread between trials of a task in `a` (and in `b`, if given): ``1.96 * sqrt(Var a + Var b)``,
+    with ``Var = within-task variance * sum over tasks of 1/trials, / tasks^2``. Without `b`, `a` stands for both. None
+    if no task was repeated, since chance was then not measured.
     """
     runs = [a, a if b is None else b]
     within = [found for run in runs if (found := within_task_variance(run)) is not None]
@@ -40,9 +40,9 @@ def noise_floor(a: Scores, b: Scores | None = None) -> float | None:
 
 
 def flake_index(scores: Scores) -> dict[str, float]:
-    """Of each task with at least two trials: the chance that two of them differ in success, without bias.
+    """Unbiased chance that two trials of a task differ in success, for each task with at least two trials.
 
-    ``2 c (n - c) / (n (n - 1))`` of c successes in n trials: 0 for a task that always or never succeeds.
+    ``2 c (n - c) / (n (n - 1))`` for c successes in n trials: 0 for a task that always or never succeeds.
     """
     found = {}
     for task, of_task in scores.items():
@@ -54,23 +54,23 @@ def flake_index(scores: Scores) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """What it takes to see a difference of `resolution` between two runs, in 80 % of cases, at 5 %."""
+    """Sample size that detects a difference of `resolution` between two runs at a level of 5 % with a power of 80 %."""
 
     resolution: float
     trials: int | None
-    """Trials of each task, in each run; None where no number of trials is enough, only more tasks are."""
+    """Trials of each task, in each run; None if no number of trials is enough and more tasks are needed."""
     tasks: int
-    """Tasks that would do with as many trials as now."""
+    """Tasks that are enough with the present number of trials."""
     detectable: float
-    """The least difference that is seen with the tasks and trials there are."""
+    """Smallest difference that the present tasks and trials detect."""
 
 
 def plan_trials(resolution: float, *, tasks: int, trials: float, within: float, between: float = 0.0) -> Power:
-    """How many trials or tasks a wished resolution needs.
+    """Number of trials or tasks that a desired resolution needs.
 
-    A paired difference has the variance ``(between + 2 * within / trials) / tasks``: `within` is that of a score
-    between trials of a task, `between` that of the true difference of the two runs between tasks (0: they differ
-    alike everywhere). `trials` is how many each task has now.
+    A paired difference has the variance ``(between + 2 * within / trials) / tasks``: `within` is the variance of a
+    score between trials of a task, `between` that of the true difference of the two runs between tasks (0: the same
+    difference everywhere). `trials` is the present number for each task.
     """
     z2 = (Z95 + POWER_Z) ** 2
     allowed = tasks * resolution**2 / z2 - between

@@ -1,1 +1,1 @@
-"""The viewer of runs: a page on this machine that reads their stores and nothing else."""
+"""The viewer of runs: a page on this machine that reads the runs' stores and nothing else."""

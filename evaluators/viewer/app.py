@@ -1,4 +1,4 @@
-"""The viewer's addresses. Each answer is JSON made from the store, or one of the files in ``static/``."""
+"""Routes of the viewer. Each response is JSON made from the store, or one of the files in ``static/``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from starlette.routing import Route
 from gymcp.errors import StoreError
 from gymcp.evaluators.viewer.episode import (
     Decode,
-    NotThere,
+    NotFound,
     anchor_object,
     comparison_object,
     episode_object,
     whole_text,
 )
-from gymcp.evaluators.viewer.guard import Guard
+from gymcp.evaluators.viewer.guard import AccessGuard
 from gymcp.evaluators.viewer.query import QueryError
-from gymcp.evaluators.viewer.runs import Runs, described
+from gymcp.evaluators.viewer.runs import Runs, describe_runs
 from gymcp.types import Json
 
 STATIC = Path(__file__).parent / "static"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> Guard:
-    """The viewer of these runs, for a server on this port; `first` is what is shown first."""
+def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str = "") -> AccessGuard:
+    """The viewer of these runs, for a server on this port; `first` is the part of the address that is shown first."""
 
     def about(request: Request) -> Json:
         runs.refresh()
-        searchable, all_of_them = runs.index.searchable()
-        return {**described(runs), "searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {**describe_runs(runs), "searchable": searchable, "indexed": total}
 
     def episodes(request: Request) -> Json:
         asked = request.query_params
@@ -70,8 +70,8 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
         return {"text": whole_text(runs, _number(request.path_params["n"]), at, asked.get("part", ""), item)}
 
     def _searchable() -> dict[str, Json]:
-        searchable, all_of_them = runs.index.searchable()
-        return {"searchable": searchable, "indexed": all_of_them}
+        searchable, total = runs.index.searchable()
+        return {"searchable": searchable, "indexed": total}
 
     def static(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -92,7 +92,7 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
             Route("/api/episodes/{n}/beside/{other}", _json(comparison)),
         ]
     )
-    return Guard(app, port=port, first=first)
+    return AccessGuard(app, port=port, first=first)
 
 
 FILES = frozenset(path.name for path in STATIC.iterdir() if path.suffix in KINDS)
@@ -104,7 +104,7 @@ def _json(make: Callable[[Request], Json]) -> Callable[[Request], Response]:
             return _answer(make(request), 200)
         except QueryError as error:
             return _answer({"error": str(error)}, 400)
-        except (NotThere, StoreError) as error:
+        except (NotFound, StoreError) as error:
             return _answer({"error": str(error)}, 404)
 
     return endpoint
@@ -119,7 +119,7 @@ def _answer(value: Json, status: int) -> Response:
 
 
 def _finite(value: Json) -> Json:
-    """JSON has no NaN and no infinity: they become text."""
+    """The value with NaN and infinities as text, since JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -131,4 +131,4 @@ def _number(text: str) -> int:
     try:
         return max(0, min(int(text[:18]), 2**60))
     except ValueError:
-        raise NotThere(f"{text[:40]!r} is not a number") from None
+        raise NotFound(f"{text[:40]!r} is not a number") from None

@@ -1,4 +1,4 @@
-"""Where two episodes of a task part."""
+"""First divergence of two episodes of a task."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 from gymcp.types import Step, Trajectory
 
 
-def parting(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:
-    """(step, what differs there) of the first step that is not the same in both; None where all are.
+def first_divergence(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:
+    """(step, difference in words) of the first step that differs; None if all steps are the same.
 
-    Calls are the same where names and arguments are, whatever their ids; worlds, where their digests are.
+    Calls are the same if names and arguments are, whatever their ids; worlds are the same if their digests are.
     """
     if one.initial_key != other.initial_key:
         return 0, "they start from different worlds"
@@ -27,7 +27,7 @@ def parting(one: Trajectory, other: Trajectory) -> tuple[int, str] | None:
 
 
 def _difference(mine: Step, theirs: Step) -> str:
-    if _seen(mine) != _seen(theirs):
+    if _messages(mine) != _messages(theirs):
         return "they see different messages"
     if _calls(mine) != _calls(theirs):
         return "they call different tools" if _names(mine) != _names(theirs) else "they call with different arguments"
@@ -42,7 +42,7 @@ def _difference(mine: Step, theirs: Step) -> str:
     return ""
 
 
-def _seen(step: Step) -> list[tuple[str, str]]:
+def _messages(step: Step) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in step.observation.messages]
 
 

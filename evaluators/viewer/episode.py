@@ -1,4 +1,4 @@
-"""An episode as the page shows it: plain JSON, bounded, whatever the record holds."""
+"""Episodes for the page: plain JSON of bounded size, whatever the record holds."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.json_diff import changes, shown
-from gymcp.evaluators.viewer.divergence import parting
+from gymcp.evaluators.json_diff import list_changes, shorten_value
+from gymcp.evaluators.viewer.divergence import first_divergence
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
 
 MAX_TEXT = 6_000
-"""Characters of one text; the page can ask for more of it."""
+"""Most characters of one text; the page can ask for more of it."""
 MAX_WHOLE = 100_000
-"""Characters of one text that was asked for: a browser takes seconds to lay out a million."""
+"""Most characters of one text that was asked for: a browser takes seconds to lay out a million."""
 MAX_STEPS = 400
 MAX_TOKENS = 2_000
-"""Drawn in one step."""
+"""Most sampled tokens of one step."""
 MAX_SIBLINGS = 64
-"""Episodes of a group that are looked at for shared anchors."""
+"""Most episodes of a group that are searched for shared anchors."""
 
 Decode = Callable[[Sequence[int]], list[str]]
-"""Token ids to the text of each."""
+"""Function from token ids to the text of each."""
 
 
-class NotThere(Exception):
-    """The page asked for something that is not, or cannot be read; the message is for people."""
+class NotFound(Exception):
+    """The page asked for something that does not exist or cannot be read; the message is for people."""
 
 
 def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
-    """The run and the id of an episode. Raises NotThere."""
+    """The run and the id of an episode. Raises NotFound."""
     if (found := runs.index.locate(n)) is None:
-        raise NotThere(f"no episode {n}")
+        raise NotFound(f"no episode {n}")
     return runs.opened[found[0]], found[1]
 
 
 def load(opened: OpenedRun, id: str, *, tokens: bool = False) -> Trajectory:
-    """As recorded, with its newest grade. Raises NotThere where it cannot be read."""
+    """The recorded episode with its newest grade. Raises NotFound if it cannot be read."""
     try:
         record = opened.store.load(id, tokens=tokens)
         grades = () if opened.damaged else opened.store.grades(id)
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotThere(f"this episode cannot be read: {error}") from error
+        raise NotFound(f"this episode cannot be read: {error}") from error
     return with_grade(record, grades[-1]) if grades else record
 
 
 def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]:
-    """All of an episode that fits a page. Raises NotThere."""
+    """As much of an episode as fits on a page. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id, tokens=True)
     credits = () if opened.damaged else opened.store.credits(id)
@@ -68,7 +68,7 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
         "reason": cut(record.reason),
         "components": dict(record.components),
         "usage": {**asdict(record.usage), "harness_s": record.usage.harness_s},
-        "provenance": shown(dict(record.provenance)) if record.provenance else "",
+        "provenance": shorten_value(dict(record.provenance)) if record.provenance else "",
         "siblings": siblings,
         "counterpart": runs.index.counterpart(n) if len(runs.opened) > 1 else None,
         "credits": [_credit(credit) for credit in credits],
@@ -81,7 +81,7 @@ def episode_object(runs: Runs, n: int, decode: Decode | None) -> dict[str, Json]
 
 
 def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode | None) -> dict[str, Json]:
-    """One step, with what it changed."""
+    """One step, with the changes that it made."""
     step = record.steps[at]
     return {
         "at": at,
@@ -110,7 +110,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
 
 
 def _call(call: ToolCall) -> dict[str, Json]:
-    return {"name": call.name, "arguments": cut(shown_arguments(call.arguments)), "problem": call.problem}
+    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.problem}
 
 
 def _result(result: ToolResult) -> dict[str, Json]:
@@ -119,12 +119,12 @@ def _result(result: ToolResult) -> dict[str, Json]:
 
 
 def cut(text: str) -> Json:
-    """The text, or its beginning with how much there is."""
+    """The text, or its beginning and its length."""
     return text if len(text) <= MAX_TEXT else {"text": text[:MAX_TEXT], "length": len(text)}
 
 
-def shown_arguments(arguments: Json) -> str:
-    """As JSON, or the raw text that a model wrote instead."""
+def format_arguments(arguments: Json) -> str:
+    """The arguments as JSON, or the raw text that a model wrote instead."""
     return (
         arguments
         if isinstance(arguments, str)
@@ -133,7 +133,7 @@ def shown_arguments(arguments: Json) -> str:
 
 
 def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
-    """A text of a step that was cut, from its beginning. Raises NotThere."""
+    """A text of a step that was cut, from its beginning. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id)
     try:
@@ -143,12 +143,12 @@ def whole_text(runs: Runs, n: int, at: int, part: str, item: int) -> str:
         parts: dict[str, Callable[[], str]] = {
             "message": lambda: step.observation.messages[item].content,
             "text": lambda: step.action.text,
-            "call": lambda: shown_arguments(step.action.tool_calls[item].arguments),
+            "call": lambda: format_arguments(step.action.tool_calls[item].arguments),
             "result": lambda: step.results[item].content,
         }
         return _whole(parts[part]())
     except (IndexError, KeyError):
-        raise NotThere(f"episode {n} has no {part} {item} in step {at}") from None
+        raise NotFound(f"episode {n} has no {part} {item} in step {at}") from None
 
 
 def _whole(text: str) -> str:
@@ -156,11 +156,11 @@ def _whole(text: str) -> str:
 
 
 def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
-    """The steps of the group that were taken in the same state as this one, itself first. Raises NotThere."""
+    """Steps of the group that were taken in the same state as this one, itself first. Raises NotFound."""
     opened, id = find(runs, n)
     record = load(opened, id)
     if not 0 <= at < len(record.steps):
-        raise NotThere(f"episode {n} has no step {at}")
+        raise NotFound(f"episode {n} has no step {at}")
     key = record.steps[at].state_key
     found = []
     for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
@@ -170,7 +170,7 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
             if step.state_key == key:
                 found.append(
                     {
-                        **_told(step),
+                        **_step_summary(step),
                         "n": other,
                         "at": place,
                         "trial": trial,
@@ -189,12 +189,12 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
 
 
 def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:
-    """Two episodes and where they part. Raises NotThere."""
+    """Two episodes and their first divergence. Raises NotFound."""
     records = []
     for each in (n, other):
         opened, id = find(runs, each)
         records.append(load(opened, id))
-    parted = parting(*records)
+    parted = first_divergence(*records)
     return {
         "a": episode_object(runs, n, decode),
         "b": episode_object(runs, other, decode),
@@ -202,28 +202,28 @@ def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> 
     }
 
 
-def _told(step: Step) -> dict[str, Json]:
+def _step_summary(step: Step) -> dict[str, Json]:
     return {
         "text": cut(step.action.text),
         "calls": [
-            {"name": call.name, "arguments": cut(shown_arguments(call.arguments))} for call in step.action.tool_calls
+            {"name": call.name, "arguments": cut(format_arguments(call.arguments))} for call in step.action.tool_calls
         ],
         "results": [{"text": cut(result.content), "is_error": result.is_error} for result in step.results],
     }
 
 
 def _state(opened: OpenedRun, record: Trajectory, at: int) -> Json:
-    """What the step changed in the world, or why that cannot be said; None where nothing is recorded."""
+    """Changes that the step made in the world, or the reason why they are unknown; None if no state is recorded."""
     step = record.steps[at]
     before_key = record.steps[at - 1].world_key if at else record.initial_key
     if step.state_ref is None:
         return None if step.world_key == before_key else {"unknown": "the world changed; its servers tell no state"}
     if step.world_key == before_key:
         return {"count": 0, "changes": []}
-    # the first state has no address in the record; where the servers declare it, its digest is its address
+    # the record has no address of the first state; if the servers declare their state, its digest is the address
     before_ref = record.steps[at - 1].state_ref if at else record.initial_key
     try:
-        return changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
+        return list_changes(opened.store.state(before_ref or ""), opened.store.state(step.state_ref))
     except (KeyError, StoreError):
         return {"unknown": "the world changed; the state before or after is not recorded"}
     except RecursionError:
@@ -255,14 +255,14 @@ def _credit(credit: StepCredit) -> Json:
 
 
 def _anchors(runs: Runs, opened: OpenedRun, n: int, record: Trajectory) -> tuple[list[Json], list[Json]]:
-    """Of each step how many steps of the group were taken in its state, and by how many episodes; and the group."""
+    """Number of steps and of episodes of the group in the state of each step; and the group."""
     siblings = runs.index.siblings(n, MAX_SIBLINGS)
     steps: dict[str, int] = {}
     episodes: dict[str, set[int]] = {}
     for other, id, _, _ in siblings:
         try:
             member = record if other == n else load(opened, id)
-        except NotThere:
+        except NotFound:
             continue
         for step in member.steps:
             steps[step.state_key] = steps.get(step.state_key, 0) + 1

@@ -1,11 +1,12 @@
-"""Who may ask the viewer: a browser on this machine that was given the token.
+"""Access control of the viewer: it serves only a browser on this machine that has presented a token.
 
 * The socket is bound to the loopback alone.
-* ``Host`` must name it: a page elsewhere whose name is made to resolve to 127.0.0.1 (DNS rebinding) says another.
-* The token in an address is exchanged once, for a cookie that scripts cannot read and other sites' requests do not
-  carry. A browser would send a cookie to every port of its host, to servers of other people, too: so it is for a folder
-  that nobody can guess, in which all of the viewer's pages are.
-* Nothing is answered to another method than GET, and no answer may be framed, guessed at, or load anything else.
+* ``Host`` must name the loopback: under DNS rebinding, a page elsewhere whose name resolves to 127.0.0.1 sends another.
+* The token in an address is exchanged once for a cookie that scripts cannot read and that requests from other sites do
+  not carry. A browser would send a cookie to every port of its host, so also to servers of other users: the cookie is
+  therefore limited to a path that cannot be guessed, under which all of the viewer's pages lie.
+* Requests other than GET and HEAD are refused, and no response may be framed, sniffed for its type, or load anything
+  else.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ HEADERS = {
 }
 
 
-class Guard:
-    """An ASGI application around another, which sees only requests that may be answered."""
+class AccessGuard:
+    """An ASGI application around another one, which sees only authorised requests."""
 
     def __init__(self, app: ASGIApp, *, port: int, first: str = "") -> None:
-        """`first`: what of the pages is shown first, such as ``#q=is:failed``."""
+        """`first`: the part of the address that is shown first, such as ``#q=is:failed``."""
         self._app = app
         self._port = port
         self._folder = f"/{secrets.token_urlsafe(24)}/"
@@ -47,7 +48,7 @@ class Guard:
         self._tokens: set[str] = set()
 
     def new_address(self) -> str:
-        """An address that lets one browser in, once."""
+        """An address that lets in one browser, once."""
         token = secrets.token_urlsafe(24)
         self._tokens.add(token)
         return f"http://127.0.0.1:{self._port}/?token={token}"
@@ -59,7 +60,7 @@ class Guard:
         if scope["type"] != "http":
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message = {**message, "headers": [*message["headers"], *added]}
@@ -68,10 +69,10 @@ class Guard:
         answer = self._refusal(scope)
         if answer is None:
             scope = {**scope, "path": "/" + scope["path"].removeprefix(self._folder)}
-        await (answer or self._app)(scope, receive, guarded)
+        await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that goes no further; None for one that may."""
+        """The response to a request that is refused; None for one that is allowed."""
         headers = Headers(scope=scope)
         if headers.get("host") not in self._hosts:
             return PlainTextResponse("gymcp view: asked for by another name than its own\n", status_code=421)
@@ -83,7 +84,7 @@ class Guard:
             if scope["method"] != "GET" or not known:
                 return _no_token()
             self._tokens.remove(known[0])
-            # a redirection would count as coming from where the address was opened, and go without the cookie
+            # a redirect would count as coming from the site that opened the address, and be sent without the cookie
             answer = HTMLResponse(_ONWARD.format(html.escape(self._first)))
             answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict", path=self._folder)
             return answer

@@ -1,6 +1,6 @@
-"""A small database of its own about the episodes of some runs: what the list shows, filters, sorts and searches.
+"""A temporary database of the episodes of some runs, for the list: its columns, filters, order and search.
 
-It is a temporary file that sqlite removes when it is closed, or when the process ends, however it ends.
+sqlite removes the file when it is closed, and when the process ends in any way.
 """
 
 from __future__ import annotations
@@ -10,18 +10,27 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from gymcp.evaluators.transcript import (
+    AnswerEvent,
+    CallEvent,
+    Event,
+    MessageEvent,
+    ResultEvent,
+    UserActEvent,
+    events,
+)
 from gymcp.evaluators.viewer.query import ORDERS, QueryError, condition
 from gymcp.store import EpisodeRow
-from gymcp.types import Json, Trajectory
+from gymcp.types import Json, ToolCall, Trajectory
 
 MAX_TRANSCRIPT = 40_000
-"""Characters of an episode that can be searched, from its beginning."""
+"""Most characters of an episode that can be searched, from its beginning."""
 MAX_PIECE = 4_000
-"""Characters of one message or result among them."""
+"""Most characters of one message or result among them."""
 PAGE = 200
-"""Episodes given at a time."""
+"""Episodes on one page."""
 
-# `n` names an episode for as long as the viewer runs: ids can hold what no address can
+# `n` names an episode as long as the viewer runs: an id can hold characters that an address cannot
 SCHEMA = """
 CREATE TABLE episodes (
     n INTEGER PRIMARY KEY,
@@ -44,7 +53,7 @@ _SEPARATOR = "\x1f"
 
 
 class EpisodeIndex:
-    """Safe to share between threads."""
+    """Index of episodes; safe to share between threads."""
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", check_same_thread=False, isolation_level=None)
@@ -61,7 +70,7 @@ class EpisodeIndex:
             self._db.close()
 
     def put(self, run: int, rows: Iterable[EpisodeRow]) -> None:
-        """Adds episodes, or what has changed of them."""
+        """Add episodes, or update those that have changed."""
         columns = (
             'run, seq, id, task, trial, attempt, latest, seed, "group", outcome, score, reason, steps, calls, errors,'
             " tokens, cost, seconds, tags, tools, haystack"
@@ -78,7 +87,7 @@ class EpisodeIndex:
             self._db.execute("COMMIT")
 
     def add_transcripts(self, texts: Sequence[tuple[int, str]]) -> None:
-        """Makes the words of episodes findable: (n, text) each."""
+        """Add transcripts to the search: (n, text) each."""
         with self._lock:
             self._db.execute("BEGIN")
             self._db.executemany("INSERT INTO transcripts (rowid, words) VALUES (?, ?)", texts)
@@ -87,15 +96,15 @@ class EpisodeIndex:
     def ids(self, run: int, after: int, limit: int) -> list[tuple[int, int, str]]:
         """(n, seq, id) of the first `limit` episodes of a run that were recorded after `after`, in order."""
         query = "SELECT n, seq, id FROM episodes WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
-        return [(n, seq, untold(id)) for n, seq, id in self._all(query, run, after, limit)]
+        return [(n, seq, restore_surrogates(id)) for n, seq, id in self._all(query, run, after, limit)]
 
     def locate(self, n: int) -> tuple[int, str] | None:
-        """(run, id) of an episode."""
+        """(run, id) of an episode; None if there is none."""
         rows = self._all("SELECT run, id FROM episodes WHERE n = ?", n)
-        return (rows[0][0], untold(rows[0][1])) if rows else None
+        return (rows[0][0], restore_surrogates(rows[0][1])) if rows else None
 
     def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
-        """The episodes that match: how many there are, and `PAGE` of them. Raises QueryError."""
+        """The episodes that match the query: their number, and `PAGE` of them. Raises QueryError."""
         where = condition(query)
         shown = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
         total = self._all(f"SELECT count(*) FROM episodes WHERE {shown}", run, *where.values)[0][0]
@@ -105,10 +114,10 @@ class EpisodeIndex:
             *where.values,
             offset,
         )
-        return {"total": total, "offset": offset, "rows": [_listed(row) for row in rows]}
+        return {"total": total, "offset": offset, "rows": [_row_object(row) for row in rows]}
 
     def pairs(self, query: str, order: str, offset: int) -> dict[str, Json]:
-        """The tasks that both of the first two runs have, trial by trial, most different first. Raises QueryError."""
+        """Tasks that both of the first two runs have, trial by trial, largest difference first. Raises QueryError."""
         where = condition(query)
         listed = ", ".join(f"a.{name}" for name in _LISTED.split(", "))
         source = (
@@ -128,13 +137,14 @@ class EpisodeIndex:
             "total": total,
             "offset": offset,
             "rows": [
-                {**_listed(row[:-4]), "other": dict(zip(("n", "score", "outcome", "steps"), row[-4:], strict=True))}
+                {**_row_object(row[:-4]), "other": dict(zip(("n", "score", "outcome", "steps"), row[-4:], strict=True))}
                 for row in rows
             ],
         }
 
     def counterpart(self, n: int) -> int | None:
-        """The episode of the other run with the same task and trial, or with the same task."""
+        """The episode of the other run with the same task and, if there is one, the same trial; None if there is
+        none."""
         rows = self._all(
             "SELECT b.n FROM episodes a JOIN episodes b ON b.run = 1 - a.run AND b.task = a.task AND b.latest"
             " WHERE a.n = ? ORDER BY b.trial != a.trial, b.trial LIMIT 1",
@@ -143,7 +153,7 @@ class EpisodeIndex:
         return rows[0][0] if rows else None
 
     def siblings(self, n: int, limit: int) -> list[tuple[int, str, int, float | None]]:
-        """(n, id, trial, score) of the episodes of an episode's group, itself among them; it comes first."""
+        """(n, id, trial, score) of the episodes in an episode's group; the episode itself comes first."""
         rows = self._all(
             "SELECT b.n, b.id, b.trial, b.score FROM episodes a JOIN episodes b"
             ' ON b.run = a.run AND b."group" = a."group" AND b.task = a.task AND b.latest'
@@ -151,10 +161,10 @@ class EpisodeIndex:
             n,
             limit,
         )
-        return [(row[0], untold(row[1]), row[2], row[3]) for row in rows]
+        return [(row[0], restore_surrogates(row[1]), row[2], row[3]) for row in rows]
 
     def facets(self, run: int) -> dict[str, Json]:
-        """How many episodes there are of each result, outcome and tag."""
+        """Number of episodes of each result, outcome and tag."""
         results = self._all(
             "SELECT count(*), sum(score >= 1), sum(score < 1), sum(score IS NULL) FROM episodes"
             " WHERE run = ? AND latest",
@@ -195,8 +205,8 @@ class EpisodeIndex:
                 raise
 
 
-def told(value: str) -> str:
-    """Text that sqlite takes: lone surrogates, which it refuses, become private characters, one for one."""
+def escape_surrogates(value: str) -> str:
+    """Text that sqlite accepts: it refuses lone surrogates, so each becomes a private-use character."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -205,39 +215,48 @@ def told(value: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return told(value) if isinstance(value, str) else value
+    return escape_surrogates(value) if isinstance(value, str) else value
 
 
-def untold(value: str) -> str:
-    """What `told` was given."""
+def restore_surrogates(value: str) -> str:
+    """The text that `escape_surrogates` was given."""
     if value.isascii():
         return value
     return "".join(chr(ord(c) - 0x10F000 + 0xD800) if 0x10F000 <= ord(c) <= 0x10F7FF else c for c in value)
 
 
 def transcript(record: Trajectory) -> str:
-    """The words of an episode: what was said, called and answered."""
+    """The words of an episode for the search: messages, answers, calls and results."""
     pieces: list[str] = [record.reason]
-    left = MAX_TRANSCRIPT
-    for step in record.steps:
-        for message in step.observation.messages:
-            if message.role != "tool":
-                pieces.append(message.content)
-        pieces.append(step.action.text)
-        for call in step.action.tool_calls:
-            pieces.append(f"{call.name} {_words(call.arguments)}")
-        pieces += [result.content for result in step.results]
-        for act in step.user_acts:
-            pieces += [f"{call.name} {_words(call.arguments)}" for call in act.calls]
-            pieces += [result.content for result in act.results]
-        left -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
-        if left < 0:
+    room = MAX_TRANSCRIPT
+    for of_step in events(record):
+        pieces += [piece for event in of_step for piece in _pieces(event)]
+        room -= sum(min(len(piece), MAX_PIECE) for piece in pieces[-8:])
+        if room < 0:
             break
-    return told("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+    return escape_surrogates("\n".join(piece[:MAX_PIECE] for piece in pieces)[:MAX_TRANSCRIPT])
+
+
+def _pieces(event: Event) -> list[str]:
+    match event:
+        case MessageEvent(message):
+            return [message.content]
+        case AnswerEvent(text):
+            return [text]
+        case CallEvent(call):
+            return [_words_of_call(call)]
+        case ResultEvent(result):
+            return [result.content]
+        case UserActEvent(act):
+            return [*map(_words_of_call, act.calls), *(result.content for result in act.results)]
+
+
+def _words_of_call(call: ToolCall) -> str:
+    return f"{call.name} {_words(call.arguments)}"
 
 
 def _words(arguments: Json) -> str:
-    """Names and values, without the marks of JSON."""
+    """Names and values without JSON's punctuation."""
     if isinstance(arguments, Mapping):
         return " ".join(f"{name} {_words(value)}" for name, value in arguments.items())
     if isinstance(arguments, list | tuple):
@@ -260,15 +279,15 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _listed(row: Sequence[Any]) -> dict[str, Json]:
+def _row_object(row: Sequence[Any]) -> dict[str, Json]:
     found = dict(zip(_LISTED.split(", "), row, strict=True))
-    reason = untold(found["reason"])
+    reason = restore_surrogates(found["reason"])
     return {
         **found,
-        "task": untold(found["task"])[:300],
+        "task": restore_surrogates(found["task"])[:300],
         "latest": bool(found["latest"]),
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
-        "tags": [untold(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
+        "tags": [restore_surrogates(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
     }
 
 

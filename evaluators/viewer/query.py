@@ -1,4 +1,4 @@
-"""What one types to find episodes, as a condition of SQL."""
+"""Search queries for episodes, translated to SQL conditions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 MAX_QUERY = 1_000
-"""Characters."""
+"""Most characters of a query."""
 MAX_WORDS = 32
 
 _WORD = re.compile(r'(-?)(?:(\w+)(:|>=|<=|>|<|=))?(?:"([^"]*)"?|(\S+))')
@@ -35,21 +35,21 @@ KEYS = (*_NUMBERS, *_TEXTS, *_LISTS, "is")
 
 
 class QueryError(Exception):
-    """The query says something that cannot be looked for; the message is for who typed it."""
+    """The query cannot be understood; the message is for the person who typed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     sql: str
-    """Over the columns of `index.SCHEMA`."""
+    """Condition over the columns of `index.SCHEMA`."""
     values: tuple[str | float, ...]
 
 
 def condition(query: str) -> Condition:
-    """The condition that all words of the query make together. Raises QueryError.
+    """Conjunction of all words of the query. Raises QueryError.
 
-    A bare word is found anywhere: in task, reason, tags and tools as it stands, in the transcript as the beginning of
-    a word. ``key:value`` looks in one column, ``steps>3`` compares, ``-`` before a word excludes, quotes hold words
+    A bare word is found anywhere: in task, reason, tags and tools as it stands, in the transcript as the beginning of a
+    word. ``key:value`` searches one column, ``steps>3`` compares, ``-`` before a word excludes, quotes hold words
     together.
     """
     if len(query) > MAX_QUERY:
@@ -109,4 +109,4 @@ ORDERS = {
     "tokens": "tokens DESC, n",
     "seconds": "seconds DESC, n",
 }
-"""Ways to sort, by name."""
+"""SQL orders by name."""

@@ -14,7 +14,7 @@ from gymcp.store import Run, TrajectoryStore, open_run
 from gymcp.types import Json
 
 _BATCH = 50
-"""Episodes whose transcripts are added at a time: what a search may have to wait for."""
+"""Episodes whose transcripts are added in one transaction; a search may have to wait for one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class OpenedRun:
     folder: Path
     store: TrajectoryStore
     run: Run | None
-    """None where the folder holds episodes but no ``run.json``, as that of a training run."""
+    """The run's record; None if the folder holds episodes but no ``run.json``, as a training run's does."""
     problems: list[str] = field(default_factory=list)
-    """What is wrong with it, for people."""
+    """Problems of the run, for people."""
     damaged: bool = False
     seen: tuple[int, int] = (0, 0)
     """(episodes, grades) that are in the index."""
@@ -38,19 +38,19 @@ class OpenedRun:
 
 
 class Runs:
-    """Safe to share between threads."""
+    """The opened runs; safe to share between threads."""
 
     def __init__(self, opened: Sequence[OpenedRun], index: EpisodeIndex, problems: Sequence[str]) -> None:
         self.opened = tuple(opened)
         self.index = index
         self.problems = tuple(problems)
-        """Why something that was asked for is not shown."""
+        """Reasons why something that was asked for is not shown."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._reader = threading.Thread(target=self._read_transcripts, name="transcripts", daemon=True)
 
     def refresh(self) -> None:
-        """Takes in what was recorded or graded since the last time."""
+        """Index what was recorded or graded since the last call."""
         with self._lock:
             for each in self.opened:
                 if each.damaged:
@@ -58,7 +58,7 @@ class Runs:
                 episodes, grades = now = each.store.newest()
                 if now == each.seen:
                     continue
-                # a new attempt replaces an older one, and a grade changes one: then all are read again
+                # a new attempt replaces an older one, and a grade changes one: read all rows again
                 changed = grades != each.seen[1] or each.seen == (0, 0)
                 rows = each.store.summaries(latest=False, after=0 if changed else each.seen[0])
                 if any(row.attempt for row in rows) and not changed:
@@ -67,17 +67,17 @@ class Runs:
                 each.seen = (episodes, grades)
 
     def start(self) -> None:
-        """Begins to read transcripts for the search."""
+        """Start reading transcripts for the search, in a thread."""
         self._reader.start()
 
     def stop(self) -> None:
-        """Ends reading; returns when it has ended."""
+        """Stop reading transcripts; returns when the thread has ended."""
         self._stop.set()
         if self._reader.ident:
             self._reader.join()
 
     def _read_transcripts(self) -> None:
-        """Every transcript once, then those of new episodes as they come."""
+        """Read every transcript once, then those of new episodes."""
         done = dict.fromkeys((each.number for each in self.opened), 0)
         while not self._stop.is_set():
             idle = True
@@ -96,12 +96,12 @@ class Runs:
                         texts.append((n, ""))
                 self.index.add_transcripts(texts)
                 done[each.number] = waiting[-1][1]
-            self._stop.wait(1.0 if idle else 0.002)  # the pages come first
+            self._stop.wait(1.0 if idle else 0.002)  # leave time to requests for pages
 
 
 @contextmanager
 def open_runs(folders: Sequence[Path]) -> Iterator[Runs]:
-    """The runs, indexed. What cannot be shown is told in `Runs.problems`; raises StoreError where nothing is left."""
+    """The runs, indexed. `Runs.problems` lists what cannot be shown; raises StoreError if nothing can."""
     with ExitStack() as stack:
         index = stack.enter_context(EpisodeIndex())
         opened: list[OpenedRun] = []
@@ -145,7 +145,7 @@ def _open(number: int, folder: Path, index: EpisodeIndex, stack: ExitStack) -> O
 
 
 def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
-    """What keeps two runs from being compared, in words."""
+    """Reasons why two runs cannot be compared, in words."""
     if len(opened) < 2 or not opened[0].run or not opened[1].run:
         return []
     one, other = opened[0].run.config, opened[1].run.config
@@ -158,8 +158,8 @@ def _mismatch(opened: Sequence[OpenedRun]) -> list[str]:
     return []
 
 
-def described(runs: Runs) -> Json:
-    """What the page says about the runs before any episode."""
+def describe_runs(runs: Runs) -> Json:
+    """Facts about the runs that the page shows before any episode."""
     return {
         "problems": list(runs.problems),
         "runs": [

@@ -1,4 +1,4 @@
-"""Serving the viewer on the loopback until Ctrl-C."""
+"""Server of the viewer on the loopback, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gymcp.evaluators.viewer.episode import Decode
 from gymcp.evaluators.viewer.runs import open_runs
 
 _GRACE_S = 2
-"""Seconds that answers under way are given when the viewer ends."""
+"""Seconds that running requests get when the viewer ends."""
 
 
 def serve_viewer(
@@ -27,11 +27,10 @@ def serve_viewer(
     find: str = "",
     ready: Callable[[Callable[[], str], Sequence[str]], None],
 ) -> None:
-    """Shows the runs until SIGINT or SIGTERM, which come out as KeyboardInterrupt or end the process.
+    """Show the runs until SIGINT or SIGTERM, which raise KeyboardInterrupt or end the process.
 
-    `ready` is told what makes an address, each of which lets one browser in, and what of the runs cannot be shown.
-    Port 0: a free one.
-    Raises StoreError where no run can be shown, and ConfigError for a port that is taken.
+    `ready` is called with a function that makes addresses, each of which lets in one browser, and with the problems of
+    the runs. Port 0: a free port. Raises StoreError if no run can be shown, and ConfigError if the port is taken.
     """
     with open_runs(folders) as runs, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,7 +56,7 @@ def serve_viewer(
 
 
 class _Server(uvicorn.Server):
-    """Says when it is ready: from then on a signal ends it cleanly."""
+    """Server that calls `ready` once it accepts requests; from then on a signal ends it cleanly."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

@@ -30,8 +30,8 @@ from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox import seccomp
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
-from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
-from gymcp.mcp_servers.sandbox.process import Running
+from gymcp.mcp_servers.sandbox.pidfd import run_despite_cancellation
+from gymcp.mcp_servers.sandbox.process import HostProcess
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount, SandboxProcess
 from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.scratch import scratch_folder
@@ -214,7 +214,7 @@ class Template:
         `tree`: the mount that is to be its /workspace.
         """
         try:
-            cell = self._cell(launch.limits, None if launch.read_only else launch.written or launch.workspace)
+            cell = self._cell(launch.limits, None if launch.read_only else launch.upper_folder or launch.workspace)
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
@@ -222,7 +222,7 @@ class Template:
             await cell.open(pidfd)
             yield cell
         finally:
-            await uninterrupted(cell.close())
+            await run_despite_cancellation(cell.close())
 
     async def _ask(self, cell: ForkedProcess, order: Mapping[str, bool], tree: int | None) -> int:
         number = next(self._numbers)
@@ -248,7 +248,7 @@ class Template:
         return pidfd
 
     def _allow_cpu(self) -> None:
-        if isinstance(self.process, Running):
+        if isinstance(self.process, HostProcess):
             self.process.allow_cpu(_CPU_S_OF_START)
 
     def _cell(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
@@ -343,7 +343,7 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         launch,
         argv=(*launch.fork.python, str(SPAWNER), str(fd)),
         workspace=None,
-        written=None,
+        upper_folder=None,
         entry=(),
         limits=replace(launch.limits, processes=_WALL_PROCESSES, open_files=_WALL_FILES, cpu_s=_cpu_s(sandbox, launch)),
         mounts=(
@@ -361,10 +361,10 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         "disk_bytes": launch.limits.disk_mb * 1_000_000,
         "open_files": launch.limits.open_files,
         "reads_all": launch.reads_all,
-        "filter": _filter(sandbox, alone=not is_script),
+        "filter": _filter(sandbox, forked_server=not is_script),
     }
     if is_script:
-        order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_walls=True)}
+        order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_namespaces=True)}
     with contextlib.closing(ours):
         async with sandbox.start(wall) as process:
             template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
@@ -393,8 +393,10 @@ def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
     return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _LEAST_CPU_S)
 
 
-def _filter(sandbox: Bubblewrap, *, alone: bool = False, makes_walls: bool = False) -> str:
-    program = seccomp.program(network=False, hidden_memory=sandbox.uses_cgroup, alone=alone, makes_walls=makes_walls)
+def _filter(sandbox: Bubblewrap, *, forked_server: bool = False, makes_namespaces: bool = False) -> str:
+    program = seccomp.program(
+        network=False, hidden_memory=sandbox.uses_cgroup, forked_server=forked_server, makes_namespaces=makes_namespaces
+    )
     return base64.b64encode(program).decode()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
-from gymcp.mcp_servers.sandbox.process import Tail
+from gymcp.mcp_servers.sandbox.process import StderrTail
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
 from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_limit, watchdog
@@ -77,7 +77,7 @@ class ForkedProcess:
         self.workspace = workspace
         self._is_script = is_script
         """Its standard input and output are two streams, and it takes no orders."""
-        self.spare_processes = FIRST_PROCESSES
+        self.sandbox_processes = FIRST_PROCESSES
         self.pid = 0
         """Of process 1 of the cell, as the host counts."""
         self.returncode: int | None = None
@@ -89,7 +89,7 @@ class ForkedProcess:
             give_pipes(errors)
         self._first: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tail = Tail(limits.stderr_bytes)
+        self._tail = StderrTail(limits.stderr_bytes)
         self._tail_transport: asyncio.ReadTransport | None = None
         self._output: asyncio.StreamWriter | None = None
         self._limit: str | None = None
@@ -100,7 +100,7 @@ class ForkedProcess:
         hierarchy = usable_hierarchy() if use_cgroup else None
         name = f"gymcp-{owner()}-f{next(_numbers)}"
         self.cgroup: Cgroup | None = (
-            create(hierarchy, name, limits, spare_processes=FIRST_PROCESSES) if hierarchy else None
+            create(hierarchy, name, limits, sandbox_processes=FIRST_PROCESSES) if hierarchy else None
         )
         joins = self.cgroup.join_files if self.cgroup else ()
         self.ends = Ends(
@@ -157,9 +157,9 @@ class ForkedProcess:
         return UNKNOWN_STATUS if self.returncode is None else self.returncode
 
     def stderr_tail(self) -> str:
-        return self._tail.kept.decode(errors="replace")
+        return self._tail.content.decode(errors="replace")
 
-    async def settled(self) -> None:
+    async def drain_stderr(self) -> None:
         """In the next turn of the loop: what a server has written is in its pipe."""
         await asyncio.sleep(0)
 
@@ -182,7 +182,7 @@ class ForkedProcess:
             self._limit = memory_limit(self.limits)
         elif (self.cgroup.cpu_s() or 0.0) > self.limits.cpu_s:
             self._limit = cpu_limit(self.limits)
-        elif self.cgroup.refused_forks():
+        elif self.cgroup.count_refused_forks():
             self._limit = process_limit(self.limits)
 
     async def close(self) -> None:
@@ -218,7 +218,7 @@ class ForkedProcess:
                 log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
             self._first.close()
         if self.cgroup is not None:
-            await self.cgroup.removed()
+            await self.cgroup.remove_when_empty()
         origin = self._origin
         if origin is not None:
             origin._copies -= 1

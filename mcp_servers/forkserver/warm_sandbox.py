@@ -18,13 +18,13 @@ from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
 from gymcp.mcp_servers.redaction import redaction_of
 from gymcp.mcp_servers.sandbox import Launch, Sandbox, SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.users.identity import why_none
+from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
 from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 
 _AWAKE_S = 30.0
-_KEPT_FREE = 2
-"""As many times the memory that a server may use must be free for one more spare."""
+FREE_MEMORY_FACTOR = 2
+"""Multiple of a server's memory limit that must be free before one more of it, or one more episode, is started."""
 _PING_ID = "gymcp-awake"
 _PING = json.dumps({"jsonrpc": "2.0", "id": _PING_ID, "method": "ping"}).encode() + b"\n"
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class WarmSandbox:
 
     def _start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
         own_folder = launch.workspace is not None or any(mount.writable for mount in launch.mounts)
-        return self._spare(launch) if launch.spares and not own_folder else self._inner.start(launch)
+        return self._spare(launch) if launch.warm_pool_size and not own_folder else self._inner.start(launch)
 
     @asynccontextmanager
     async def _spare(self, launch: Launch) -> AsyncIterator[SandboxProcess]:
@@ -84,9 +84,9 @@ class WarmSandbox:
         if key not in self._pools:
             pool = WarmPool(
                 partial(self._awake, launch),
-                spares=launch.spares,
+                spares=launch.warm_pool_size,
                 alive=lambda process: process.returncode is None,
-                has_room=lambda: free_memory_mb() > _KEPT_FREE * launch.limits.memory_mb,
+                has_room=lambda: free_memory_mb() > FREE_MEMORY_FACTOR * launch.limits.memory_mb,
             )
             self._pools[key] = await self._stack.enter_async_context(pool)
         async with AsyncExitStack() as stack:
@@ -115,7 +115,7 @@ class WarmSandbox:
             self._silent.add(repr(launch))
             raise _NotAwake(f"a server did not answer a ping within {_AWAKE_S:g} s") from error
         except (OSError, ValueError) as error:
-            await process.settled()
+            await process.drain_stderr()
             raise _NotAwake(f"a server broke off: {error}{_last_words(process, launch)}") from error
         try:
             answered = json.loads(line)["id"] == _PING_ID
@@ -145,7 +145,7 @@ class WarmSandbox:
 
         None where it cannot be made, or be forked: then it is not tried again.
         """
-        launch = replace(launch, workspace=None, written=None, entry=())
+        launch = replace(launch, workspace=None, upper_folder=None, entry=())
         key = repr(launch)
         async with self._making:
             if key in self.refused:
@@ -171,8 +171,8 @@ def _why_not_forked(launch: Launch) -> str | None:
 
     A template may make namespaces, and so mount a /proc, whose settings belong to root's id.
     """
-    if launch.fork is not None and launch.fork.script and why_none():
-        return f"a program of others is not imported with root's id on the host: {why_none()}"
+    if launch.fork is not None and launch.fork.script and why_no_own_user():
+        return f"a program of others is not imported with root's id on the host: {why_no_own_user()}"
     return None
 
 
@@ -207,7 +207,7 @@ def _tree(launch: Launch) -> int | None:
     if namespace is None or launch.workspace is None:
         return None
     try:
-        return namespace.tree(launch.workspace, read_only=launch.read_only)
+        return namespace.open_tree(launch.workspace, read_only=launch.read_only)
     except EnvInfraError:
         return None
 

@@ -1,9 +1,9 @@
 """A stdio MCP server library in one file: standard library only, Python 3.9 or newer, imported in milliseconds.
 
-It is mounted alone into a sandbox beside the server program that imports it, so it imports nothing of gymcp. What the
-standard library takes long to import (json, re, typing and what they bring along: 14 ms, where the interpreter itself
-takes 7) is imported when it is first needed, which for a plain server is never; asyncio, inspect and dataclasses are
-left out altogether.
+The file is mounted alone into a sandbox, beside the server program that imports it, so it imports nothing of gymcp.
+Modules of the standard library that are slow to import (json, re, typing and their own imports take 14 ms, while the
+interpreter itself takes 7) are imported when they are first needed, which for a plain server is never. The file uses
+neither asyncio nor inspect nor dataclasses.
 
 ::
 
@@ -19,11 +19,11 @@ left out altogether.
     server.run()
 
 Wire: JSON-RPC 2.0, one message per line. A request that carries the 2026-07-28 envelope in `params._meta` is answered
-in that protocol; any other in the handshake protocols of 2024-11-05 to 2025-11-25. There is no session to lock.
+in that protocol; any other request in the handshake protocols of 2024-11-05 to 2025-11-25. There is no session to lock.
 
-What the agent did wrong (an unknown tool, bad arguments, a tool that raised) is a result with `isError`. What the
-client did wrong is a JSON-RPC error. Neither ends the process. One thread reads, calls and answers in turn, so between
-two requests the process can be forked.
+A mistake of the agent (an unknown tool, bad arguments, a tool that raised) gives a result with `isError`. A mistake of
+the client gives a JSON-RPC error. Neither ends the process. One thread reads, calls and answers in turn, so the process
+can be forked between two requests.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
     class ToolOptions(typing.TypedDict, total=False):
         name: str
-        """Default: the function's."""
+        """Name of the tool, by default that of the function."""
         title: str
-        """For people; the model reads the name."""
+        """Title for people; the model reads the name."""
         description: str
-        """Default: the docstring up to its first section."""
+        """Description, by default the docstring up to its first section."""
         input_schema: Json
-        """Default: from the annotations."""
+        """JSON Schema of the arguments, by default derived from the annotations."""
         read_only: bool
         destructive: bool
         idempotent: bool
 
 else:
-    import _signal as signal  # signal itself makes enumerations of its numbers
+    import _signal as signal  # the module signal creates enumerations, which takes time
 
     try:  # the interpreter's own SHA-256: hashlib would load OpenSSL, which takes 3 ms
         from _sha2 import sha256  # from 3.12
@@ -72,31 +72,32 @@ else:
         except ImportError:
             from hashlib import sha256
 
-    class _Later:
-        """A module that is imported when something of it is first used."""
+    class _LazyModule:
+        """A module that is imported at the first use of one of its attributes."""
 
         def __init__(self, name):
             self._name = name
 
         def __getattr__(self, key):
-            found = getattr(__import__(self._name), key)
-            setattr(self, key, found)
-            return found
+            attribute = getattr(__import__(self._name), key)
+            setattr(self, key, attribute)
+            return attribute
 
-    enum, json, re, types, typing = map(_Later, ("enum", "json", "re", "types", "typing"))
+    enum, json, re, types, typing = map(_LazyModule, ("enum", "json", "re", "types", "typing"))
 
-MAX_LINE = 64 * 1024 * 1024
-"""Bytes of one message; a longer one is skipped and answered with a parse error."""
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Longest message in bytes; a longer one is skipped and answered with a parse error."""
 MAX_DEPTH = 64
-"""Nesting of arguments, and of schemas applied to one value."""
-MAX_PATTERN_SUBJECT = 10_000
-"""Characters a `pattern` is tried on: a bound on what backtracking can cost."""
-MAX_ERROR = 4_000
-"""Characters of an unforeseen exception's message that reach the agent."""
+"""Deepest nesting of arguments, and of schemas applied to one value."""
+MAX_PATTERN_SUBJECT_CHARS = 10_000
+"""Longest string, in characters, that a `pattern` is tried on, which bounds the cost of backtracking."""
+MAX_ERROR_CHARS = 4_000
+"""Longest message of an unexpected exception, in characters, that reaches the agent."""
 MAX_INT_DIGITS = 4_000
-"""Below Python's own limit for int(), which would make the whole message unreadable and so unanswerable."""
+"""Most digits of an integer. It is below Python's own limit for int(), which would make the whole message unreadable,
+and so leave it without an answer."""
 MAX_VALUE_DEPTH = 100
-"""Nesting of states and of structured results: what reads them at the other end stops below 200."""
+"""Deepest nesting of states and of structured results: the reader at the other end stops below 200."""
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
@@ -105,15 +106,16 @@ CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 STATE_KEY = "gymcp/stateKey"
 TIMEOUT_KEY = "gymcp/callTimeout"
-"""In the `_meta` of a call: seconds after which it is interrupted, which is an error result. One long call into C, such
-as of ``sum``, cannot be interrupted before it returns."""
+"""Key in the `_meta` of a call: seconds after which the call is interrupted and gives an error result. One long call
+into C, such as ``sum``, cannot be interrupted before it returns."""
 STATE_WITHIN_KEY = "gymcp/stateWithin"
-"""In the `_meta` of a call: up to how many characters of canonical JSON the state comes along with the result."""
+"""Key in the `_meta` of a call: the result includes the state if its canonical JSON has at most so many characters."""
 RESULT_STATE_KEY = "gymcp/state"
-"""In the `_meta` of a result, where it was asked for."""
+"""Key in the `_meta` of a result with the state, if the call asked for it."""
 LINE_KEY = "lineBytes"
-"""In the parameters of a setup: how long an answer may be. A longer result is an error result in its place."""
-_ALARM_AGAIN_S = 1.0
+"""Key in the parameters of a setup: longest answer in bytes. An error result replaces a longer result."""
+_ALARM_PERIOD_S = 1.0
+"""Seconds between two interruptions of a call that goes on after its timeout."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -122,16 +124,17 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 SETUP_FAILED = -32603
 UNSUPPORTED_VERSION = -32022
-STATE_UNTOLD = -32050
-"""The state cannot be told: it is not JSON, too deep or too long, or telling it raised. Tools have made it so."""
+STATE_UNAVAILABLE = -32050
+"""Error code for a state that cannot be sent because of a tool's work: it is not JSON, too deep or too long, or the
+state function raised."""
 
 
 class ToolError(Exception):
-    """Raised by a tool; its message goes to the agent as it is, as an error result."""
+    """An error that a tool raises; its message goes to the agent unchanged, as an error result."""
 
 
 class ProtocolError(Exception):
-    """The client broke the protocol, or the server cannot serve it: a JSON-RPC error."""
+    """A JSON-RPC error: the client broke the protocol, or the server cannot answer the request."""
 
     def __init__(self, code: int, message: str, details: Json = None) -> None:
         super().__init__(message)
@@ -139,8 +142,8 @@ class ProtocolError(Exception):
         self.details = details
 
 
-class _TooLong(BaseException):
-    """Raised in a tool by the alarm; no Exception, so that tools do not take it for one of theirs."""
+class _CallTimeout(BaseException):
+    """Raised in a tool by the alarm; not an Exception, so that tools do not catch it with their own errors."""
 
 
 # --------------------------------------------------------------------------------------------------------------- JSON
@@ -149,18 +152,18 @@ class _TooLong(BaseException):
 def _dumps(
     value: Json, *, sort_keys: bool = False, compact: bool = False, ascii: bool = False, nan: bool = False
 ) -> str:
-    """`json.dumps`, by the encoder that it uses."""
+    """`json.dumps`, through the C encoder that it uses, without the import of json."""
     text = encode_basestring_ascii if ascii else encode_basestring
-    marks = (":", ",") if compact else (": ", ", ")
-    return "".join(make_encoder({}, _no_json, text, None, *marks, sort_keys, False, nan)(value, 0))
+    separators = (":", ",") if compact else (": ", ", ")
+    return "".join(make_encoder({}, _no_json, text, None, *separators, sort_keys, False, nan)(value, 0))
 
 
 def _no_json(value: object) -> None:
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
-class _Reading:
-    """What json's scanner asks of a JSONDecoder."""
+class _ScannerContext:
+    """The attributes of a JSONDecoder that json's scanner reads."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -170,18 +173,18 @@ class _Reading:
     def __init__(self, parse_int: Callable[[str], Json]) -> None:
         self.parse_int = parse_int
         self.memo: dict[str, str] = {}
-        self.scan = make_scanner(self)  # type: ignore[arg-type]  # declared to take only its own kind
+        self.scan = make_scanner(self)  # type: ignore[arg-type]  # declared for a JSONDecoder only
 
 
-def _loads(text: str, reading: _Reading) -> Json:
-    """`json.loads`, by the scanner that it uses."""
+def _loads(text: str, context: _ScannerContext) -> Json:
+    """`json.loads`, through the C scanner that it uses, without the import of json."""
     text = text.strip(" \t\n\r")
     try:
-        value, end = reading.scan(text, 0)
+        value, end = context.scan(text, 0)
     except StopIteration:
         end = -1
     if end != len(text):
-        return json.JSONDecoder(parse_int=reading.parse_int).decode(text)  # raises: it knows what to say
+        return json.JSONDecoder(parse_int=context.parse_int).decode(text)  # raises, with a precise message
     return value
 
 
@@ -189,60 +192,61 @@ def _parse_int(text: str) -> int | float:
     return int(text) if len(text) <= MAX_INT_DIGITS else math.inf
 
 
-def _endable_int(text: str) -> int:
+def _parse_bounded_int(text: str) -> int:
     if len(text) > MAX_INT_DIGITS:
         raise ValueError(f"an integer has more than {MAX_INT_DIGITS} digits")
     return int(text)
 
 
-_PLAIN = _Reading(int)
-_BOUNDED = _Reading(_endable_int)
-_digits_of_int = getattr(sys, "get_int_max_str_digits", lambda: 0)
-"""Python's own limit, by default 4,300; 0: none, as before 3.11, or because the program has lifted it."""
+_PLAIN = _ScannerContext(int)
+_BOUNDED = _ScannerContext(_parse_bounded_int)
+_get_max_int_digits = getattr(sys, "get_int_max_str_digits", lambda: 0)
+"""Python's own limit on digits, by default 4,300; 0 for no limit, as before 3.11 or if the program has lifted it."""
 
 
-def _bounded_reading() -> _Reading:
-    return _PLAIN if 0 < _digits_of_int() <= 4300 else _BOUNDED
+def _select_context() -> _ScannerContext:
+    return _PLAIN if 0 < _get_max_int_digits() <= 4300 else _BOUNDED
 
 
-_WIRE = _Reading(_parse_int)
-"""Lets NaN and endless integers in, so that the request keeps its id and gets an answer: find_unsafe refuses them."""
+_WIRE = _ScannerContext(_parse_int)
+"""Context for requests. It accepts NaN and endless integers, so that the request keeps its id and gets an answer;
+`find_unsafe` refuses them."""
 
 
 # ---------------------------------------------------------------------------------------------------- canonical state
 
 
 def canonical_json(value: Json) -> str:
-    """One text for one JSON value: sorted keys, no spaces, characters unescaped.
+    """The one text of a JSON value: sorted keys, no spaces, characters unescaped.
 
     Keys that are not strings become strings first, as on the wire, so a value and its round trip agree. 1 and 1.0 stay
-    different. Raises ValueError for NaN, infinities, endless integers and what is nested more than `MAX_VALUE_DEPTH`
-    deep, TypeError for what JSON cannot hold.
+    different. Raises ValueError for NaN, infinities, endless integers and nesting deeper than `MAX_VALUE_DEPTH`,
+    TypeError for values that JSON cannot hold.
     """
     return _canonical(value)[0]
 
 
 def _canonical(value: Json) -> tuple[str, Json]:
-    """(the text, the value as whoever reads the text has it)."""
+    """(canonical text, the value that a reader of the text gets)."""
     text = _dumps(value, ascii=True)
-    plain = _loads(text, _bounded_reading())
-    if _is_deep(text):
+    plain = _loads(text, _select_context())
+    if _is_too_deep(text):
         raise ValueError(f"nested more than {MAX_VALUE_DEPTH} levels deep")
     return _dumps(plain, sort_keys=True, compact=True), plain
 
 
-_TO_LISTS = bytes.maketrans(b"{}", b"[]")
-_NO_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
+_BRACES_TO_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NOT_STRUCTURAL = bytes(set(range(256)) - set(b'"[]{}'))
 
 
-def _is_deep(text: str) -> bool:
-    """True for JSON that is nested more than `MAX_VALUE_DEPTH` deep. Faster than to walk through the value."""
+def _is_too_deep(text: str) -> bool:
+    """True for JSON text that is nested more than `MAX_VALUE_DEPTH` deep; faster than a walk through the value."""
     if text.count("[") + text.count("{") <= MAX_VALUE_DEPTH:
         return False
     if "\\" in text:
         text = text.replace("\\\\", "").replace('\\"', "")
-    marks = text.encode(errors="replace").translate(_TO_LISTS, _NO_MARKS).replace(b'""', b"")
-    if b'"' in marks:  # strings with brackets in them
+    marks = text.encode(errors="replace").translate(_BRACES_TO_BRACKETS, _NOT_STRUCTURAL).replace(b'""', b"")
+    if b'"' in marks:  # some strings contain brackets
         marks = b"".join(marks.split(b'"')[::2])
     for _ in range(MAX_VALUE_DEPTH):
         marks = marks.replace(b"[]", b"")  # the innermost level
@@ -252,7 +256,7 @@ def _is_deep(text: str) -> bool:
 
 
 def state_key(state: Json) -> str:
-    """SHA-256 of the canonical JSON, in hex. Raises as `canonical_json`, and ValueError for lone surrogates."""
+    """SHA-256 of the canonical JSON in hex. Raises as `canonical_json` does, and ValueError for lone surrogates."""
     return sha256(canonical_json(state).encode()).hexdigest()
 
 
@@ -260,15 +264,15 @@ def state_key(state: Json) -> str:
 
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 _CONTAINERS = (list, tuple, dict)
-_BY_NAME = {kind.__name__: kind for kind in (str, int, float, bool, *_CONTAINERS)}
+_TYPES_BY_NAME = {kind.__name__: kind for kind in (str, int, float, bool, *_CONTAINERS)}
 _OPTIONAL_KEYS = ("typing.NotRequired", "typing.Required")  # from 3.11
 
 
 def schema_of(hint: Any) -> dict[str, Json]:
     """The JSON Schema of a type annotation. Raises TypeError for a type that has none.
 
-    In `Annotated`, a string is a description and a mapping is taken as further keywords. Values reach the tool as JSON
-    has them: a tuple as a list, an Enum as its value.
+    In `Annotated`, a string is a description and a dict has further keywords. Values reach the tool as plain JSON
+    values: a tuple as a list, an Enum as its value.
     """
     if hint is None or (isinstance(hint, type) and hint in _SCALARS):
         return {"type": _SCALARS[type(None) if hint is None else hint]}
@@ -318,7 +322,7 @@ def _typed_dict_schema(hint: Any) -> dict[str, Json]:
     required = set(hint.__required_keys__)
     for name, field in typing.get_type_hints(hint, include_extras=True).items():
         marker = str(typing.get_origin(field))
-        if marker in _OPTIONAL_KEYS:  # where annotations are strings, __required_keys__ has not seen the marker
+        if marker in _OPTIONAL_KEYS:  # if annotations are strings, __required_keys__ does not know the marker
             (required.discard if marker == "typing.NotRequired" else required.add)(name)
             field = typing.get_args(field)[0]  # noqa: PLW2901
         properties[name] = schema_of(field)
@@ -342,12 +346,12 @@ def parameters_schema(fn: Callable[..., Any], *, skip_self: bool = False) -> dic
     defaults = dict(zip(names[code.co_argcount - len(values) : code.co_argcount], values))  # noqa: B905 (3.9 has no strict=)
     defaults.update(getattr(fn, "__kwdefaults__", None) or {})
     hints = _hints(fn)
-    described = _parse_docstring(fn.__doc__)[1]
+    descriptions = _parse_docstring(fn.__doc__)[1]
     properties: dict[str, Json] = {}
     for name in names[1:] if skip_self or hasattr(fn, "__self__") else names:
         schema = schema_of(hints[name]) if name in hints else {}
-        if name in described:
-            schema.setdefault("description", described[name])
+        if name in descriptions:
+            schema.setdefault("description", descriptions[name])
         if name in defaults:
             default = defaults[name]
             if type(default) not in _SCALARS and isinstance(default, enum.Enum):
@@ -355,16 +359,18 @@ def parameters_schema(fn: Callable[..., Any], *, skip_self: bool = False) -> dic
             try:
                 schema["default"] = _loads(_dumps(default, ascii=True), _PLAIN)
             except (TypeError, ValueError):
-                pass  # a default that is not JSON is left unsaid
+                pass  # the schema leaves out a default that is not JSON
         properties[name] = schema
     return _object_schema(properties, [name for name in properties if name not in defaults])
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function, evaluated; where all are names of plain types, without `typing`."""
+    """The evaluated annotations of a function, without the import of `typing` if all are names of plain types."""
     names, known = dict(getattr(fn, "__annotations__", {})), getattr(fn, "__globals__", {})
     if None not in (getattr(fn, "__defaults__", None) or ()):  # before 3.11 such a parameter may be None
-        plain = {key: _BY_NAME.get(name) for key, name in names.items() if isinstance(name, str) and name not in known}
+        plain = {
+            key: _TYPES_BY_NAME.get(name) for key, name in names.items() if isinstance(name, str) and name not in known
+        }
         if len(plain) == len(names) and None not in plain.values():
             return plain
     return typing.get_type_hints(fn, include_extras=True)
@@ -376,12 +382,12 @@ _PARAMETER = r"( +)\*{0,2}(\w+) *(?:\([^)]*\))?: *(.*)"
 
 
 def _parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
-    """(the text before the first section, {parameter: what `Args:` says of it})."""
+    """(text before the first section, {parameter: its description in `Args:`})."""
     first, *rest = (doc or "").expandtabs().split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in rest if line.strip()), default=0)
     lines = [first.strip(), *(line[margin:].rstrip() for line in rest)]
     head = next((i for i, line in enumerate(lines) if line in _SECTIONS), len(lines))
-    described: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     section, indent, current = "", "", ""
     for line in lines[head:]:
         if line in _SECTIONS:
@@ -389,10 +395,10 @@ def _parse_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
         elif section in _PARAMETER_SECTIONS and line:
             entry = re.match(_PARAMETER, line)
             if entry and entry.group(1) == (indent or entry.group(1)):
-                indent, current, described[entry.group(2)] = entry.group(1), entry.group(2), entry.group(3)
+                indent, current, descriptions[entry.group(2)] = entry.group(1), entry.group(2), entry.group(3)
             elif current:
-                described[current] = f"{described[current]} {line.strip()}".strip()
-    return "\n".join(lines[:head]).strip(), described
+                descriptions[current] = f"{descriptions[current]} {line.strip()}".strip()
+    return "\n".join(lines[:head]).strip(), descriptions
 
 
 # --------------------------------------------------------------------------------------------- checking against schemas
@@ -413,45 +419,45 @@ _LIMITS: dict[str, tuple[str, str, Callable[[Any, Any], bool]]] = {
     "minItems": ("array", "at least {} items", lambda value, limit: len(value) >= limit),
     "maxItems": ("array", "at most {} items", lambda value, limit: len(value) <= limit),
 }
-"""keyword: (type it applies to, the words for it, whether it holds)."""
+"""Keyword -> (type that it applies to, words for an error message, test)."""
 
 
-class _At:
-    """Where the check stands: in which document, at which path of the value, how many schemas deep."""
+class _Position:
+    """Position of a check: the schema document, the path in the value, the number of schemas above."""
 
     __slots__ = ("depth", "path", "root")
 
     def __init__(self, root: Json, path: tuple[Any, ...] = (), depth: int = 0) -> None:
         self.root = root
         self.path = path
-        """(path of the parent, step): linked, because it is only written out for a violation."""
+        """(path of the parent, step): a linked list, because only a violation needs the whole path."""
         self.depth = depth
 
-    def step(self, step: str | int) -> _At:
-        return _At(self.root, (self.path, step), self.depth + 1)
+    def step(self, step: str | int) -> _Position:
+        return _Position(self.root, (self.path, step), self.depth + 1)
 
-    def deeper(self) -> _At:
-        return _At(self.root, self.path, self.depth + 1)
+    def deeper(self) -> _Position:
+        return _Position(self.root, self.path, self.depth + 1)
 
-    def says(self, expected: str, value: Json) -> str:
-        return f"{_path_text(self.path)}: expected {expected}, got {_shown(value)}"
+    def message_for(self, expected: str, value: Json) -> str:
+        return f"{_path_text(self.path)}: expected {expected}, got {_describe_value(value)}"
 
 
 def find_violation(value: Json, schema: Json) -> str | None:
-    """What is wrong with the value, first things first ("$.limit: expected integer, got string 'ten'"), or None.
+    """The first violation of the schema ("$.limit: expected integer, got string 'ten'"), or None.
 
-    Covers type, enum, const, the bounds on numbers, strings and arrays, pattern, properties, required,
+    The check covers type, enum, const, the bounds on numbers, strings and arrays, pattern, properties, required,
     additionalProperties, items, prefixItems, anyOf, oneOf, allOf and local $ref; `check_schema` refuses the rest.
     """
-    return next(_violations(value, schema, _At(schema)), None)
+    return next(_violations(value, schema, _Position(schema)), None)
 
 
 def check_schema(schema: Json, root: Json = None) -> None:
-    """Raises ValueError for a keyword that `find_violation` would have to pass over, a broken pattern or $ref."""
+    """Raise ValueError for a keyword that `find_violation` does not know, a broken pattern or a broken $ref."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise ValueError(f"a schema is an object or a boolean, not {_shown(schema)}")
+        raise ValueError(f"a schema is an object or a boolean, not {_describe_value(schema)}")
     root = schema if root is None else root
     unsupported = sorted(_UNSUPPORTED & schema.keys())
     if unsupported:
@@ -475,10 +481,10 @@ def check_schema(schema: Json, root: Json = None) -> None:
         check_schema(child, root)
 
 
-def _violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
+def _violations(value: Json, schema: Json, at: _Position) -> Iterator[str]:
     if isinstance(schema, bool):
         if not schema:
-            yield at.says("nothing here", value)
+            yield at.message_for("nothing here", value)
         return
     if at.depth > 2 * MAX_DEPTH:
         yield f"{_path_text(at.path)}: nested too deeply to check"
@@ -486,29 +492,29 @@ def _violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
     if "$ref" in schema:
         yield from _violations(value, _resolve(schema["$ref"], at.root), at.deeper())
     kinds = _types(schema)
-    if kinds and not any(_is(value, kind) for kind in kinds):
-        yield at.says(" or ".join(kinds), value)
-    if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
-        yield at.says(f"one of {_brief(schema['enum'])}", value)
-    if "const" in schema and not _same(value, schema["const"]):
-        yield at.says(_brief(schema["const"]), value)
+    if kinds and not any(_has_type(value, kind) for kind in kinds):
+        yield at.message_for(" or ".join(kinds), value)
+    if "enum" in schema and not any(_json_equal(value, choice) for choice in schema["enum"]):
+        yield at.message_for(f"one of {_abbreviate(schema['enum'])}", value)
+    if "const" in schema and not _json_equal(value, schema["const"]):
+        yield at.message_for(_abbreviate(schema["const"]), value)
     for keyword, limit in schema.items():
-        kind, words, holds = _LIMITS.get(keyword, ("", "", _same))
-        if kind and _is(value, kind) and not holds(value, limit):
-            yield at.says(words.format(limit), value)
+        kind, words, holds = _LIMITS.get(keyword, ("", "", _json_equal))
+        if kind and _has_type(value, kind) and not holds(value, limit):
+            yield at.message_for(words.format(limit), value)
     if isinstance(value, str) and "pattern" in schema:
-        if len(value) > MAX_PATTERN_SUBJECT:
-            yield at.says(f"at most {MAX_PATTERN_SUBJECT} characters, because a pattern applies", value)
+        if len(value) > MAX_PATTERN_SUBJECT_CHARS:
+            yield at.message_for(f"at most {MAX_PATTERN_SUBJECT_CHARS} characters, because a pattern applies", value)
         elif not re.search(schema["pattern"], value):
-            yield at.says(f"a match of the pattern {schema['pattern']}", value)
+            yield at.message_for(f"a match of the pattern {schema['pattern']}", value)
     if isinstance(value, dict):
         yield from _object_violations(value, schema, at)
     elif isinstance(value, list):
         yield from _array_violations(value, schema, at)
-    yield from _combined_violations(value, schema, at)
+    yield from _subschema_violations(value, schema, at)
 
 
-def _combined_violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
+def _subschema_violations(value: Json, schema: Json, at: _Position) -> Iterator[str]:
     for part in schema.get("allOf", ()):
         yield from _violations(value, part, at.deeper())
     for keyword in ("anyOf", "oneOf"):
@@ -517,16 +523,16 @@ def _combined_violations(value: Json, schema: Json, at: _At) -> Iterator[str]:
         if found and not hold:
             yield "; or ".join(filter(None, found))
         elif hold > 1 and keyword == "oneOf":
-            yield at.says(f"exactly one of {len(found)} alternatives to hold ({hold} do)", value)
+            yield at.message_for(f"exactly one of {len(found)} alternatives to hold ({hold} do)", value)
 
 
-def _array_violations(value: list[Json], schema: Json, at: _At) -> Iterator[str]:
+def _array_violations(value: list[Json], schema: Json, at: _Position) -> Iterator[str]:
     prefix, rest = schema.get("prefixItems", ()), schema.get("items", True)
     for i, item in enumerate(value if rest is not True else value[: len(prefix)]):
         yield from _violations(item, prefix[i] if i < len(prefix) else rest, at.step(i))
 
 
-def _object_violations(value: dict[str, Json], schema: Json, at: _At) -> Iterator[str]:
+def _object_violations(value: dict[str, Json], schema: Json, at: _Position) -> Iterator[str]:
     properties = schema.get("properties", {})
     rest = schema.get("additionalProperties", True)
     for name in schema.get("required", ()):
@@ -560,29 +566,29 @@ def _types(schema: Json) -> list[str]:
     return [kinds] if isinstance(kinds, str) else kinds
 
 
-def _is(value: Json, kind: str) -> bool:
+def _has_type(value: Json, kind: str) -> bool:
     if kind == "integer":
-        return _is(value, "number") and (isinstance(value, int) or value.is_integer())
+        return _has_type(value, "number") and (isinstance(value, int) or value.is_integer())
     if kind == "number":
         return isinstance(value, (int, float)) and not isinstance(value, bool)
-    return _kind(value) == kind
+    return _type_name(value) == kind
 
 
-def _kind(value: Json) -> str:
+def _type_name(value: Json) -> str:
     for python, kind in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
         if isinstance(value, python):
             return kind
     return "null" if value is None else "object"
 
 
-def _same(a: Json, b: Json) -> bool:
+def _json_equal(a: Json, b: Json) -> bool:
     """JSON equality: 1 is 1.0, but neither is true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(_json_equal, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(_json_equal(a[key], b[key]) for key in a)
     return bool(a == b)
 
 
@@ -594,21 +600,25 @@ def _path_text(path: tuple[Any, ...]) -> str:
     return "$" + "".join(reversed(steps))
 
 
-def _shown(value: Json) -> str:
+def _describe_value(value: Json) -> str:
     if isinstance(value, list):
         return f"array of {len(value)}"
     if isinstance(value, dict):
-        return f"object with {_brief(list(value)[:20])}"
-    return "null" if value is None else f"{_kind(value)} {_brief(value[:80] if isinstance(value, str) else value)}"
+        return f"object with {_abbreviate(list(value)[:20])}"
+    return (
+        "null"
+        if value is None
+        else f"{_type_name(value)} {_abbreviate(value[:80] if isinstance(value, str) else value)}"
+    )
 
 
-def _brief(value: Json) -> str:
+def _abbreviate(value: Json) -> str:
     text = _dumps(value, nan=True)
     return text if len(text) <= 400 else text[:400] + "…"
 
 
 def find_unsafe(value: Json) -> str | None:
-    """Why this cannot be passed on as JSON (depth, NaN, an endless number, half a character), or None."""
+    """The reason why a value cannot be passed on as JSON (depth, NaN, an endless number, a lone surrogate), or None."""
     level, depth = [value], 0
     while level:
         if depth > MAX_DEPTH:
@@ -632,7 +642,7 @@ def find_unsafe(value: Json) -> str | None:
 
 
 _OPTIONS = ("name", "title", "description", "input_schema", "read_only", "destructive", "idempotent")
-_NAME_MARKS = str.maketrans("_.-", "aaa")
+_NAME_PUNCTUATION = str.maketrans("_.-", "aaa")
 _HINTS: dict[Literal["read_only", "destructive", "idempotent"], str] = {
     "read_only": "readOnlyHint",
     "destructive": "destructiveHint",
@@ -641,6 +651,8 @@ _HINTS: dict[Literal["read_only", "destructive", "idempotent"], str] = {
 
 
 class _Tool:
+    """A tool of the server, with its schemas."""
+
     __slots__ = ("fn", "input_schema", "listed", "output_schema", "wrapped")
 
     def __init__(
@@ -648,12 +660,12 @@ class _Tool:
     ) -> None:
         self.fn = fn
         self.listed = listed
-        """As `tools/list` shows it."""
+        """Entry of the tool in `tools/list`."""
         self.input_schema = input_schema
         self.output_schema = output_schema
-        """None: the result is text only."""
+        """Schema of the structured result; None if the result is text only."""
         self.wrapped = wrapped
-        """True where the structured result is {"result": value}, because the value is not an object."""
+        """True if the structured result is {"result": value}, because the value is not an object."""
 
 
 class Server:
@@ -666,17 +678,17 @@ class Server:
         self._setup: Callable[[Json, int], object] | None = None
         self._state: Callable[[], Json] | None = None
         self._was_set_up = False
-        self._line_bytes = MAX_LINE
+        self._line_bytes = MAX_LINE_BYTES
 
     # ------------------------------------------------------------------------------------------------------ declaring
 
     def setup(self, fn: F) -> F:
-        """Declares `fn(initial_state, seed)`, which the harness calls once, before any tool."""
+        """Declare `fn(initial_state, seed)`, which the harness calls once, before any tool."""
         self._setup = fn
         return fn
 
     def state(self, fn: F) -> F:
-        """Declares `fn() -> JSON value`: all of the server's world that counts."""
+        """Declare `fn() -> JSON value`, which returns the whole state that counts."""
         self._state = fn
         return fn
 
@@ -690,11 +702,11 @@ class Server:
         return register
 
     def add_tool(self, fn: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
-        """Adds a tool, called with its arguments by name, never converted.
+        """Add a tool. It is called with keyword arguments, which are not converted.
 
-        Without `input_schema` the schemas come from the annotations; a result that is not str or None is then also
-        given as structured content. With it no annotation is read and results are text. Raises TypeError for
-        annotations without a schema, ValueError for a bad name or schema.
+        Without `input_schema`, the schemas come from the annotations, and a result that is not str or None is also
+        returned as structured content. With `input_schema`, no annotation is read and results are text. Raises
+        TypeError for annotations without a schema, ValueError for a bad name or schema.
         """
         unknown = options.keys() - set(_OPTIONS)
         if unknown:
@@ -702,9 +714,9 @@ class Server:
         self._register(fn, fn, options)
 
     def _register(self, fn: Callable[..., Any], typed: Callable[..., Any], options: ToolOptions) -> None:
-        """Adds `fn`, described by the signature of `typed`: the same, or the unbound method behind it."""
+        """Add the tool `fn` with the signature of `typed`, which is `fn` or the unbound method that it calls."""
         name = options.get("name") or typed.__name__
-        if not 1 <= len(name) <= 128 or not name.isascii() or not name.translate(_NAME_MARKS).isalnum():
+        if not 1 <= len(name) <= 128 or not name.isascii() or not name.translate(_NAME_PUNCTUATION).isalnum():
             raise ValueError(f"tool {name!r}: a name has 1 to 128 characters of A-Z a-z 0-9 _ . -")
         if name in self._tools:
             raise ValueError(f"tool {name!r}: there is one already")
@@ -734,16 +746,18 @@ class Server:
     # -------------------------------------------------------------------------------------------------------- serving
 
     def run(self) -> None:
-        """Serves stdin and stdout until stdin ends. Returns with both diverted: what is printed goes to stderr."""
+        """Serve stdin and stdout until stdin ends. Afterwards both stay redirected: prints go to stderr."""
         self.serve(*claim_wire())
 
     def serve(self, reader: BinaryIO, writer: BinaryIO) -> None:
-        """Answers line by line until the reader ends, or nobody reads the writer any more."""
-        while line := reader.readline(MAX_LINE + 1):
-            if len(line) > MAX_LINE:
+        """Answer line by line until the reader ends, or the other end of the writer is closed."""
+        while line := reader.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
                 while line and not line.endswith(b"\n"):
-                    line = reader.readline(MAX_LINE)
-                answer: bytes | None = _error_line(None, ProtocolError(PARSE_ERROR, f"more than {MAX_LINE} bytes"))
+                    line = reader.readline(MAX_LINE_BYTES)
+                answer: bytes | None = _error_line(
+                    None, ProtocolError(PARSE_ERROR, f"more than {MAX_LINE_BYTES} bytes")
+                )
             else:
                 answer = self.handle(line)
             if answer is not None:
@@ -754,7 +768,7 @@ class Server:
                     return
 
     def handle(self, line: bytes) -> bytes | None:
-        """The answer to one message, as a line; None where none is due (a notification, a blank line)."""
+        """The answer to one message, as a line; None if no answer is due (a notification, a blank line)."""
         if not line.strip():
             return None
         request_id: str | int | None = None
@@ -764,10 +778,10 @@ class Server:
             if not isinstance(message, dict):
                 raise ProtocolError(INVALID_REQUEST, "a message is one JSON object; batches are not served")
             if "method" not in message and ("result" in message or "error" in message):
-                return None  # a stray response: answering it could go on for ever
-            given_id, method = message.get("id"), message.get("method")
-            if isinstance(given_id, (str, int)) and not isinstance(given_id, bool):
-                request_id = given_id
+                return None  # a stray response: an answer to it could begin an endless exchange
+            message_id, method = message.get("id"), message.get("method")
+            if isinstance(message_id, (str, int)) and not isinstance(message_id, bool):
+                request_id = message_id
             if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
                 raise ProtocolError(INVALID_REQUEST, "not a JSON-RPC 2.0 request")
             if "id" not in message:
@@ -777,14 +791,14 @@ class Server:
             result = self._dispatch(method, message.get("params"))
             answer = _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
             if len(answer) > self._line_bytes:
-                result = self._shortened(method, result, len(answer))
+                result = self._replace_oversized(method, result, len(answer))
                 answer = _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
             return answer
         except ProtocolError as error:
             return _error_line(request_id, error)
         except Exception as error:
             _print_traceback(error)
-            code = STATE_UNTOLD if method == "gymcp/state" else INTERNAL_ERROR  # such as MemoryError
+            code = STATE_UNAVAILABLE if method == "gymcp/state" else INTERNAL_ERROR  # such as MemoryError
             return _error_line(request_id, ProtocolError(code, f"Internal error: {_describe(error)}"))
 
     def _dispatch(self, method: str, params: Json) -> dict[str, Json]:
@@ -793,7 +807,7 @@ class Server:
         if not isinstance(params, dict):
             raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
         meta: Json = params.get("_meta")
-        # initialize does not exist in 2026-07-28, even when a client stamps the envelope on it
+        # initialize does not exist in 2026-07-28, even if a client puts the envelope on it
         modern = method != "initialize" and isinstance(meta, dict) and VERSION_KEY in meta
         if modern:
             _check_envelope(meta)
@@ -815,22 +829,22 @@ class Server:
                 result.update(ttlMs=0, cacheScope="private")
         return result
 
-    def _shortened(self, method: str, result: dict[str, Json], size: int) -> dict[str, Json]:
-        """What is answered in place of a result that no client would read. Raises ProtocolError."""
+    def _replace_oversized(self, method: str, result: dict[str, Json], size: int) -> dict[str, Json]:
+        """An error result in place of a result that is too long for the client. Raises ProtocolError."""
         why = f"{size} bytes as a message, where at most {self._line_bytes} are read"
         if method == "gymcp/state":
-            raise ProtocolError(STATE_UNTOLD, f"the state has {why}")
+            raise ProtocolError(STATE_UNAVAILABLE, f"the state has {why}")
         if method != "tools/call":
             raise ProtocolError(INTERNAL_ERROR, f"the answer has {why}")
         meta = {key: value for key, value in result.pop("_meta", {}).items() if key != RESULT_STATE_KEY}
-        kept = {key: value for key, value in result.items() if key not in ("content", "isError", "structuredContent")}
-        return {**_text_result(f"The result has {why}", is_error=True), **kept, **({"_meta": meta} if meta else {})}
+        rest = {key: value for key, value in result.items() if key not in ("content", "isError", "structuredContent")}
+        return {**_text_result(f"The result has {why}", is_error=True), **rest, **({"_meta": meta} if meta else {})}
 
     def _initialize(self, params: dict[str, Json]) -> dict[str, Json]:
-        wanted = params.get("protocolVersion")
-        if not isinstance(wanted, str):
+        requested = params.get("protocolVersion")
+        if not isinstance(requested, str):
             raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
-        version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
+        version = requested if requested in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
         return {
             "protocolVersion": version,
             "capabilities": {"tools": {"listChanged": False}},
@@ -845,35 +859,36 @@ class Server:
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not (arguments is None or isinstance(arguments, dict)):
             raise ProtocolError(INVALID_PARAMS, "Invalid request parameters")
-        meta = params.get("_meta")
-        asked = meta if isinstance(meta, dict) else {}
-        limit = asked.get(TIMEOUT_KEY)
+        meta: Json = params.get("_meta")
+        if not isinstance(meta, dict):
+            meta = {}
+        limit = meta.get(TIMEOUT_KEY)
         if isinstance(limit, (int, float)) and 0 < limit < math.inf:
             result = self._answer_within(limit, name, arguments or {})
         else:
             result = self._answer(name, arguments or {})
         if self._state is not None:
-            key, state, characters = self._told_state()
+            key, state, characters = self._encode_state()
             result["_meta"] = {STATE_KEY: key}
-            within = asked.get(STATE_WITHIN_KEY)
+            within = meta.get(STATE_WITHIN_KEY)
             if isinstance(within, int) and characters <= within:
                 result["_meta"][RESULT_STATE_KEY] = state
         return result
 
     def _answer_within(self, limit: float, name: str, arguments: dict[str, Json]) -> dict[str, Json]:
         def interrupt(*_: object) -> None:
-            raise _TooLong
+            raise _CallTimeout
 
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             try:
-                # again and again, because a tool may swallow the first in an `except:` of its own
-                signal.setitimer(signal.ITIMER_REAL, limit, _ALARM_AGAIN_S)
+                # repeated, because a tool may swallow the first interruption in a bare `except:`
+                signal.setitimer(signal.ITIMER_REAL, limit, _ALARM_PERIOD_S)
                 return self._answer(name, arguments)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
-        except _TooLong:
-            signal.setitimer(signal.ITIMER_REAL, 0)  # where the alarm came between the answer and the line above
+        except _CallTimeout:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # for an alarm that came between the answer and the line above
             return _text_result(f"Tool {name!r} did not answer within {limit:g} s", is_error=True)
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -883,9 +898,9 @@ class Server:
         if tool is None:
             return _text_result(f"Unknown tool: {name[:200]}", is_error=True)
         try:
-            wrong = find_unsafe(arguments) or find_violation(arguments, tool.input_schema)
-            if wrong:
-                raise ToolError(f"Invalid arguments for tool {name!r}: {wrong}")
+            violation = find_unsafe(arguments) or find_violation(arguments, tool.input_schema)
+            if violation:
+                raise ToolError(f"Invalid arguments for tool {name!r}: {violation}")
             return _shape_result(tool, tool.fn(**arguments))
         except ToolError as error:
             return _text_result(str(error), is_error=True)
@@ -905,7 +920,7 @@ class Server:
             raise ProtocolError(SETUP_FAILED, "setup was called before; a process serves one episode")
         self._was_set_up = True
         line_bytes = params.get(LINE_KEY)
-        if isinstance(line_bytes, int) and 0 < line_bytes < MAX_LINE:
+        if isinstance(line_bytes, int) and 0 < line_bytes < MAX_LINE_BYTES:
             self._line_bytes = line_bytes
         try:
             self._setup(params.get("initialState"), seed)
@@ -919,11 +934,11 @@ class Server:
         }
 
     def _read_state(self, params: dict[str, Json]) -> dict[str, Json]:
-        key, state, _ = self._told_state()
+        key, state, _ = self._encode_state()
         return {"stateKey": key, "state": state}
 
-    def _told_state(self) -> tuple[str, Json, int]:
-        """Key, state, characters of its canonical JSON."""
+    def _encode_state(self) -> tuple[str, Json, int]:
+        """(key, state, number of characters of its canonical JSON)."""
         if self._state is None:
             raise ProtocolError(METHOD_NOT_FOUND, "this server declares no state", "gymcp/state")
         try:
@@ -931,26 +946,26 @@ class Server:
             return sha256(canonical.encode()).hexdigest(), state, len(canonical)
         except (Exception, SystemExit) as error:
             _print_traceback(error)
-            raise ProtocolError(STATE_UNTOLD, f"the state cannot be told: {_describe(error)}") from error
+            raise ProtocolError(STATE_UNAVAILABLE, f"the state cannot be told: {_describe(error)}") from error
 
 
 def class_server(cls: type, name: str | None = None) -> Server:
-    """A server of which one instance of the class is the world, its public methods the tools.
+    """A server whose tools are the public methods of one instance of the class.
 
-    The initial state is the keyword arguments of the class (null: none); the state is the instance's public attributes.
-    A client that calls no setup gets `cls()` at the first use. The seed is not used.
+    The initial state is the keyword arguments of the class (null for none); the state is the instance's public
+    attributes. If the client calls no setup, the first use creates `cls()`. The seed is not used.
     """
     server = Server(cls.__name__ if name is None else name)
-    world: list[Any] = []
+    instances: list[Any] = []
 
     def instance() -> Any:
-        if not world:
-            world.append(cls())
-        return world[0]
+        if not instances:
+            instances.append(cls())
+        return instances[0]
 
     @server.setup
     def setup(initial_state: Json, seed: int) -> None:
-        world[:] = [cls(**(initial_state or {}))]
+        instances[:] = [cls(**(initial_state or {}))]
 
     @server.state
     def state() -> Json:
@@ -976,7 +991,7 @@ def class_server(cls: type, name: str | None = None) -> Server:
 
 
 def _result_schema(fn: Callable[..., Any]) -> tuple[Json, bool]:
-    """(output schema or None, whether the value is wrapped as {"result": value})."""
+    """(output schema or None, True if the value is wrapped as {"result": value})."""
     hints = _hints(fn)
     if hints.get("return", str) in (str, type(None)):
         return None, False
@@ -987,20 +1002,20 @@ def _result_schema(fn: Callable[..., Any]) -> tuple[Json, bool]:
 
 
 def _shape_result(tool: _Tool, value: Any) -> dict[str, Json]:
-    """A tools/call result. Raises ToolError where the value is not what the tool declares."""
+    """A tools/call result. Raises ToolError if the value does not match the tool's output schema."""
     if value is None and tool.output_schema is None:
         return {"content": [], "isError": False}
     text = value if isinstance(value, str) else _dumps(value)
     result = _text_result(text, is_error=False)
     if tool.output_schema is not None:
-        # tuples, keys: as the client will see them
-        plain = value if isinstance(value, str) else _loads(text, _bounded_reading())
-        if not isinstance(value, str) and _is_deep(text):
+        # tuples and keys as the client will see them
+        plain = value if isinstance(value, str) else _loads(text, _select_context())
+        if not isinstance(value, str) and _is_too_deep(text):
             raise ToolError(f"Tool {tool.listed['name']!r} returned what is nested more than {MAX_VALUE_DEPTH} deep")
         structured = {"result": plain} if tool.wrapped else plain
-        wrong = find_violation(structured, tool.output_schema)
-        if wrong:
-            raise ToolError(f"Tool {tool.listed['name']!r} returned something else than it declares: {wrong}")
+        violation = find_violation(structured, tool.output_schema)
+        if violation:
+            raise ToolError(f"Tool {tool.listed['name']!r} returned something else than it declares: {violation}")
         result["structuredContent"] = structured
     return result
 
@@ -1028,7 +1043,7 @@ def _decode(line: bytes) -> Json:
 
 
 def _encode(message: Json) -> bytes:
-    # a lone surrogate would make the line unreadable to the client: better one wrong character than a lost answer
+    # a lone surrogate would make the line unreadable to the client: one wrong character is better than a lost answer
     return _dumps(message).encode(errors="replace") + b"\n"
 
 
@@ -1040,12 +1055,12 @@ def _error_line(request_id: str | int | None, error: ProtocolError) -> bytes:
 
 
 def _describe(error: BaseException) -> str:
-    """The exception for the agent, as "TypeName: message"; an OSError loses the path, which may be the host's."""
+    """Text of an exception for the agent, "TypeName: message"; without an OSError's path, which may be the host's."""
     text = ""
     try:
-        text = ((error.strerror or "") if isinstance(error, OSError) else str(error))[:MAX_ERROR]
+        text = ((error.strerror or "") if isinstance(error, OSError) else str(error))[:MAX_ERROR_CHARS]
     except Exception:
-        pass  # __str__ may be anybody's code
+        pass  # __str__ may be arbitrary code
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -1057,15 +1072,15 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def claim_wire() -> tuple[BinaryIO, BinaryIO]:
-    """The wire on descriptors of its own; tools and their children find an ended stdin, and stderr as stdout.
+    """Move the wire to new descriptors: tools and their children get a closed stdin, and stderr as stdout.
 
-    A server that was forked has another wire: `spawner.py` puts a function of its own in this one's place.
+    A forked server has another wire: `spawner.py` replaces this function by its own.
     """
     wire_in, wire_out = posix.dup(0), posix.dup(1)
-    ended, closing = posix.pipe()
-    posix.close(closing)
-    posix.dup2(ended, 0)
-    posix.close(ended)
+    closed_end, writing_end = posix.pipe()
+    posix.close(writing_end)
+    posix.dup2(closed_end, 0)
+    posix.close(closed_end)
     posix.dup2(2, 1)
     sys.stdout = sys.stderr
     return open(wire_in, "rb"), open(wire_out, "wb")

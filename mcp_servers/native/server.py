@@ -1,7 +1,7 @@
-"""Servers on gymcp's own runtime: what enters the sandbox is one folder with the runtime and the program, nothing else.
+"""Servers on gymcp's own runtime: the sandbox gets one folder with the runtime and the program, and nothing else.
 
-The folder is made once per content in gymcp's cache, byte-compiled by the sandbox's own interpreter, so that a server
-is up in milliseconds.
+The folder is made once per content in gymcp's cache and byte-compiled by the sandbox's own interpreter, so that a
+server starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
 
 PROGRAM = PurePosixPath("/srv/program")
-"""Where the folder appears inside."""
+"""Mount point of the folder in the sandbox."""
 RUNTIME = "gymcp.mcp_servers.native.runtime"
-_IMPORTS = (ast.Import, ast.ImportFrom)
-_START = (
+_IMPORT_NODES = (ast.Import, ast.ImportFrom)
+_START_CODE = (
     "import sys\n"
-    "sys.path[:] = {paths!r} + [p for p in sys.path if p]\n"  # without the working folder, which agents write to
+    "sys.path[:] = {paths!r} + [p for p in sys.path if p]\n"  # without the working directory, which agents write to
     "from server_main import main\n"
     "main()\n"
 )
@@ -49,19 +49,20 @@ def native_server(
 ) -> ServerSpec:
     """The spec of a server on the native runtime.
 
-    `program` is the dotted name of a module with a ``main()`` (its file is copied, it is not imported), or a class:
-    its public methods, static ones too, become the tools (class methods and properties do not),
-    ``cls(**initial_state)`` the setup, its public attributes the declared state.
-    Of a class only its own source and the imports it uses enter the sandbox, so one file can hold tasks, gold and
-    server. `modules` are the dotted names of further modules that the program imports. `start`: "fork" only for a
-    program that `ServerSpec.fork` allows. Raises ConfigError where the source cannot be found, uses what stays
-    outside, or has async tools.
+    `program` is the dotted name of a module with a ``main()``, whose file is copied and not imported, or a class. The
+    public methods of the class, also static ones, become the tools (class methods and properties do not);
+    ``cls(**initial_state)`` is the setup, and the public attributes are the declared state. Only the source of the
+    class and the imports that it uses enter the sandbox, so one file can have tasks, gold calls and server.
+
+    `modules` are the dotted names of further modules that the program imports. `start` may be "fork" only for a program
+    that `ServerSpec.fork` allows. Raises ConfigError if the source cannot be found, uses names that do not enter the
+    sandbox, or has async tools.
     """
     source = _module_source(program) if isinstance(program, str) else _class_source(program)
     paths = [str(PROGRAM), *map(str, python_path)]
     return ServerSpec(
         name=name,
-        argv=("python3", "-s", "-S", "-B", "-c", _START.format(paths=paths)),
+        argv=("python3", "-s", "-S", "-B", "-c", _START_CODE.format(paths=paths)),
         env={"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
         mounts=(
             Mount(source=_bundle(source, {name: _module_source(name) for name in modules}), target=PROGRAM),
@@ -75,10 +76,10 @@ def native_server(
 
 
 def _module_source(name: str) -> str:
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         raise ConfigError(f"native server: no module '{name}'; give the dotted name of a file with a main()")
-    return Path(found.origin).read_text(encoding="utf-8")
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def _class_source(cls: type) -> str:
@@ -88,18 +89,18 @@ def _class_source(cls: type) -> str:
     except (OSError, TypeError) as error:
         raise ConfigError(f"native server: the source of class '{cls.__name__}' is not in a file: {error}") from error
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    read = _globals(symtable.symtable(body, cls.__name__, "exec"))
-    left_out = sorted((read & _defined(module) - {cls.__name__}) | _starred(cls, module, read))
-    if left_out:
+    read = _global_reads(symtable.symtable(body, cls.__name__, "exec"))
+    missing = sorted((read & _top_level_names(module) - {cls.__name__}) | _star_imports(cls, module, read))
+    if missing:
         raise ConfigError(
-            f"native server: class '{cls.__name__}' uses {', '.join(left_out)} of its file, but only the class itself "
+            f"native server: class '{cls.__name__}' uses {', '.join(missing)} of its file, but only the class itself "
             "and the plain imports it uses at the top of the file enter the sandbox; move them into the class"
         )
-    waiting = [name for name, part in vars(cls).items() if _is_async(part) and not name.startswith("_")]
-    if waiting:
+    coroutines = [name for name, part in vars(cls).items() if _is_async(part) and not name.startswith("_")]
+    if coroutines:
         raise ConfigError(
-            f"native server: class '{cls.__name__}': async {', '.join(waiting)}: tools run one at a time, without an "
-            "event loop; make them plain methods"
+            f"native server: class '{cls.__name__}': async {', '.join(coroutines)}: tools run one at a time, "
+            "without an event loop; make them plain methods"
         )
     return "\n".join(
         [
@@ -107,7 +108,7 @@ def _class_source(cls: type) -> str:
             *_imports(module, used),
             "from gymcp.mcp_servers.native.runtime import class_server",
             body,
-            f"_gymcp_server = class_server({cls.__name__})",  # once, where the program is forked for every episode
+            f"_gymcp_server = class_server({cls.__name__})",  # only once for a program that is forked for every episode
             "def main():",
             "    _gymcp_server.run()",
         ]
@@ -120,9 +121,9 @@ def _is_async(part: object) -> bool:
 
 
 def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
-    """The top-level imports of the names in `used`; of gymcp only the runtime is there inside."""
+    """Top-level imports of the names in `used`. Raises ConfigError for a module of gymcp other than the runtime."""
     for node in module.body:
-        if not isinstance(node, _IMPORTS):
+        if not isinstance(node, _IMPORT_NODES):
             continue
         names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
         if not names:
@@ -136,45 +137,45 @@ def _imports(module: ast.Module, used: set[str]) -> Iterator[str]:
         yield ast.unparse(node)
 
 
-def _defined(module: ast.Module) -> set[str]:
-    """Names that the file itself binds at its top level, in ``if``, ``try``, ``for`` or ``with`` too.
+def _top_level_names(module: ast.Module) -> set[str]:
+    """Names that the file binds at its top level, also in ``if``, ``try``, ``for`` or ``with``.
 
-    An import counts where it does so under a condition: which one holds is not known inside the sandbox.
+    An import counts only under a condition, because the sandbox may decide the condition in another way.
     """
     names: set[str] = set()
-    waiting: list[ast.AST] = list(module.body)
-    while waiting:
-        node = waiting.pop()
+    pending: list[ast.AST] = list(module.body)
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
             continue
-        if isinstance(node, _IMPORTS):
+        if isinstance(node, _IMPORT_NODES):
             if node not in module.body:
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
         elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            waiting += ast.iter_child_nodes(node)
+            pending += ast.iter_child_nodes(node)
     return names
 
 
-def _starred(cls: type, module: ast.Module, used: set[str]) -> set[str]:
-    """Names of `used` that the file has from an ``import *``."""
+def _star_imports(cls: type, module: ast.Module, used: set[str]) -> set[str]:
+    """Names in `used` that the file gets from an ``import *``."""
     if not any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in module.body):
         return set()
-    plain = {(a.asname or a.name).split(".")[0] for n in module.body if isinstance(n, _IMPORTS) for a in n.names}
+    plain = {(a.asname or a.name).split(".")[0] for n in module.body if isinstance(n, _IMPORT_NODES) for a in n.names}
     return (used & vars(sys.modules[cls.__module__]).keys()) - plain - {cls.__name__}
 
 
-def _globals(table: symtable.SymbolTable) -> set[str]:
+def _global_reads(table: symtable.SymbolTable) -> set[str]:
     """Names that the source reads and does not bind itself."""
     at_top = table.get_type() == "module"
     names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (at_top or s.is_global())}
-    return names.union(*map(_globals, table.get_children()))
+    return names.union(*map(_global_reads, table.get_children()))
 
 
 def precompile(folder: Path) -> None:
-    """Byte code beside the sources, for the sandbox's interpreter only; it is never checked against them again."""
+    """Write byte code beside the sources, for the sandbox's interpreter only; it is never compared with them again."""
     argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     done = subprocess.run(
         [*argv, "-s", str(folder), str(folder)], capture_output=True, text=True, check=False, timeout=120
@@ -184,13 +185,13 @@ def precompile(folder: Path) -> None:
 
 
 def _bundle(source: str, modules: Mapping[str, str]) -> Path:
-    """The folder for one program, made where it is not there yet; `modules` are texts by dotted name."""
+    """The folder for one program, created if it does not exist yet; `modules` maps dotted names to source texts."""
     runtime = Path(__file__).with_name("runtime.py").read_bytes()
     texts = [source, repr(interpreter().version), *(f"{name}\0{text}" for name, text in modules.items())]
     key = hashlib.sha256(b"\0".join([runtime, *map(str.encode, texts)])).hexdigest()
 
     def make(folder: Path) -> None:
-        package = folder / "gymcp" / "mcp_servers" / "native"  # no __init__.py: only the runtime is to be imported
+        package = folder / "gymcp" / "mcp_servers" / "native"  # no __init__.py: only the runtime can be imported
         package.mkdir(parents=True)
         (package / "runtime.py").write_bytes(runtime)
         (folder / "server_main.py").write_text(source, encoding="utf-8")

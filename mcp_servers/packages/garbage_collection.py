@@ -19,10 +19,10 @@ from gymcp.mcp_servers.packages.install import folder_of
 from gymcp.mcp_servers.packages.install_folder import servers_folder
 from gymcp.mcp_servers.packages.lockfile import read_lock, remembered_locks
 from gymcp.mcp_servers.sandbox.docker.images import (
-    BUILT,
+    BUILT_REPOSITORY,
     DOCKERFILE_LABEL,
-    built_images,
     context_digest,
+    list_built_images,
     name_of_build,
 )
 from gymcp.process_owner import is_free
@@ -53,7 +53,7 @@ def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
 
     Raises ConfigError for a lock that cannot be read.
     """
-    found = built_images()
+    found = list_built_images()
     if not found:
         return []
     named = {
@@ -67,7 +67,7 @@ def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
 
 def _with_user(row: Mapping[str, Any], named: Mapping[str, str]) -> BuiltImage:
     tags = [tag for tag in row.get("RepoTags") or () if not tag.startswith("<none>")]
-    ours = [tag for tag in tags if tag.startswith(f"{BUILT}:")]
+    ours = [tag for tag in tags if tag.startswith(f"{BUILT_REPOSITORY}:")]
     if others := sorted(set(tags) - set(ours)):
         needed = f"it is called {others[0]}, too"
     else:

@@ -29,7 +29,7 @@ from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, locked
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.users.identity import why_none
+from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec, StateSource
 from gymcp.mcp_servers.tools.hashes import differences, hash_tools
@@ -190,7 +190,7 @@ def _lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool) -> Locked
     spec = spec_of(server)
     tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
-    why_not_here = why_none()  # a reason of this machine's is none for the lock
+    why_not_here = why_no_own_user()  # a reason of this machine's is none for the lock
     if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
         return server
     return replace(server, forks=_can_be_forked(spec, sandbox, tools))

@@ -1,7 +1,7 @@
-"""The worlds of BFCL multi-turn as one MCP server, over upstream's own classes, which are mounted beside this file.
+"""BFCL multi-turn's environments as one MCP server over upstream's own classes, which are mounted beside this file.
 
-With ``--replay`` it replays calls instead of serving: one task a line on standard input, one record a line on standard
-output, each task in a process of its own (upstream keeps state in modules and in default arguments).
+With ``--replay`` it replays calls instead of serving: standard input has one task per line, standard output one record
+per line, and each task runs in a process of its own (upstream keeps state in modules and in default arguments).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gymcp.mcp_servers.native.runtime import Server, ToolError
 
 Json = Any
 World = dict[str, Any]
-"""Class name -> instance of upstream's class."""
+"""Class name -> instance of upstream's class: the environment of one task."""
 
 VERSION = "1"
 BACKEND = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
@@ -38,20 +38,21 @@ MODULES = {
     "TwitterAPI": "posting_api",
     "VehicleControlAPI": "vehicle_control",
 }
-"""Class -> its module, and the name of its file of function documents."""
+"""Class -> its module, which is also the name of its file of function documents."""
 STATELESS = frozenset({"MathAPI"})
 TYPES = {"dict": "object", "float": "number", "tuple": "array"}
 RELAXED = {("close_ticket", "ticket_id"): ["integer", "string"]}
-"""(tool, parameter) -> types, where upstream's document refuses what its own gold calls pass."""
+"""(tool, parameter) -> types, for parameters whose document refuses the arguments of upstream's own gold calls."""
 UNDECLARED = frozenset({"_api_description", "_current_dir", "_random"})
-"""Private attributes that are constant, or told in another form."""
+"""Private attributes that are constant, or declared in another form."""
 MAX_VALUES = 50_000
 MAX_CHARS = 8_000_000
-"""A world beyond these (copies of copies of folders) is not told; it equals no other."""
+"""Most values and characters of a declared state. A larger state (copies of copies of folders) is not declared, and
+equals no other."""
 
 
 def main() -> None:
-    """Serves over standard input and output, or replays."""
+    """Serve over standard input and output, or replay."""
     _prepare()
     if sys.argv[1:] == ["--replay"]:
         replay()
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def preload() -> None:
-    """What every episode needs, for a template that is forked."""
+    """Import what every episode needs, for a fork server."""
     _prepare()
     for module in MODULES.values():
         _backend(module)
@@ -115,7 +116,7 @@ def replay() -> None:
 def _replay_task(task: Json) -> Json:
     """{"id", "setup", "turns": [[{"name", "arguments"}]]} -> {"id", "responses" per turn, "states", "distinct"}.
 
-    ``states`` has for each turn the index in ``distinct`` of what the server would declare after it.
+    ``states`` has for each turn the index in ``distinct`` of the state that the server would declare after it.
     """
     world = make_world(task["setup"])
     tools = tools_of(world)
@@ -131,11 +132,11 @@ def _replay_task(task: Json) -> Json:
     return {"id": task["id"], "responses": responses, "states": states, "distinct": list(distinct.values())}
 
 
-# Worlds and tools
+# Environments and tools
 
 
 def make_world(initial_state: Json) -> World:
-    """{"classes": [...], "config": {...}, "long_context": bool} -> {class name: instance}, new on every call."""
+    """{"classes": [...], "config": {...}, "long_context": bool} -> {class name: new instance}."""
     world: World = {}
     for name in initial_state["classes"]:
         instance = getattr(_backend(MODULES[name]), name)()
@@ -147,7 +148,7 @@ def make_world(initial_state: Json) -> World:
 
 
 def tools_of(world: World) -> dict[str, Tool]:
-    """{tool name: Tool} in the order of the documents; of two classes with one name the later wins, as upstream."""
+    """{tool name: Tool} in the order of the documents; of two tools with one name the later wins, as upstream."""
     tools: dict[str, Tool] = {}
     for class_name, instance in world.items():
         for document in _documents(MODULES[class_name]):
@@ -171,10 +172,10 @@ class Tool:
                 self.input_schema["properties"][parameter]["type"] = allowed
 
     def run(self, arguments: Mapping[str, Json]) -> tuple[str, bool]:
-        """(text, is_error). The text is upstream's, to the character: graders compare it."""
+        """(text, is_error). The text is exactly upstream's, because graders compare it."""
         try:
             result = self._method(**arguments)
-        except Exception as error:  # the boundary: whatever upstream's code raises is an answer
+        except Exception as error:  # the boundary: every error of upstream's code is an answer
             return f"Error during execution: {error}", True
         if type(result) is str:
             return result, False
@@ -182,7 +183,7 @@ class Tool:
             return str(result), False
         try:
             return json.dumps(result), "error" in result
-        except Exception:  # upstream: some results hold objects
+        except Exception:  # some results of upstream contain objects
             return str(result), "error" in result
 
     def call(self, /, **arguments: Json) -> str:
@@ -205,7 +206,7 @@ def json_schema(document: Json) -> dict[str, Json]:
             schema["items"] = json_schema(value)
         else:
             schema[key] = value
-    if schema.get("default") == "None":  # Python's None, printed
+    if schema.get("default") == "None":  # upstream prints Python's None
         schema.update(default=None, type=[schema["type"], "null"])
     return schema
 
@@ -215,7 +216,7 @@ def _backend(module: str) -> Any:
 
 
 def _import_late(name: str) -> None:
-    """The package is imported when something of it is used: one of 128 tools does, and it doubles the start."""
+    """Import a package at the first use of an attribute: one of 128 tools uses it, and it doubles the start time."""
     stub = types.ModuleType(name)
 
     def load(attribute: str) -> Any:
@@ -231,11 +232,11 @@ def _import_late(name: str) -> None:
 
 
 def declare(world: World) -> dict[str, World]:
-    """{"public": what graders compare, "private": what else decides how the world goes on}.
+    """{"public": state that graders compare, "private": further state that later calls depend on}.
 
-    Two public parts are equal as Python values where upstream finds their instances equal: the order of a mapping does
-    not count and 1 == 1.0 == True. Private are the random generator, the current folder, and a digest of what equality
-    ignores (the order of mappings, 1 against 1.0).
+    Two public parts are equal as Python values exactly if upstream finds their instances equal: the order of a mapping
+    does not count, and 1 == 1.0 == True. The private part has the random generator, the current folder, and a digest of
+    the differences that equality ignores (the order of mappings, 1 against 1.0).
     """
     public: World = {}
     private: World = {}
@@ -276,7 +277,7 @@ class _TooLarge(Exception):
 
 
 class _Encoder:
-    """Python values as JSON; what JSON has no word for is an object with one key that starts with ``$``."""
+    """Encodes Python values as JSON; a value without a JSON type becomes an object whose one key starts with ``$``."""
 
     def __init__(self) -> None:
         self._values = MAX_VALUES
@@ -301,9 +302,9 @@ class _Encoder:
             return {_key(key): self.value(inner) for key, inner in value.items()}
         if kind is list:
             return [self.value(inner) for inner in value]
-        return self._tagged(value)
+        return self._tag(value)
 
-    def _tagged(self, value: Any) -> Json:
+    def _tag(self, value: Any) -> Json:
         kind = type(value).__name__
         if isinstance(value, tuple):
             return {"$tuple": [self.value(inner) for inner in value]}
@@ -327,7 +328,7 @@ class _Encoder:
 
 
 def _key(key: Any) -> str:
-    """A mapping's key as text, equal where the keys are equal; other than plain text it starts with ``$``."""
+    """A mapping's key as text; equal keys give equal texts, and a key that is no plain string starts with ``$``."""
     if type(key) is str:
         return "$str:" + key if key.startswith("$") else key
     if isinstance(key, (bool, int, float)):
@@ -342,10 +343,10 @@ def _sort_key(encoded: Json) -> tuple[int, float, str]:
 
 
 class _Places:
-    """Where in the tree of files an object is.
+    """Paths of objects in the tree of files.
 
-    Upstream's mv and cp leave folders whose parent is no longer above them, and files that stand in two places at
-    once: ``links`` tells these, for they decide what later calls do.
+    Upstream's mv and cp leave folders whose ``parent`` is not the folder above them, and files that are in two folders
+    at once: ``links`` has these, because later calls depend on them.
     """
 
     def __init__(self, root: Any, encoder: _Encoder) -> None:
@@ -371,7 +372,7 @@ class _Places:
                 self._walk(item, path, odd)
 
     def tell(self, directory: Any) -> Json:
-        """Its path; for one outside the tree, its name, contents, and what is above it."""
+        """The path of a folder; for a folder outside the tree, its name, its contents, and the folder above it."""
         if directory is None:
             return None
         if id(directory) in self._paths:

@@ -1,7 +1,7 @@
-"""Builds a wheel of a source distribution, inside the sandbox: one step per start, all in the working folder.
+"""Builds a wheel of a source distribution inside the sandbox: one step per start, all in the working directory.
 
-``unpack ARCHIVE`` makes ``source/`` and copies its pyproject.toml; ``requires`` writes what the build backend wants
-beside that as ``requires.json``; ``wheel`` leaves one file ``*.whl``.
+``unpack ARCHIVE`` makes ``source/`` and copies its pyproject.toml; ``requires`` writes the further requirements of the
+build backend to ``requires.json``; ``wheel`` writes one file ``*.whl``.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def unpack(archive: str) -> None:
 
 
 def backend(settings: dict[str, Any]) -> Any:
-    """The object with the hooks, imported as PEP 517 wants: from the source tree only where that says so."""
+    """The object with the build hooks, imported by PEP 517: from the source tree only if ``backend-path`` says so."""
     os.chdir("source")
     path = settings.get("backend-path") or []
     sys.path[:0] = [str(Path.cwd() / folder) for folder in path]
     module, _, inner = str(settings.get("build-backend") or DEFAULT_BACKEND).partition(":")
-    found = importlib.import_module(module)
+    hooks = importlib.import_module(module)
     for name in filter(None, inner.split(".")):
-        found = getattr(found, name)
-    return found
+        hooks = getattr(hooks, name)
+    return hooks
 
 
 def main() -> None:
@@ -59,9 +59,9 @@ def main() -> None:
         return
     hooks = backend(json.loads(argument))
     if step == "requires":
-        ask = getattr(hooks, "get_requires_for_build_wheel", None)
-        wanted = list(ask({})) if ask is not None else []
-        (here / "requires.json").write_text(json.dumps(wanted), encoding="utf-8")
+        get_requires = getattr(hooks, "get_requires_for_build_wheel", None)
+        requires = list(get_requires({})) if get_requires is not None else []
+        (here / "requires.json").write_text(json.dumps(requires), encoding="utf-8")
     else:
         hooks.build_wheel(str(here), {}, None)
 

@@ -1,8 +1,8 @@
-"""Runs inside the sandbox, as the program of a spawner: a third-party Python server, imported once, run in every fork.
+"""Program of a spawner inside the sandbox: imports a third-party Python server once, and runs it in every fork.
 
-What is imported ahead is what the script's own import statements name, and what a first run of the server, in a cell
-that is thrown away, was seen to import later. The script itself runs in the children only, so nothing that it or its
-tools keep in memory can be there before an episode. Standard library only.
+It imports ahead the modules that the script's own import statements name, and those that a first run of the server, in
+a sandbox that is thrown away, imported later. The script itself runs only in the children, so nothing that it or its
+tools keep in memory exists before an episode. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ import types
 from collections.abc import Iterator
 from typing import NoReturn
 
-_KEPT_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
+_SHARED_FOLDERS = ("/tmp", "/workspace", "/dev/shm")
 _module = types.ModuleType("__main__")
 _code: list[types.CodeType] = []
-"""Of the script, once it is known."""
+"""Compiled code of the script, set by `preload`."""
 
 
 def preload() -> None:
-    """Takes `sys.argv` as the script's: a file and its arguments, or -m, a module and its arguments.
+    """Import what the script imports; `sys.argv` is a file and its arguments, or -m, a module and its arguments.
 
-    Raises SystemExit, saying why, where the imports leave something behind that children would share or lack.
+    Raises SystemExit, with the reason, if the imports leave something behind that children would share or lack.
     """
     sys.path.remove(os.path.dirname(__file__))
-    getattr(sys, "orig_argv", [])[-2:] = sys.argv  # in place of the spawner and its argument
+    getattr(sys, "orig_argv", [])[-2:] = sys.argv  # replaces the spawner and its argument
     name, source = _script()
     tree = ast.parse(source, name)
     _code.append(compile(tree, name, "exec", dont_inherit=True))
     imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     scratch = {"__name__": "__preload__", "__file__": name, "__package__": _module.__package__}
-    with _checked():
+    with _check_side_effects():
         exec(compile(ast.Module(imports, []), name, "exec", dont_inherit=True), scratch)  # noqa: S102
         _warm_up_sdk()
 
 
 def learn(names: list[str]) -> None:
-    """Imports what a run of the script was seen to import. Raises SystemExit like `preload`."""
-    with _checked():
+    """Import modules that a run of the script imported late. Raises SystemExit like `preload`."""
+    with _check_side_effects():
         for name in names:
             if name not in sys.modules:
                 with contextlib.suppress(Exception):
@@ -53,9 +53,9 @@ def learn(names: list[str]) -> None:
 
 
 def main(*, tell_imports: bool = False) -> NoReturn:
-    """Runs the script as `python` would, and ends the process as `python` would.
+    """Run the script as `python` would, and end the process as `python` would.
 
-    `tell_imports`: the last line on standard output says what has been imported since it was forked.
+    With `tell_imports`, the last line on standard output lists the modules imported since the fork.
     """
     status = 0
     if tell_imports:
@@ -72,12 +72,12 @@ def main(*, tell_imports: bool = False) -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())
         status = 1
-    ctypes.pythonapi.Py_Exit(status)  # waits for threads, runs what was registered with atexit, flushes
+    ctypes.pythonapi.Py_Exit(status)  # waits for threads, runs the atexit handlers, flushes
     raise AssertionError("not reached")
 
 
 def _script() -> tuple[str, bytes]:
-    """The file and its text; `sys.argv`, `sys.orig_argv` and the main module become those of the script."""
+    """(file name, source text) of the script; `sys.argv`, `sys.orig_argv` and the main module become the script's."""
     if sys.argv[0] != "-m":
         name = sys.argv[0]
     else:
@@ -96,23 +96,26 @@ def _script() -> tuple[str, bytes]:
 
 
 def _warm_up_sdk() -> None:
-    """One session with a server of no use: what the SDK does late and once is done. Only what is imported is used."""
+    """Run one session with a dummy server, so that the SDK's lazy initialisation is done before the fork.
+
+    It uses only modules that are imported already.
+    """
     mcp, server = sys.modules.get("mcp"), sys.modules.get("mcp.server.mcpserver")
     asyncio, logging = sys.modules.get("asyncio"), sys.modules.get("logging")
     if not (mcp and server and asyncio and logging and hasattr(mcp, "Client")):
         return
-    root, warmed = logging.getLogger(), server.MCPServer("warm")
+    root, dummy = logging.getLogger(), server.MCPServer("warm")
     before = root.level, list(root.handlers)
 
     def echo(number: int, text: str = "") -> str:
         return f"{number}{text}"
 
     async def talk() -> None:
-        async with mcp.Client(warmed, mode="legacy") as client:
+        async with mcp.Client(dummy, mode="legacy") as client:
             await client.list_tools()
 
     with contextlib.suppress(Exception):
-        warmed.add_tool(echo)
+        dummy.add_tool(echo)
         asyncio.run(talk())
     root.level, root.handlers[:] = before
 
@@ -124,27 +127,27 @@ def _tell_imports(before: set[str]) -> None:
 
 
 @contextlib.contextmanager
-def _checked() -> Iterator[None]:
-    """Raises SystemExit where what is done leaves something behind that all children would share."""
+def _check_side_effects() -> Iterator[None]:
+    """Raise SystemExit if the block leaves something behind that all children would share."""
     before = _open_files()
-    printed = os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC)  # memory without a file is not always allowed
+    output = os.open("/tmp", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC)  # memfd_create is not always allowed
     sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(printed, 1)
+    stdout = os.dup(1)
+    os.dup2(output, 1)
     try:
         yield
         sys.stdout.flush()
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-    size = os.lseek(printed, 0, os.SEEK_END)
-    os.close(printed)
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    size = os.lseek(output, 0, os.SEEK_END)
+    os.close(output)
     if size:
         _refuse("prints to standard output")
-    if opened := len(_open_files() - before):
-        _refuse(f"keeps {opened} files open")
-    if left := [folder for folder in _KEPT_FOLDERS if os.listdir(folder)]:
-        _refuse(f"writes files to {left[0]}")
+    if count := len(_open_files() - before):
+        _refuse(f"keeps {count} files open")
+    if changed := [folder for folder in _SHARED_FOLDERS if os.listdir(folder)]:
+        _refuse(f"writes files to {changed[0]}")
 
 
 def _open_files() -> set[str]:

@@ -1,4 +1,4 @@
-"""Where servers run: records in `spec`, and one backend per module."""
+"""Sandboxes that servers run in: the records are in `spec`, and each backend has a module of its own."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _SANDBOXES: dict[str, Callable[[], Sandbox]] = {"bwrap": Bubblewrap, "docker": D
 
 
 def get_sandbox(name: str) -> Sandbox:
-    """A backend by name. Raises ConfigError where there is none of that name."""
+    """A backend by name. Raises ConfigError if there is none of that name."""
     if name not in _SANDBOXES:
         raise ConfigError(f"no sandbox {name!r}; have {', '.join(_SANDBOXES)}")
     return _SANDBOXES[name]()
 
 
 def check_images(sandbox: Sandbox, images: Iterable[Image]) -> None:
-    """Said before an episode fails for it.
+    """Check the images before any episode needs them.
 
-    Raises SandboxUnavailable for an image that is missing, ConfigError for a sandbox that can use none.
+    Raises SandboxUnavailable for an image that is missing, ConfigError for a sandbox that cannot use images.
     """
     if isinstance(sandbox, Docker):
         sandbox.require(images)

@@ -1,4 +1,4 @@
-"""`python -m gymcp.mcp_servers.sandbox [NAME]`: nothing if that sandbox works here, else one line that says why not."""
+"""`python -m gymcp.mcp_servers.sandbox [NAME]`: prints nothing if that sandbox works here, else one line saying why."""
 
 from __future__ import annotations
 

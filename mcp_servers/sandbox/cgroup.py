@@ -1,9 +1,9 @@
-"""One cgroup per server: memory and process limits of the whole tree, held by the kernel.
+"""One cgroup per server: memory and process limits of the whole process tree, enforced by the kernel.
 
-Version 1 has a folder per controller, version 2 one folder. They are made under the harness's own cgroup, which takes
-root or a delegated subtree. On version 2 a cgroup with processes in it can give its children no controllers, so a
-harness that is alone in its cgroup moves itself one level down; where it is not alone there is no cgroup, and the
-watchdog holds the limits. Plain system calls, not pathlib: one is made for every episode.
+Version 1 has a folder per controller, version 2 one folder. They are created below the harness's own cgroup, which
+takes root or a delegated subtree. On version 2 a cgroup that has processes cannot enable controllers for its children.
+So a harness that is alone in its cgroup moves itself one level down; a harness that is not alone gets no cgroups, and
+the watchdog enforces the limits. The module uses plain system calls, not pathlib: every episode creates a cgroup.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CONTROLLERS = frozenset({"memory", "pids"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """Folders below which ours are made; in version 2 all the same."""
+    """Folders of the controllers below which servers' cgroups are created; in version 2 all are the same folder."""
 
     version: int
     memory: Path
     pids: Path
     cpu: Path | None
-    """None where nothing counts CPU time: then the watchdog does."""
+    """None if no controller counts CPU time: then the watchdog does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class Cgroup:
 
     @property
     def join_files(self) -> tuple[str, ...]:
-        """A process that writes ``0`` into each is inside, and so is what it starts."""
+        """Files that a process writes ``0`` into to join, together with all processes that it starts afterwards."""
         return tuple(f"{folder}/cgroup.procs" for folder in self.folders)
 
     def oom_kills(self) -> int:
-        """How many processes the kernel killed because the tree had used up its memory."""
+        """Number of processes that the kernel killed because the tree had used up its memory."""
         return _counter(f"{self.memory}/{'memory.events' if self.version == 2 else 'memory.oom_control'}", "oom_kill")
 
-    def refused_forks(self) -> int:
+    def count_refused_forks(self) -> int:
         return _counter(f"{self.pids}/pids.events", "max")
 
     def cpu_s(self) -> float | None:
@@ -72,7 +72,7 @@ class Cgroup:
         return [int(pid) for pid in _read(f"{self.pids}/cgroup.procs").split()]
 
     def take(self, pids: Iterable[int]) -> int:
-        """Moves processes here; how many are. Raises OSError."""
+        """Move processes into this cgroup, and return how many were moved. Raises OSError."""
         count = 0
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it has ended
@@ -82,7 +82,7 @@ class Cgroup:
         return count
 
     def kill(self) -> None:
-        """SIGKILL to everything inside, which can start nothing more."""
+        """Send SIGKILL to every process inside; none of them can start another any more."""
         with contextlib.suppress(OSError):
             (self.pids / "pids.max").write_text("0")
         for pid in self.processes():
@@ -90,7 +90,7 @@ class Cgroup:
                 os.kill(pid, signal.SIGKILL)
 
     def remove(self) -> bool:
-        """True once its folders are gone; False while a killed process in it is on its way out."""
+        """Remove the folders; True once they are gone, False while a killed process in them has not ended yet."""
         gone = True
         for folder in self.folders:
             try:
@@ -101,8 +101,8 @@ class Cgroup:
                 gone = False
         return gone
 
-    async def removed(self) -> None:
-        """Waits for `remove`; leaves the folders to `find_leftovers` where a process does not die."""
+    async def remove_when_empty(self) -> None:
+        """Repeat `remove` until it succeeds. If a process does not die, the folders are left to `find_leftovers`."""
         deadline = time.monotonic() + _REMOVE_TIMEOUT_S
         while not self.remove():
             if time.monotonic() > deadline:
@@ -110,8 +110,8 @@ class Cgroup:
             await asyncio.sleep(_REMOVE_AGAIN_S)
 
 
-def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: int) -> Cgroup:
-    """A cgroup with these limits. Raises OSError where the machine refuses."""
+def create(hierarchy: Hierarchy, name: str, limits: Limits, *, sandbox_processes: int) -> Cgroup:
+    """Create a cgroup with these limits. Raises OSError if the machine refuses."""
     group = Cgroup(
         version=hierarchy.version,
         memory=hierarchy.memory / name,
@@ -122,7 +122,7 @@ def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: 
     try:
         for folder in group.folders:
             os.mkdir(folder)
-        _write(f"{group.pids}/pids.max", str(limits.processes + spare_processes))
+        _write(f"{group.pids}/pids.max", str(limits.processes + sandbox_processes))
         if hierarchy.version == 2:
             _write(f"{group.memory}/memory.max", str(memory))
             _write_if_there(f"{group.memory}/memory.swap.max", "0")
@@ -138,7 +138,7 @@ def create(hierarchy: Hierarchy, name: str, limits: Limits, *, spare_processes: 
 
 @functools.cache
 def usable_hierarchy() -> Hierarchy | None:
-    """Where this process can make cgroups with memory and process limits, tried once; None where it cannot."""
+    """Folders in which this process can create cgroups with memory and process limits, tried once; else None."""
     hierarchy = find_hierarchy(
         Path("/proc/self/mountinfo").read_text(), _read("/proc/self/cgroup") if _has_cgroups() else ""
     )
@@ -146,17 +146,17 @@ def usable_hierarchy() -> Hierarchy | None:
         return None
     try:
         if hierarchy.version == 2:
-            _delegate(hierarchy.memory)
-        create(hierarchy, f"gymcp-{owner()}-probe", Limits(), spare_processes=0).remove()
+            _enable_controllers(hierarchy.memory)
+        create(hierarchy, f"gymcp-{owner()}-probe", Limits(), sandbox_processes=0).remove()
     except OSError:
         return None
     return hierarchy
 
 
 def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
-    """This process's own place, writable or not, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
+    """This process's own cgroup folders, writable or not, from the texts of /proc/self/mountinfo and /proc/self/cgroup.
 
-    A container sees a hierarchy from its own root on: a place is the mount point plus the path below the mount's root.
+    A container sees a hierarchy from its own root on: a folder is the mount point plus the path below the mount's root.
     """
     places: dict[str, Path] = {}
     own = dict(line.split(":", 2)[1:] for line in own_cgroups.splitlines())
@@ -180,7 +180,7 @@ def find_hierarchy(mountinfo: str, own_cgroups: str) -> Hierarchy | None:
     return None
 
 
-def _delegate(own: Path) -> None:
+def _enable_controllers(own: Path) -> None:
     switch = own / "cgroup.subtree_control"
     if set(_read(str(switch)).split()) >= _CONTROLLERS:
         return

@@ -1,4 +1,4 @@
-"""The Python that servers run on: never the harness's virtualenv, and without any installed package."""
+"""The Python interpreter that servers run on: never the harness's virtualenv, and without any installed package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.mcp_servers.sandbox.spec import Mount
 
-OLDEST = (3, 9)
+MIN_VERSION = (3, 9)
+"""Oldest Python that servers run on."""
 _SYSTEM = Path("/usr/bin/python3")
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -22,24 +23,24 @@ _PACKAGES = ("site-packages", "dist-packages")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
     path: PurePosixPath
-    """The same inside and outside."""
+    """Executable: the same path on the host and inside the sandbox."""
     version: tuple[int, int]
     mounts: tuple[Mount, ...]
-    """Beyond what the sandbox shows of /usr; none for the system's own."""
+    """Mounts beyond what the sandbox shows of /usr; empty for the system's own Python."""
     masks: tuple[PurePosixPath, ...]
     """Folders below the mounts that must look empty."""
 
 
 @functools.cache
 def interpreter() -> Interpreter:
-    """The system's Python where it is new enough, else the one this process runs on, out of its virtualenv."""
-    if _SYSTEM.exists() and (version := _version(_SYSTEM)) >= OLDEST:
+    """The system's Python if it is new enough, else the one this process runs on, without its virtualenv."""
+    if _SYSTEM.exists() and (version := _version(_SYSTEM)) >= MIN_VERSION:
         return Interpreter(path=PurePosixPath(_SYSTEM), version=version, mounts=(), masks=())
     return own_interpreter()
 
 
 def own_interpreter() -> Interpreter:
-    """This process's, from `sys.base_prefix`: the executable, the standard library, and the libraries beside it."""
+    """This process's interpreter from `sys.base_prefix`: executable, standard library, and the libraries beside it."""
     prefix = Path(sys.base_prefix)
     version = (sys.version_info.major, sys.version_info.minor)
     executable = prefix / "bin" / f"python{version[0]}.{version[1]}"
@@ -55,27 +56,26 @@ def own_interpreter() -> Interpreter:
 
 
 def package_folders(below: Path) -> Iterator[Path]:
-    """Where installed packages lie, down to any depth; links are not followed."""
+    """Folders of installed packages at any depth; links are not followed."""
     for folder, children, _ in os.walk(below):
-        found = [child for child in children if child in _PACKAGES]
-        yield from (Path(folder, child) for child in found)
+        yield from (Path(folder, child) for child in children if child in _PACKAGES)
         children[:] = [child for child in children if child not in _PACKAGES]
 
 
 def harness_paths() -> tuple[Path, ...]:
-    """This process's virtualenv, packages and import path, without the standard library: what no server may read."""
+    """Paths that no server may read: this process's virtualenv, packages and import path, but the standard library."""
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     standard |= {path / "lib-dynload" for path in standard}
-    found = [Path(entry) for entry in sys.path if entry and Path(entry).is_absolute()]
-    found += [Path(__file__).parents[2], Path(__file__).resolve().parents[2]]  # the package, and where its links lead
+    imported = [Path(entry) for entry in sys.path if entry and Path(entry).is_absolute()]
+    imported += [Path(__file__).parents[2], Path(__file__).resolve().parents[2]]  # the package, and its links' target
     if sys.prefix != sys.base_prefix:
-        found.append(Path(sys.prefix))
-    every = [path for entry in found for path in (entry, entry.resolve()) if path.exists()]
-    return tuple(dict.fromkeys(path for path in every if path not in standard))
+        imported.append(Path(sys.prefix))
+    existing = [path for entry in imported for path in (entry, entry.resolve()) if path.exists()]
+    return tuple(dict.fromkeys(path for path in existing if path not in standard))
 
 
 def _version(executable: Path) -> tuple[int, int]:
-    match = re.search(r"(\d+)\.(\d+)$", executable.resolve().name)  # python3.11: most often no need to ask
+    match = re.search(r"(\d+)\.(\d+)$", executable.resolve().name)  # python3.11: the name usually tells
     if match is None:
         answer = subprocess.run([executable, "-V"], capture_output=True, text=True, timeout=30, check=False).stdout
         match = re.search(r"(\d+)\.(\d+)", answer)

@@ -1,4 +1,4 @@
-"""Waiting for processes and pipes on the event loop, without threads."""
+"""Waits for processes and pipes on the event loop, without threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 
 
 class ProcessEnd:
-    """Another process, by a handle that cannot come to mean a third one; ``gone`` is done when it has ended."""
+    """Another process by its pidfd, which, unlike a process id, is never reused. ``gone`` is done when it has ended."""
 
     def __init__(self, pid: int, pidfd: int | None = None) -> None:
-        """`pidfd`: a handle that is at hand already, which is taken over."""
+        """`pidfd`: a descriptor that the caller has already; this object takes it over and closes it."""
         loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.pid = pid
@@ -26,9 +26,10 @@ class ProcessEnd:
             loop.add_reader(self._fd, self._on_end)
 
     def kill(self) -> None:
-        """SIGKILL. In a fork bomb of a thousand, process 1 would wait seconds for its turn to die, so it goes first.
+        """Send SIGKILL, with real-time priority if possible.
 
-        That takes root; other users have RLIMIT_NPROC, which does not hold root.
+        Beside a fork bomb of a thousand processes, process 1 would otherwise wait seconds for its turn to die. The
+        priority takes root; other users have RLIMIT_NPROC instead, which does not hold root.
         """
         if self._fd >= 0:
             with contextlib.suppress(OSError):
@@ -38,7 +39,7 @@ class ProcessEnd:
 
     def _on_end(self) -> None:
         self.close()
-        finish(self.gone)
+        set_done(self.gone)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -47,15 +48,15 @@ class ProcessEnd:
             self._fd = -1
 
 
-def finish(future: asyncio.Future[None]) -> None:
+def set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
-async def readable(fd: int, timeout_s: float) -> None:
+async def wait_readable(fd: int, timeout_s: float) -> None:
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, finish, ready)
+    loop.add_reader(fd, set_done, ready)
     try:
         async with asyncio.timeout(timeout_s):
             await ready
@@ -63,8 +64,8 @@ async def readable(fd: int, timeout_s: float) -> None:
         loop.remove_reader(fd)
 
 
-async def uninterrupted(work: Coroutine[None, None, None]) -> None:
-    """Awaits to the end even when cancelled, and then says so."""
+async def run_despite_cancellation(work: Coroutine[None, None, None]) -> None:
+    """Await the work to its end even if this task is cancelled meanwhile, and raise CancelledError afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

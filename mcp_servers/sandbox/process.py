@@ -1,7 +1,8 @@
-"""A running server: its pipes, its end, and the certainty that nothing of it is left.
+"""A running server as a host process: its pipes, its end, and the certainty that no process of it is left.
 
-Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds. asyncio's watcher
-has a thread per child on Python 3.11, and the kernel sends the parent-death signal when the *thread* that spawned ends.
+Processes are spawned on the event loop's own thread with `subprocess` and followed through pidfds. asyncio's own child
+watcher uses a thread per child on Python 3.11, and the kernel sends the parent-death signal when the *thread* that
+spawned the child ends.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pathlib import Path
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.loop_share import LoopShare
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
-from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, finish, readable, uninterrupted
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd, run_despite_cancellation, set_done, wait_readable
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.mcp_servers.sandbox.spec import Limits
 from gymcp.mcp_servers.sandbox.users.identity import OPEN_NAMESPACES
 from gymcp.mcp_servers.sandbox.users.ownership import give_pipes
@@ -35,12 +36,12 @@ SERVER_VARIABLE = "GYMCP_SERVER"
 _START_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
 _PIECE_S, _BYTE_S = 30e-6, 2e-9
-"""What a piece of standard error takes of the loop's time."""
-_RULES = (
+"""Seconds of the event loop's time that a piece of standard error takes: per piece, and per byte."""
+_ENTER_LIMITS = (
     'umask 022; ulimit -c 0; ulimit -n "$1"; ulimit -f "$2"; shift 2; '
     'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; '
 )
-"""Limits and cgroups are entered before the exec, so no process of the server was ever outside them."""
+"""Shell code that sets the limits and joins the cgroups before the exec: no process of the server is ever outside."""
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
@@ -48,44 +49,44 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A server as the host runs it."""
+    """Host command that starts a server in its sandbox."""
 
     sandbox: str
-    """The backend's name, for messages."""
+    """Name of the backend, for messages."""
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
     limits: Limits
     workspace: Path | None
-    """A host folder whose growth is limited."""
+    """Host folder whose growth is limited."""
     use_cgroup: bool
-    spare_processes: int
-    """Of the sandbox itself: not counted against the limit."""
+    sandbox_processes: int
+    """Number of the sandbox's own processes, which do not count against the limit."""
     fds: tuple[int, ...] = ()
-    """Handed to the child under the same numbers; closed here once it has them."""
+    """File descriptors that the child gets under the same numbers; closed here once it has them."""
     info_fd: int | None = None
-    """Where bwrap writes the process that is number 1 inside; closed here."""
+    """Reading end of the pipe to which bwrap writes the host id of the sandbox's process 1; closed here."""
     namespaces: tuple[str, ...] = ()
-    """Paths of user namespaces that bwrap gets as descriptors: see `identity.py`."""
+    """Paths of the user namespaces that bwrap gets as descriptors: see `identity.py`."""
 
 
-class Tail(asyncio.Protocol):
-    """Reads for ever, no faster than its share of the loop's time allows, and keeps the end."""
+class StderrTail(asyncio.Protocol):
+    """Reads standard error to its end, no faster than its share of the loop's time allows, and keeps the tail."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._share = LoopShare()
         self._transport: asyncio.ReadTransport | None = None
-        self.kept = bytearray()
+        self.content = bytearray()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport if isinstance(transport, asyncio.ReadTransport) else None
 
     def data_received(self, data: bytes) -> None:
-        self.kept += data
-        if len(self.kept) > self._size:
-            del self.kept[: -self._size]
+        self.content += data
+        if len(self.content) > self._size:
+            del self.content[: -self._size]
         self._share.charge(_PIECE_S + len(data) * _BYTE_S)
         if self._transport is not None and (wait_s := self._share.owed_s()):
             self._transport.pause_reading()
@@ -96,11 +97,11 @@ class Tail(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        finish(self.ended)
+        set_done(self.ended)
 
 
-class Running:
-    """The `SandboxProcess` of every backend that runs a host command."""
+class HostProcess:
+    """`SandboxProcess` of the backends that run a host command."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
@@ -109,18 +110,18 @@ class Running:
         self.limits = command.limits
         self.cgroup = cgroup
         self.workspace = command.workspace
-        self.spare_processes = command.spare_processes
+        self.sandbox_processes = command.sandbox_processes
         self._command = command
         self._popen = popen
         self._tag = tag
         self._info = bytearray()
-        self._first_inside: ProcessEnd | None = None
+        self._innermost: ProcessEnd | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self._limit: str | None = None
         self._closing = False
-        self._outer = ProcessEnd(popen.pid)
-        self._outer.gone.add_done_callback(self._on_end)
-        self._tail = Tail(command.limits.stderr_bytes)
+        self._outermost = ProcessEnd(popen.pid)
+        self._outermost.gone.add_done_callback(self._on_end)
+        self._tail = StderrTail(command.limits.stderr_bytes)
 
     @property
     def pid(self) -> int:
@@ -128,40 +129,40 @@ class Running:
 
     @property
     def inside_pid(self) -> int | None:
-        return self._first_inside.pid if self._first_inside is not None else None
+        return self._innermost.pid if self._innermost is not None else None
 
     @property
     def returncode(self) -> int | None:
         return self._popen.returncode
 
     def stderr_tail(self) -> str:
-        return self._tail.kept.decode(errors="replace")
+        return self._tail.content.decode(errors="replace")
 
-    async def settled(self) -> None:
-        """In the next turn of the loop: what a server has written is in its pipe."""
+    async def drain_stderr(self) -> None:
+        """One turn of the event loop is enough: all that the server has written is in its pipe by then."""
         await asyncio.sleep(0)
 
     def limit_hit(self) -> str | None:
         return self._limit
 
     async def wait(self) -> int:
-        """The exit status, once the server has ended by itself or by a limit."""
-        await asyncio.shield(self._outer.gone)
-        self._on_end(self._outer.gone)  # where it had ended before, its callback may be yet to come
+        """Wait until the server has ended, by itself or by a limit, and return its exit status."""
+        await asyncio.shield(self._outermost.gone)
+        self._on_end(self._outermost.gone)  # if it had ended before, the callback may not have run yet
         return self._popen.wait()
 
     def allow_cpu(self, seconds: float) -> None:
-        """Raises the limit on CPU time, for work that the server is asked to do."""
+        """Raise the limit on CPU time by this much, for work that the harness asks the server to do."""
         self.limits = replace(self.limits, cpu_s=self.limits.cpu_s + seconds)
 
     def end(self, limit: str) -> None:
-        """Kills the tree and remembers why."""
+        """Kill the process tree, and remember the limit as the reason."""
         if self._limit is None and self.returncode is None:
             self._limit = limit
         self._kill()
 
     async def open(self) -> None:
-        """Connects the pipes; returns when the sandbox stands. Raises EnvInfraError where it cannot."""
+        """Connect the pipes, and return when the sandbox is set up. Raises EnvInfraError if it cannot be."""
         loop = asyncio.get_running_loop()
         popen = self._popen
         self.stdout = asyncio.StreamReader(limit=self.limits.line_bytes)
@@ -173,13 +174,13 @@ class Running:
         self._transports.append(sink)
         self.stdin = asyncio.StreamWriter(sink, flow, None, loop)
         watchdog().add(self)
-        if self._command.info_fd is not None and not await self._find_first_inside(self._command.info_fd):
-            self._outer.kill()
+        if self._command.info_fd is not None and not await self._find_innermost(self._command.info_fd):
+            self._outermost.kill()
             await asyncio.wait([self._tail.ended], timeout=1.0)
             raise EnvInfraError(f"{self._command.sandbox}: the sandbox did not start: {self.stderr_tail().strip()}")
 
     async def close(self) -> None:
-        """Ends everything at once: the world is thrown away, so there is nothing to say goodbye to."""
+        """Kill everything at once: the server's state is thrown away, so a graceful end would gain nothing."""
         self._closing = True
         try:
             async with asyncio.timeout(_END_TIMEOUT_S):
@@ -192,9 +193,9 @@ class Running:
             await asyncio.sleep(0)  # a transport closes its pipe in the next turn of the loop
             for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if pipe is not None:
-                    pipe.close()  # those that no transport had taken over
+                    pipe.close()  # closes the pipes that no transport had taken over
             if self.cgroup is not None:
-                await self.cgroup.removed()
+                await self.cgroup.remove_when_empty()
 
     def _close_handles(self) -> None:
         for transport in self._transports:
@@ -204,48 +205,48 @@ class Running:
                 transport.abort()  # close() would wait for a server that does not read
             else:
                 transport.close()
-        self._outer.close()
-        if self._first_inside is not None:
-            self._first_inside.close()
+        self._outermost.close()
+        if self._innermost is not None:
+            self._innermost.close()
         if self._command.info_fd is not None:
             os.close(self._command.info_fd)
 
-    async def _find_first_inside(self, info_fd: int) -> bool:
-        """False where bwrap ended without making a sandbox."""
-        if self._first_inside is not None:
+    async def _find_innermost(self, info_fd: int) -> bool:
+        """Learn the host id of the sandbox's process 1; False if bwrap ended without making a sandbox."""
+        if self._innermost is not None:
             return True
-        while (found := re.search(rb'"child-pid": (\d+)\D', self._info)) is None:
-            await readable(info_fd, _START_TIMEOUT_S)
+        while (match := re.search(rb'"child-pid": (\d+)\D', self._info)) is None:
+            await wait_readable(info_fd, _START_TIMEOUT_S)
             if not (data := os.read(info_fd, 4096)):
                 return False
             self._info += data
-        self._first_inside = ProcessEnd(int(found[1]))
+        self._innermost = ProcessEnd(int(match[1]))
         return True
 
     def _kill(self) -> None:
-        if self._first_inside is not None:
-            self._first_inside.kill()  # the kernel takes the rest of its namespace with it
+        if self._innermost is not None:
+            self._innermost.kill()  # process 1 of the PID namespace: the kernel kills the rest of the namespace
         elif self.cgroup is not None:
             self.cgroup.kill()
         else:
-            for pid in {*watchdog().tree(self.pid), *tagged(SERVER_VARIABLE, self._tag)}:
+            for pid in {*watchdog().tree(self.pid), *find_by_environment(SERVER_VARIABLE, self._tag)}:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
     async def _end_tree(self) -> None:
         info_fd = self._command.info_fd
-        # bwrap killed before it had told its child to die with it would leave the child behind: first learn who that is
-        if info_fd is not None and await self._find_first_inside(info_fd):
-            assert self._first_inside is not None
-            self._first_inside.kill()
-            await self._first_inside.gone  # only now is the last process of the namespace gone
+        # bwrap, if killed before its child has set the parent-death signal, leaves the child behind: find that first
+        if info_fd is not None and await self._find_innermost(info_fd):
+            assert self._innermost is not None
+            self._innermost.kill()
+            await self._innermost.gone  # process 1 ends after every other process of its namespace
         elif info_fd is None:
             self._kill()
-            while self.cgroup.processes() if self.cgroup else tagged(SERVER_VARIABLE, self._tag):
+            while self.cgroup.processes() if self.cgroup else find_by_environment(SERVER_VARIABLE, self._tag):
                 await asyncio.sleep(0.001)
                 self._kill()
-        self._outer.kill()
-        await self._outer.gone
+        self._outermost.kill()
+        await self._outermost.gone
 
     def _on_end(self, _: asyncio.Future[None]) -> None:
         status = self._popen.wait()
@@ -255,37 +256,37 @@ class Running:
             self._limit = memory_limit(self.limits)
         elif (self.cgroup.cpu_s() or 0.0) > self.limits.cpu_s:
             self._limit = cpu_limit(self.limits)
-        elif status != 0 and self.cgroup.refused_forks():
+        elif status != 0 and self.cgroup.count_refused_forks():
             self._limit = process_limit(self.limits)
 
 
 @asynccontextmanager
-async def run(command: Command) -> AsyncIterator[Running]:
-    """The server until the context is left, and then nothing of it. Raises EnvInfraError where it cannot be started."""
+async def run(command: Command) -> AsyncIterator[HostProcess]:
+    """Run the server until the context is left; then nothing of it remains. Raises EnvInfraError if it cannot start."""
     process = _spawn(command)
     try:
         await process.open()
         yield process
     finally:
-        await uninterrupted(process.close())
+        await run_despite_cancellation(process.close())
 
 
-def _spawn(command: Command) -> Running:
+def _spawn(command: Command) -> HostProcess:
     tag = f"{owner()}-{next(_numbers)}"
     hierarchy = usable_hierarchy() if command.use_cgroup else None
     cgroup: Cgroup | None = None
     try:
         if hierarchy is not None:
-            cgroup = create(hierarchy, f"gymcp-{tag}", command.limits, spare_processes=command.spare_processes)
-        files = str(_at_most(resource.RLIMIT_NOFILE, command.limits.open_files))
-        blocks = str(_at_most(resource.RLIMIT_FSIZE, command.limits.disk_mb * 1_000_000) // 512)
+            cgroup = create(hierarchy, f"gymcp-{tag}", command.limits, sandbox_processes=command.sandbox_processes)
+        files = str(_cap_to_hard_limit(resource.RLIMIT_NOFILE, command.limits.open_files))
+        blocks = str(_cap_to_hard_limit(resource.RLIMIT_FSIZE, command.limits.disk_mb * 1_000_000) // 512)
         join = cgroup.join_files if cgroup is not None else ()
-        rules = _RULES + OPEN_NAMESPACES if command.namespaces else _RULES
+        script = _ENTER_LIMITS + OPEN_NAMESPACES if command.namespaces else _ENTER_LIMITS
         popen = subprocess.Popen(
             [
                 "/bin/sh",
                 "-c",
-                f'{rules}exec "$@"',
+                f'{script}exec "$@"',
                 "sh",
                 files,
                 blocks,
@@ -314,10 +315,10 @@ def _spawn(command: Command) -> Running:
     finally:
         for fd in command.fds:
             os.close(fd)
-    return Running(command, cgroup, popen, tag)
+    return HostProcess(command, cgroup, popen, tag)
 
 
-def _at_most(kind: int, wanted: int) -> int:
-    """A shell that is told to raise a hard limit fails; one that is lower already holds anyway."""
+def _cap_to_hard_limit(kind: int, value: int) -> int:
+    """The smaller of the value and the hard limit: a shell that is told to raise a hard limit fails."""
     _, hard = resource.getrlimit(kind)
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)

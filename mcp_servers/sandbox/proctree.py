@@ -1,4 +1,4 @@
-"""What process trees use, read from /proc in one pass for all of them: the watchdog's eyes where no cgroup counts."""
+"""Resource use of process trees, read from /proc in one pass for all trees: for a watchdog without cgroups."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_ENTRY = 8
-"""Bytes of a page table for each page."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PAGE_TABLE_ENTRY_BYTES = 8
+"""Bytes that a page table takes for each page."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,9 +21,9 @@ class ProcessStat:
     session: int
     started: int
     cpu_s: float
-    """Its own and that of the children it has waited for."""
+    """CPU time of the process and of the children it has waited for."""
     tasks: int
-    """Threads, as the pids cgroup counts them."""
+    """Number of threads, which the pids cgroup counts too."""
     rss_bytes: int
     virtual_bytes: int
     zombie: bool
@@ -36,13 +36,13 @@ class TreeUsage:
     tasks: int = 0
     rss_bytes: int = 0
     table_bytes: int = 0
-    """The most that page tables can take; no resident set has them in it."""
+    """Upper bound of what page tables take; no resident set includes them."""
 
 
 def read_processes() -> dict[int, ProcessStat]:
-    """Every process that can be seen, by its id."""
-    found = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 (iterdir costs twice as much)
-    return {process.pid: process for process in found if process is not None}
+    """Every visible process by its id."""
+    processes = (_read(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 (iterdir costs twice as much)
+    return {process.pid: process for process in processes if process is not None}
 
 
 def _read(pid: int) -> ProcessStat | None:
@@ -62,18 +62,19 @@ def _read(pid: int) -> ProcessStat | None:
         cpu_s=sum(int(value) for value in fields[11:15]) / _TICKS_PER_S,
         tasks=int(fields[17]),
         started=int(fields[19]),
-        rss_bytes=int(fields[21]) * _PAGE,
+        rss_bytes=int(fields[21]) * _PAGE_BYTES,
         virtual_bytes=int(fields[20]),
         zombie=fields[0] in (b"Z", b"X"),
     )
 
 
-def attribute(
+def find_roots(
     processes: Mapping[int, ProcessStat], roots: Collection[int], known: Mapping[tuple[int, int], int]
 ) -> dict[int, int]:
-    """Process id -> the root it descends from, for those that descend from one.
+    """Process id -> the root it descends from; processes that descend from no root are left out.
 
-    ``known`` says so of processes, by (id, start time), seen earlier: one whose parent has died is still found.
+    ``known`` is the result for processes seen earlier, by (id, start time): so a process whose parent has died since
+    is still found.
     """
     of: dict[int, int] = {root: root for root in roots}
     for process in processes.values():
@@ -91,8 +92,8 @@ def attribute(
     return {pid: root for pid, root in of.items() if root != 0}
 
 
-def usage(processes: Mapping[int, ProcessStat], of: Mapping[int, int]) -> dict[int, TreeUsage]:
-    """Root -> the sum over its tree. Resident pages that several share are counted for each."""
+def sum_by_root(processes: Mapping[int, ProcessStat], of: Mapping[int, int]) -> dict[int, TreeUsage]:
+    """Root -> the sum over its tree. Resident pages that several processes share are counted for each of them."""
     trees: dict[int, list[ProcessStat]] = {}
     for pid, root in of.items():
         if pid in processes and not processes[pid].zombie:
@@ -103,21 +104,21 @@ def usage(processes: Mapping[int, ProcessStat], of: Mapping[int, int]) -> dict[i
             cpu_s=sum(process.cpu_s for process in tree),
             tasks=sum(process.tasks for process in tree),
             rss_bytes=sum(process.rss_bytes for process in tree),
-            table_bytes=sum(process.virtual_bytes for process in tree) * _ENTRY // _PAGE,
+            table_bytes=sum(process.virtual_bytes for process in tree) * _PAGE_TABLE_ENTRY_BYTES // _PAGE_BYTES,
         )
         for root, tree in trees.items()
     }
 
 
 def proportional_bytes(pids: Collection[int]) -> int:
-    """Memory with shared pages divided among those who share them, and page tables: dear to read, and exact."""
-    return sum(_proportional(pid) + _page_tables(pid) for pid in pids)
+    """Exact memory of the processes: shared pages divided among their users, plus page tables. Expensive to read."""
+    return sum(_proportional_set_size(pid) + _page_tables(pid) for pid in pids)
 
 
-def _proportional(pid: int) -> int:
+def _proportional_set_size(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # gone, or not ours to read: then it cannot be proved to be below its limit
+    except OSError:  # it has ended, or may not be read: then it cannot be proved to be below its limit
         process = _read(pid)
         return process.rss_bytes if process else 0
     return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss:", "SwapPss:"))) * 1024
@@ -137,10 +138,10 @@ def kernel_version() -> tuple[int, int]:
     return int(major), int("".join(filter(str.isdigit, minor)) or 0)
 
 
-def tagged(variable: str, value: str) -> tuple[int, ...]:
-    """The living processes of this user that were started with that environment variable."""
-    wanted = f"{variable}={value}".encode()
-    return tuple(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if wanted in _environment(pid))  # noqa: PTH208
+def find_by_environment(variable: str, value: str) -> tuple[int, ...]:
+    """Living processes of this user that were started with the environment variable set to this value."""
+    entry = f"{variable}={value}".encode()
+    return tuple(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if entry in _environment(pid))  # noqa: PTH208
 
 
 def _environment(pid: int) -> list[bytes]:

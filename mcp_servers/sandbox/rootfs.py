@@ -1,9 +1,10 @@
-"""What a confined server sees of the host, as bwrap arguments: an allow-list, everything read-only.
+"""The root file system of a confined server, as bwrap arguments: an allow-list of host paths, all read-only.
 
-Programs and shared libraries of /usr, the interpreter, a made-up /etc, and nothing else. Two places need care that
-bwrap does not take if a server has root's id on the host, or another that things of the host belong to (`identity.py`):
-/proc must be read-only, or a server could write /proc/sys/kernel/core_pattern and run code as root; and /dev must hold
-nodes of another owner, or it could change the mode of the host's /dev/null. Both attacks were tried, and worked.
+It has the programs and shared libraries of /usr, the interpreter, an artificial /etc, and nothing else. Two folders
+need care that bwrap does not take if the server's id on the host is root's, or another id that host files belong to
+(`identity.py`). /proc must be read-only, or a server could write /proc/sys/kernel/core_pattern and run code as root.
+/dev must have nodes of another owner, or a server could change the mode of the host's /dev/null. Both attacks were
+tried, and worked.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from gymcp.paths import gymcp_home
 
 NOBODY = 65534
 _TOP_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_ALWAYS = ("/usr/bin", "/usr/lib32", "/usr/lib64", "/usr/libexec/git-core")
-_SHARED = ("zoneinfo", "git-core", "nodejs")
-_LIBRARIES = ("python3.*", "git-core", "locale", "ssl", "nodejs")
-"""Below /usr/lib where shared libraries have a folder per architecture (Debian); elsewhere /usr/lib is shown whole."""
+_VISIBLE = ("/usr/bin", "/usr/lib32", "/usr/lib64", "/usr/libexec/git-core")
+_VISIBLE_OF_SHARE = ("zoneinfo", "git-core", "nodejs")
+_LIBRARY_PATTERNS = ("python3.*", "git-core", "locale", "ssl", "nodejs")
+"""Folders below /usr/lib that are visible if shared libraries have a folder per architecture (Debian); on other systems
+the whole of /usr/lib is visible."""
 _FROM_ETC = ("ld.so.cache", "mime.types", "alternatives")
 _FROM_ETC_ONLINE = ("resolv.conf", "ssl", "ca-certificates", "pki")
 _HOST_FACTS = ("cmdline", "config.gz", "diskstats", "partitions", "sys/kernel/random/boot_id")
-"""In /proc: what tells this machine and its disks from others, and no program asks for."""
+"""Files in /proc that identify this machine and its disks, and that no program needs."""
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) -> list[str]:
-    """Everything but the workspace, the caller's mounts and the environment, in the order in which bwrap must do it."""
-    shown = _shown()
+    """Arguments for everything but the workspace, the caller's mounts and the environment, in the order bwrap needs."""
+    visible = _visible_paths()
     arguments: list[str] = []
-    for path in shown:
+    for path in visible:
         arguments += ["--ro-bind", str(path), str(path)]
     for mount in interpreter.mounts:
         arguments += ["--ro-bind", str(mount.source), str(mount.target)]
@@ -46,8 +48,8 @@ def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) ->
             arguments += ["--symlink", str(link.readlink()), str(link)]
         elif link.is_dir():
             arguments += ["--ro-bind", str(link), str(link)]
-    sources = [*shown, *(mount.source for mount in interpreter.mounts)]
-    masks = [*_packages(tuple(shown)), *map(Path, interpreter.masks), *_below(harness_paths(), sources)]
+    sources = [*visible, *(mount.source for mount in interpreter.mounts)]
+    masks = [*_package_folders(tuple(visible)), *map(Path, interpreter.masks), *_below(harness_paths(), sources)]
     arguments += _mask(masks, scratch)
     arguments += ["--ro-bind", str(_etc(scratch)), "/etc"]
     if network:
@@ -57,28 +59,28 @@ def root_arguments(interpreter: Interpreter, scratch: Path, *, network: bool) ->
     return [*arguments, *_proc(), *_dev(scratch)]
 
 
-def _shown() -> list[Path]:
-    paths = [Path(name) for name in _ALWAYS] + [Path("/usr/share") / name for name in _SHARED]
+def _visible_paths() -> list[Path]:
+    paths = [Path(name) for name in _VISIBLE] + [Path("/usr/share") / name for name in _VISIBLE_OF_SHARE]
     libraries = Path("/usr/lib")
     per_architecture = [path for path in sorted(libraries.glob("*-linux-gnu*")) if path.is_dir()]
     if per_architecture:
-        paths += per_architecture + [path for pattern in _LIBRARIES for path in sorted(libraries.glob(pattern))]
+        paths += per_architecture + [path for pattern in _LIBRARY_PATTERNS for path in sorted(libraries.glob(pattern))]
     else:
         paths.append(libraries)
     return [path for path in paths if path.is_dir() and not path.is_symlink()]
 
 
 @functools.cache
-def _packages(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    return tuple(found for path in paths for found in package_folders(path))
+def _package_folders(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(folder for path in paths for folder in package_folders(path))
 
 
-def _below(paths: Iterable[Path], shown: list[Path]) -> list[Path]:
-    return [path for path in paths if any(path.is_relative_to(root) for root in shown)]
+def _below(paths: Iterable[Path], roots: list[Path]) -> list[Path]:
+    return [path for path in paths if any(path.is_relative_to(root) for root in roots)]
 
 
 def _mask(paths: list[Path], scratch: Path) -> list[str]:
-    """An empty folder, or an empty file, over each; one below another is covered already."""
+    """Arguments that mount an empty folder or file over each path; a path below another one is covered already."""
     arguments: list[str] = []
     covered: list[Path] = []
     empty = scratch / "empty"
@@ -94,7 +96,7 @@ def _mask(paths: list[Path], scratch: Path) -> list[str]:
 
 @functools.cache
 def _etc(scratch: Path) -> Path:
-    """A folder that names one user and no host, with the loader's cache and the links of /usr/bin."""
+    """An /etc that names one user and no host, with the dynamic loader's cache and the link targets of /usr/bin."""
     folder = Path(tempfile.mkdtemp(prefix="etc-", dir=scratch))
     files = {
         "passwd": f"user:x:{NOBODY}:{NOBODY}::/tmp:/bin/sh\n",
@@ -126,11 +128,11 @@ def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         target.mkdir()
         target.chmod(0o755)
-        shown = tuple(f"{path}/" for path in _shown())
+        visible = tuple(f"{path}/" for path in _visible_paths())
         for link in source.iterdir():
-            # most of /etc/alternatives leads to manuals, which are not shown: 0.1 s for nothing
-            if link.is_symlink() and (leads_to := str(link.readlink())).startswith(shown):
-                (target / link.name).symlink_to(leads_to)
+            # most of /etc/alternatives leads to manuals, which are not visible: copying them would cost 0.1 s
+            if link.is_symlink() and (destination := str(link.readlink())).startswith(visible):
+                (target / link.name).symlink_to(destination)
     elif source.exists():
         target.write_bytes(source.read_bytes())
         target.chmod(0o644)
@@ -160,7 +162,7 @@ def _dev(scratch: Path) -> list[str]:
 
 
 def _private_nodes(scratch: Path, owner: int, owned: list[str]) -> Path:
-    """Copies of the device nodes that belong to another. Raises SandboxUnavailable if none can be made."""
+    """Folder with copies of the device nodes that belong to `owner`. Raises SandboxUnavailable if it cannot be made."""
     folders = (scratch / "dev", gymcp_home() / "dev")
     for folder in folders:
         try:

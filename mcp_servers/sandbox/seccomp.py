@@ -1,12 +1,12 @@
-"""A seccomp filter for ``bwrap --seccomp``: all is allowed except what a tool server has no business calling.
+"""A seccomp filter for ``bwrap --seccomp``: every system call is allowed except those that a tool server never needs.
 
-The list follows Docker's default profile, plus the calls that came after it, plus calls that use up what the kernel
-grants to a user or to the machine as a whole. `fcntl`, `ioctl` and `prctl` are many calls in one: of them the commands
-in `COMMANDS` are allowed, and every other, known or yet to come, fails as one does that the kernel does not know.
+The list follows Docker's default profile, plus newer calls, plus calls that use up resources that the kernel grants per
+user or per machine. `fcntl`, `ioctl` and `prctl` are many calls in one: of them the commands in `COMMANDS` are allowed,
+and every other command, known or yet to come, fails like a command that the kernel does not know.
 
 A filter is classic BPF: a list of ``(code, jump if true, jump if false, constant)`` that runs on ``struct
-seccomp_data``: the number, the architecture, the instruction pointer, and six arguments of 64 bits. Both supported
-architectures are little-endian, so the low word of an argument comes first.
+seccomp_data``: the call's number, the architecture, the instruction pointer, and six arguments of 64 bits. Both
+supported architectures are little-endian, so the low word of an argument comes first.
 
 Source: linux/seccomp.h, linux/filter.h, the headers of each command; numbers checked against libseccomp and the C
 library by the tests.
@@ -30,7 +30,7 @@ _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 
-# name, number on x86_64, number on aarch64 (- where there is none)
+# name, number on x86_64, number on aarch64 (- if there is none)
 _TABLE = """
 acct 163 89, add_key 248 217, bpf 321 280, chroot 161 51, clock_adjtime 305 266, clock_settime 227 112,
 create_module 174 -, delete_module 176 106, fanotify_init 300 262, finit_module 313 273, fsconfig 431 431,
@@ -52,15 +52,15 @@ mknod 133 -, mknodat 259 33, mq_open 240 180, open 2 -, openat 257 56, openat2 4
 prctl 157 167, shmget 29 194, socket 41 198, socketpair 53 199
 """
 _COMMAND_TABLE = {
-    # duplicates, flags, record locks, sizes, seals. Not: leases and notifications, which hold up and watch those who
-    # open the file, signals to a process of the caller's choice, larger pipes, which a user has few of
+    # duplicates, flags, record locks, sizes, seals. Not: leases and notifications, which delay and watch processes that
+    # open the file; signals to a process of the caller's choice; larger pipes, which the kernel limits per user
     "fcntl": """
 F_DUPFD 0, F_GETFD 1, F_SETFD 2, F_GETFL 3, F_SETFL 4, F_GETLK 5, F_SETLK 6, F_SETLKW 7, F_OFD_GETLK 36,
 F_OFD_SETLK 37, F_OFD_SETLKW 38, F_DUPFD_QUERY 1027, F_DUPFD_CLOEXEC 1030, F_GETPIPE_SZ 1032, F_ADD_SEALS 1033,
 F_GET_SEALS 1034
 """,
-    # terminals, close-on-exec and non-blocking, what network interfaces there are. Not: input that a terminal's owner
-    # seems to have typed, line disciplines, attributes, projects and keys of files, namespaces of processes, devices
+    # terminals, close-on-exec and non-blocking, the list of network interfaces. Not: input that the terminal's owner
+    # seems to have typed; line disciplines; attributes, projects and keys of files; namespaces of processes; devices
     "ioctl": """
 TCGETS 0x5401, TCSETS 0x5402, TCSETSW 0x5403, TCSETSF 0x5404, TCSBRK 0x5409, TCXONC 0x540A, TCFLSH 0x540B,
 TIOCSCTTY 0x540E, TIOCGPGRP 0x540F, TIOCSPGRP 0x5410, TIOCOUTQ 0x5411, TIOCGWINSZ 0x5413, TIOCSWINSZ 0x5414,
@@ -70,9 +70,9 @@ SIOCGIFBRDADDR 0x8919, SIOCGIFNETMASK 0x891B, SIOCGIFMTU 0x8921, SIOCGIFHWADDR 0
 TIOCSPTLCK 0x40045431, TCSETS2 0x402C542B, TCSETSW2 0x402C542C,
 TCSETSF2 0x402C542D, TIOCGPTN 0x80045430, TCGETS2 0x802C542A
 """,
-    # names, the parent's death, fewer capabilities, seccomp, huge pages, timer slack. Not: cores of one's own, hiding
-    # one's files from the user's other processes, tracers and other rights of processes, merged memory, the layout of
-    # memory
+    # names, the parent's death, fewer capabilities, seccomp, huge pages, timer slack. Not: core scheduling; hiding the
+    # process's files from the user's other processes; tracers and other rights of processes; merged memory; the layout
+    # of memory
     "prctl": """
 PR_SET_PDEATHSIG 1, PR_GET_PDEATHSIG 2, PR_GET_DUMPABLE 3, PR_GET_KEEPCAPS 7, PR_SET_KEEPCAPS 8, PR_SET_NAME 15,
 PR_GET_NAME 16, PR_GET_SECCOMP 21, PR_SET_SECCOMP 22, PR_CAPBSET_READ 23, PR_CAPBSET_DROP 24,
@@ -92,22 +92,22 @@ def _numbers(table: str) -> dict[str, dict[str, int]]:
 
 
 DENIED = _numbers(_TABLE)
-"""Always EPERM: machine -> name -> number."""
+"""Calls that always fail with EPERM: machine -> name -> number."""
 CHECKED = _numbers(_CHECKED_TABLE)
-"""Depends on the arguments, or fails in a way that makes programs fall back."""
+"""Calls whose verdict depends on the arguments, or that fail in a way that makes programs fall back: as `DENIED`."""
 COMMANDS = {
     call: {name: int(value, 0) for name, value in (row.split() for row in table.replace("\n", " ").split(","))}
     for call, table in _COMMAND_TABLE.items()
 }
-"""Call -> name -> the value of a command that is allowed: the same on both machines."""
-WALL_COMMANDS = {"PR_SET_DUMPABLE": 4}
-"""Commands of `prctl` that making a cell, or moving into one, takes under the filter."""
+"""Call -> name -> value of a command that is allowed: the same on both machines."""
+NAMESPACE_COMMANDS = {"PR_SET_DUMPABLE": 4}
+"""Additional commands of `prctl` for creating the namespaces of a forked server, or moving into them."""
 _COMMAND_CALLS = {"fcntl": (1, errno.EINVAL), "ioctl": (1, errno.ENOTTY), "prctl": (0, errno.EINVAL)}
-"""Call -> which argument the command is, and what the kernel says to one that it does not know."""
+"""Call -> position of the command among the arguments, and the kernel's error for a command that it does not know."""
 _UNKNOWN_CALLS = ("inotify_init", "inotify_init1", "io_setup", "mq_open")
-"""A user has 128 watches by default and 800 kB of messages, the machine 65,536 queued operations: one server could
-take them all. ENOSYS, as on kernels without them: `tail -f` and others then look again and again instead. A watch would
-also tell a server when the host uses a file that both see."""
+"""Calls that fail with ENOSYS, as on kernels without them: programs such as `tail -f` then poll. By default a user has
+128 inotify instances and 800 kB of message queues, and the machine 65,536 asynchronous operations: one server could
+take them all. An inotify watch would also tell a server when the host uses a file that both see."""
 
 _NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
 _SET_ID_BITS = 0o6000
@@ -131,18 +131,18 @@ def _fail(code: int) -> Instruction:
     return _return(_ERRNO | code)
 
 
-def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """Runs the body, which must end in a return, for this system call only; the number stays loaded for the next."""
+def _on_call(number: int, body: list[Instruction]) -> list[Instruction]:
+    """Run the body, which must end in a return, for this system call only; the number stays loaded for the next."""
     return [(_JUMP_EQUAL, 0, len(body), number), *body]
 
 
-def _only(index: int, allowed: tuple[int, ...], otherwise: int) -> list[Instruction]:
+def _allow_only(index: int, allowed: tuple[int, ...], otherwise: int) -> list[Instruction]:
     tests = [(_JUMP_EQUAL, len(allowed) - position, 0, value) for position, value in enumerate(allowed)]
     return [_load_argument(index), *tests, _fail(otherwise), _return(_ALLOW)]
 
 
-def _commands(call: str, more: Iterable[int] = ()) -> list[Instruction]:
-    """By ranges, from the smallest: what is called most comes first in each."""
+def _allow_commands(call: str, more: Iterable[int] = ()) -> list[Instruction]:
+    """Allow the commands of the call as ranges, smallest numbers first: the commands called most have small numbers."""
     index, code = _COMMAND_CALLS[call]
     ranges = _ranges([*COMMANDS[call].values(), *more])
     out = [_load_argument(index)]
@@ -153,90 +153,101 @@ def _commands(call: str, more: Iterable[int] = ()) -> list[Instruction]:
 
 
 def _ranges(values: Iterable[int]) -> list[tuple[int, int]]:
-    """(first, last) of each run of numbers without a gap, in order."""
-    found: list[tuple[int, int]] = []
+    """(first, last) of each run of numbers without a gap, in ascending order."""
+    ranges: list[tuple[int, int]] = []
     for value in sorted(values):
-        first = found.pop()[0] if found and found[-1][1] == value - 1 else value
-        found.append((first, value))
-    return found
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == value - 1 else value
+        ranges.append((first, value))
+    return ranges
 
 
-def _no_bits(index: int, bits: int) -> list[Instruction]:
+def _deny_bits(index: int, bits: int) -> list[Instruction]:
     return [_load_argument(index), (_JUMP_ANY_BIT, 0, 1, bits), _fail(errno.EPERM), _return(_ALLOW)]
 
 
-def _no_bits_when_creating(flags: int, mode: int) -> list[Instruction]:
-    return [_load_argument(flags), (_JUMP_ANY_BIT, 1, 0, _CREATES_FILE), _return(_ALLOW), *_no_bits(mode, _SET_ID_BITS)]
+def _deny_bits_when_creating(flags: int, mode: int) -> list[Instruction]:
+    return [
+        _load_argument(flags),
+        (_JUMP_ANY_BIT, 1, 0, _CREATES_FILE),
+        _return(_ALLOW),
+        *_deny_bits(mode, _SET_ID_BITS),
+    ]
 
 
-def _sockets(network: bool) -> list[Instruction]:
+def _check_socket_family(network: bool) -> list[Instruction]:
     if not network:
-        return _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)
+        return _allow_only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)
     # getaddrinfo and getifaddrs ask NETLINK_ROUTE (protocol 0) which addresses the machine has
-    route_only = _only(2, (0,), errno.EAFNOSUPPORT)
+    route_only = _allow_only(2, (0,), errno.EAFNOSUPPORT)
     netlink: list[Instruction] = [(_JUMP_EQUAL, 0, len(route_only), _AF_NETLINK), *route_only]
-    return [_load_argument(0), *netlink, *_only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)]
+    return [_load_argument(0), *netlink, *_allow_only(0, (_AF_UNIX, _AF_INET, _AF_INET6), errno.EAFNOSUPPORT)]
 
 
 def _checks(network: bool, hidden_memory: bool) -> dict[str, list[Instruction]]:
-    checks = {name: _no_bits(index, _SET_ID_BITS) for name, index in _SET_ID_CALLS.items()}
+    checks = {name: _deny_bits(index, _SET_ID_BITS) for name, index in _SET_ID_CALLS.items()}
     checks |= {
-        "open": _no_bits_when_creating(1, 2),
-        "openat": _no_bits_when_creating(2, 3),
+        "open": _deny_bits_when_creating(1, 2),
+        "openat": _deny_bits_when_creating(2, 3),
         "openat2": [_fail(errno.ENOSYS)],  # its mode is behind a pointer
-        "clone": _no_bits(0, _NEW_NAMESPACE),
+        "clone": _deny_bits(0, _NEW_NAMESPACE),
         "clone3": [_fail(errno.ENOSYS)],  # its flags are behind a pointer; the C library falls back to clone
-        "personality": _only(0, _PERSONALITIES, errno.EPERM),
-        **{name: _commands(name) for name in COMMANDS},
+        "personality": _allow_only(0, _PERSONALITIES, errno.EPERM),
+        **{name: _allow_commands(name) for name in COMMANDS},
         **{name: [_fail(errno.ENOSYS)] for name in _UNKNOWN_CALLS},
-        "socket": _sockets(network),
-        "socketpair": _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
+        "socket": _check_socket_family(network),
+        "socketpair": _allow_only(0, (_AF_UNIX,), errno.EAFNOSUPPORT),
     }
     if not hidden_memory:
         checks |= {name: [_fail(errno.ENOSYS)] for name in ("memfd_create", "memfd_secret", "shmget")}
     return checks
 
 
-_ALONE_NUMBERS = _numbers("""
+_SIGNAL_NUMBERS = _numbers("""
 kill 62 129, pidfd_send_signal 424 424, prlimit64 302 261, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
 tgkill 234 131, tkill 200 130
 """)
-_ALONE: dict[str, list[Instruction]] = {
-    **dict.fromkeys(("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _only(0, (2,), errno.EPERM)),
-    "prlimit64": _only(0, (0, 2), errno.EPERM),
+_FORKED_SERVER_RULES: dict[str, list[Instruction]] = {
+    **dict.fromkeys(
+        ("kill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tgkill", "tkill"), _allow_only(0, (2,), errno.EPERM)
+    ),
+    "prlimit64": _allow_only(0, (0, 2), errno.EPERM),
     "pidfd_send_signal": [_fail(errno.EPERM)],
 }
 
 
 def _dispatch(cases: list[tuple[int, list[Instruction]]]) -> list[Instruction]:
-    """Runs the body of the call that is loaded; allows a call without one. By halves, since the filter runs often."""
-    if len(cases) <= _FEW_CASES:
-        return [*(step for number, body in cases for step in _when(number, body)), _return(_ALLOW)]
+    """Run the body of the loaded call, or allow a call without a body.
+
+    A binary search by number, because the filter runs at every system call.
+    """
+    if len(cases) <= _LINEAR_CASES:
+        return [*(step for number, body in cases for step in _on_call(number, body)), _return(_ALLOW)]
     half = len(cases) // 2
     below, above = _dispatch(cases[:half]), _dispatch(cases[half:])
     return [(_JUMP_AT_LEAST, 0, 1, cases[half][0]), (_JUMP, 0, 0, len(below)), *below, *above]
 
 
-_FEW_CASES = 4
-_MAKES_WALLS = ("mount", "move_mount", "unshare")
-"""And `clone` with new namespaces: what making a cell takes."""
+_LINEAR_CASES = 4
+_NAMESPACE_CALLS = ("mount", "move_mount", "unshare")
+"""Calls that creating the namespaces of a forked server takes, beside `clone` with new namespaces."""
 
 
 def program(
     *,
     network: bool,
     hidden_memory: bool,
-    alone: bool = False,
-    makes_walls: bool = False,
+    forked_server: bool = False,
+    makes_namespaces: bool = False,
     machine: str | None = None,
 ) -> bytes:
     """The filter, an array of ``struct sock_filter``.
 
-    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments): only where a
-    cgroup counts it. ``alone`` is for a forked server: it signals nobody but process 2, itself, since copies of it live
-    in its PID namespace; and it may enter namespaces, which takes a handle of one. ``makes_walls`` is for what imports
-    a third-party program and forks it: it may make namespaces, and mount in those that it owns. Raises
-    SandboxUnavailable on other machines than x86_64 and aarch64.
+    ``hidden_memory`` allows memory that belongs to no process's resident set (memfd, System V segments); it is safe
+    only if a cgroup counts that memory. ``forked_server`` is for a server forked by the fork server: it may signal only
+    process 2, which is itself, because copies of it live in its PID namespace; and it may enter namespaces, which takes
+    a descriptor of one. ``makes_namespaces`` is for the process that imports a third-party program and forks it: it may
+    create namespaces, and mount in those that it owns. Raises SandboxUnavailable on other machines than x86_64 and
+    aarch64.
     """
     machine = platform.machine() if machine is None else machine
     if machine not in _AUDIT_ARCH:
@@ -253,25 +264,25 @@ def program(
     bodies = {
         CHECKED[machine][name]: body
         for name, body in _checks(network, hidden_memory).items()
-        if name in CHECKED[machine] and not (makes_walls and name == "clone")
+        if name in CHECKED[machine] and not (makes_namespaces and name == "clone")
     }
-    if alone or makes_walls:
-        bodies[CHECKED[machine]["prctl"]] = _commands("prctl", WALL_COMMANDS.values())
-    if alone:
-        bodies |= {_ALONE_NUMBERS[machine][name]: body for name, body in _ALONE.items()}
+    if forked_server or makes_namespaces:
+        bodies[CHECKED[machine]["prctl"]] = _allow_commands("prctl", NAMESPACE_COMMANDS.values())
+    if forked_server:
+        bodies |= {_SIGNAL_NUMBERS[machine][name]: body for name, body in _FORKED_SERVER_RULES.items()}
     for name, number in DENIED[machine].items():
-        if not (alone and name == "setns") and not (makes_walls and name in _MAKES_WALLS):
+        if not (forked_server and name == "setns") and not (makes_namespaces and name in _NAMESPACE_CALLS):
             bodies[number] = [_fail(errno.EPERM)]
     out += _dispatch(sorted(bodies.items()))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in out)
 
 
-def engine_profile(machine: str) -> str:
-    """The same for a Docker engine, as its JSON: engines' own profiles differ, and older ones allow io_uring.
+def docker_profile(machine: str) -> str:
+    """The same filter as JSON for a Docker engine: the engines' own profiles differ, and older ones allow io_uring.
 
-    Other than in `program`, families of sockets are those with a network (a container without one has its loopback),
-    ``personality`` may not even be asked, and hidden memory is allowed, because an engine always counts it. Raises
-    KeyError on other machines than x86_64 and aarch64.
+    There are three differences from `program`: the socket families are always those of a server with network, since a
+    container without one still has its loopback; ``personality`` cannot even be queried; and hidden memory is allowed,
+    because an engine always counts it. Raises KeyError on other machines than x86_64 and aarch64.
     """
     rules = [_rule(DENIED[machine]), _rule(("openat2", "clone3"), code=errno.ENOSYS)]
     rules += [_rule(("clone",), {0: bit}) for bit in _bits(_NEW_NAMESPACE)]
@@ -292,7 +303,7 @@ def engine_profile(machine: str) -> str:
 def _rule(
     names: Iterable[str], masks: Mapping[int, int | tuple[int, int]] | None = None, *, code: int = errno.EPERM
 ) -> dict[str, object]:
-    """Refuses the calls where each argument, under its mask, has the value: by default all of the mask's bits."""
+    """Refuse the calls if each argument, under its mask, has the value, by default all bits of the mask."""
     arguments = []
     for index, mask in (masks or {}).items():
         bits, value = mask if isinstance(mask, tuple) else (mask, mask)
@@ -301,19 +312,19 @@ def _rule(
 
 
 def _blocks_without(values: Iterable[int]) -> list[tuple[int, int]]:
-    """All other 32-bit numbers, as (mask, value): an engine's rule compares an argument once, and knows no ranges."""
-    found: list[tuple[int, int]] = []
+    """All other 32-bit numbers as blocks (mask, value): an engine's rule compares an argument once, without ranges."""
+    blocks: list[tuple[int, int]] = []
 
     def split(first: int, bits: int, inside: list[int]) -> None:
         if not inside:
-            found.append((_LOW_WORD & _LOW_WORD << bits, first))
+            blocks.append((_LOW_WORD & _LOW_WORD << bits, first))
         elif len(inside) < 1 << bits:
             middle = first + (1 << bits - 1)
             split(first, bits - 1, [value for value in inside if value < middle])
             split(middle, bits - 1, [value for value in inside if value >= middle])
 
     split(0, 32, sorted(values))
-    return found
+    return blocks
 
 
 def _bits(mask: int) -> list[int]:

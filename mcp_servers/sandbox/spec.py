@@ -1,4 +1,4 @@
-"""What to run, what it may see, and how much it may use: the records every sandbox backend takes."""
+"""Records that every sandbox backend takes: the command to run, what it may see, and how much it may use."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """For the whole process tree of one server, not per process."""
+    """Limits of the whole process tree of one server, not of each process."""
 
     memory_mb: int = 512
     processes: int = 64
     cpu_s: float = 600.0
     disk_mb: int = 256
-    """Bytes the server may add in its workspace; /tmp has the same size of its own."""
+    """Megabytes that the server may add to its workspace; /tmp has the same size, counted apart."""
     stderr_bytes: int = 64_000
-    """Kept tail of standard error; the rest is read and dropped."""
+    """Size of the tail of standard error that is kept; the rest is read and dropped."""
     line_bytes: int = 4_000_000
-    """Longest line on standard output; a longer answer is an error of its request, any other one a `ProtocolError`."""
+    """Longest line on standard output. A longer answer fails its request; any other long line is a `ProtocolError`."""
     open_files: int = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
     source: Path
-    """On the host: a file or a folder."""
+    """File or folder on the host."""
     target: PurePosixPath
-    """Inside."""
+    """Path inside the sandbox."""
     writable: bool = False
 
 
 Image = str | Path | None
-"""Docker only. A name; the path of a Dockerfile, built in its folder; None: the base image of `gymcp sandbox build`."""
+"""Docker image: a name, or the path of a Dockerfile that is built in its folder, or None for the base image of
+`gymcp sandbox build`. Other sandboxes take None only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +45,16 @@ class Forkable:
     """A Python program to import once and fork for every episode (`gymcp.mcp_servers.forkserver.warm_sandbox`)."""
 
     path: tuple[str, ...]
-    """Folders to import from, as seen from inside."""
+    """Folders to import from, as paths inside the sandbox."""
     module: str
-    """Importing it starts nothing; its ``main()`` serves; its ``preload()``, where there is one, imports the rest."""
+    """Module whose import starts nothing. Its ``main()`` serves; its ``preload()``, if it has one, imports the rest."""
     python: tuple[str, ...] = ("python3", "-s", "-S", "-B")
     """The interpreter and its options."""
     script: tuple[str, ...] = ()
-    """A program of others, as ``python`` is told: a file or ``-m`` and a module, then arguments. `module` runs it."""
+    """A third-party program as the arguments of ``python``: a file, or ``-m`` and a module; then its arguments.
+    `module` runs it. Empty for gymcp's own servers."""
     mounts: tuple[Mount, ...] = ()
-    """Seen by the template and its servers only."""
+    """Mounts that only the fork server and the servers forked from it see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,40 +62,42 @@ class Launch:
     """One server process."""
 
     argv: tuple[str, ...]
-    """As seen from inside. ``python3`` in front means the sandbox's own interpreter; empty: the image's own command."""
+    """Command with paths inside the sandbox. ``python3`` as first word means the sandbox's own interpreter; an empty
+    command means the image's own."""
     image: Image = None
     env: Mapping[str, str] = field(default_factory=dict)
-    """All of it: nothing is inherited."""
+    """The whole environment of the server: it inherits nothing."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """Value -> what is written in its place, wherever the process's last words are told."""
+    """Secret value -> the text that replaces it wherever the process's standard error is shown."""
     mounts: tuple[Mount, ...] = ()
     workspace: Path | None = None
-    """A host folder mounted writable at /workspace, where the server starts; None: an empty private one."""
+    """Host folder mounted writable at /workspace, the server's working directory; None for an empty private one."""
     read_only: bool = False
-    """The workspace is not writable."""
+    """True if the workspace is mounted read-only."""
     network: bool = False
     loopback: bool = False
-    """May open internet sockets, which reach nothing but a loopback of its own: other processes of the same launch."""
+    """True if the server may open internet sockets that reach only its own loopback: processes of the same launch."""
     limits: Limits = field(default_factory=Limits)
     entry: tuple[str, ...] = ()
-    """Host command through which the sandbox is started, into the namespaces where the workspace is mounted."""
-    written: Path | None = None
-    """The host folder in which the server's writes to the workspace appear; None: `workspace` itself."""
+    """Host command that starts the sandbox in the namespaces in which the workspace is mounted."""
+    upper_folder: Path | None = None
+    """Host folder in which the server's writes to the workspace appear: an overlay's upper layer; None for `workspace`
+    itself."""
     reads_all: bool = False
-    """May read files below its mounts whatever their mode says."""
+    """True if the server may read every file below its mounts, whatever the file's mode."""
     fork: Forkable | None = None
-    """The same program for a sandbox that forks; others run `argv`."""
-    spares: int = 0
-    """How many a sandbox that keeps spares may have started ahead."""
+    """The same program in a form that a forking sandbox uses; other sandboxes run `argv`."""
+    warm_pool_size: int = 0
+    """Number of servers that a sandbox with a warm pool may start ahead."""
     spawner: bool = False
-    """It makes walls of its own for what it starts: it may make user namespaces, without a seccomp filter, and has the
-    host's /proc at /.proc, which it covers first of all. Only for gymcp's own `spawner.py`."""
+    """True only for gymcp's own `spawner.py`, which sandboxes what it starts. It may create user namespaces, has no
+    seccomp filter, and has the host's /proc at /.proc, which it covers before anything else."""
     fds: tuple[int, ...] = ()
-    """Handed to the server under the same numbers, above 9; closed here once it has them."""
+    """File descriptors above 9 that the server gets under the same numbers; closed here once it has them."""
 
 
 class SandboxProcess(Protocol):
-    """A running server. Leaving its context ends the whole tree and waits until it is gone."""
+    """A running server. Leaving its context kills the whole process tree and waits until it is gone."""
 
     @property
     def stdin(self) -> asyncio.StreamWriter: ...
@@ -108,37 +112,40 @@ class SandboxProcess(Protocol):
     def returncode(self) -> int | None: ...
 
     async def wait(self) -> int:
-        """The exit status, once the server has ended by itself or by a limit."""
+        """Wait until the server has ended, by itself or by a limit, and return its exit status."""
         ...
 
     def stderr_tail(self) -> str:
-        """The last of standard error, at most `Limits.stderr_bytes`, for the message of a failure."""
+        """Last part of standard error, at most `Limits.stderr_bytes`, for an error message."""
         ...
 
-    async def settled(self) -> None:
-        """Before the failure of a server that nobody uses again is told: all it has said is then in `stderr_tail`."""
+    async def drain_stderr(self) -> None:
+        """Wait until all standard error has been read, so that `stderr_tail` is complete for an error message.
+
+        Call it only for a server that is not used any more: with Docker it kills the server.
+        """
         ...
 
     def limit_hit(self) -> str | None:
-        """Which limit ended the server, in words; None where none did."""
+        """The limit that ended the server, in words; None if no limit did."""
         ...
 
 
 class Sandbox(Protocol):
-    """A longer argv plus limits."""
+    """A backend that turns a `Launch` into a running process: a longer argv plus limits."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def confined(self) -> bool:
-        """False where a server can do whatever the harness's user can."""
+        """False if a server can do whatever the harness's user can."""
         ...
 
     def check(self) -> None:
-        """Raises SandboxUnavailable, saying what to install, where this machine lacks something."""
+        """Raise SandboxUnavailable, with what to install, if this machine lacks something."""
         ...
 
     def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
-        """Runs the server until the context is left. Raises EnvInfraError where it cannot be started."""
+        """Run the server until the context is left. Raises EnvInfraError if it cannot be started."""
         ...

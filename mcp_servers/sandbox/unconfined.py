@@ -1,8 +1,8 @@
-"""The ``none`` sandbox: a plain process, for tests and for servers you trust as you trust yourself.
+"""The ``none`` sandbox: a plain process, for tests and for servers that you trust as you trust yourself.
 
-Limits hold as elsewhere, nothing else does: the server can read and write what the harness's user can, and use the
-network. Paths inside do not exist, so the mounts' targets and /workspace are replaced by host paths in the command and
-the environment.
+The limits hold as in other sandboxes, and nothing else does: the server can read and write what the harness's user can,
+and use the network. Paths inside the sandbox do not exist, so mount targets and /workspace are replaced by host paths
+in the command and the environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.sandbox.bubblewrap import ENVIRONMENT, WORKSPACE
 from gymcp.mcp_servers.sandbox.interpreter import interpreter
-from gymcp.mcp_servers.sandbox.process import Command, Running, run
+from gymcp.mcp_servers.sandbox.process import Command, HostProcess, run
 from gymcp.mcp_servers.sandbox.spec import Launch, SandboxProcess
 from gymcp.scratch import scratch_folder
 
@@ -28,6 +28,8 @@ _numbers = itertools.count(1)
 
 
 class Unconfined:
+    """The ``none`` backend."""
+
     name = "none"
     confined = False
 
@@ -35,13 +37,13 @@ class Unconfined:
         self._use_cgroup = use_cgroup
 
     def check(self) -> None:
-        """Needs nothing."""
+        """Do nothing: this backend needs nothing installed."""
 
     def start(self, launch: Launch) -> AbstractAsyncContextManager[SandboxProcess]:
         return self._run(launch)
 
     @asynccontextmanager
-    async def _run(self, launch: Launch) -> AsyncIterator[Running]:
+    async def _run(self, launch: Launch) -> AsyncIterator[HostProcess]:
         if not launch.argv:
             raise ConfigError("none: an empty command; have e.g. python3 server.py")
         if launch.loopback:
@@ -65,7 +67,7 @@ class Unconfined:
             limits=launch.limits,
             workspace=None if launch.read_only else workspace,
             use_cgroup=self._use_cgroup,
-            spare_processes=0,
+            sandbox_processes=0,
         )
         try:
             async with run(command) as process:
@@ -80,7 +82,7 @@ def _warn_once() -> None:
 
 
 def _link_mounts(launch: Launch, root: Path) -> dict[str, str]:
-    """Target -> a link to the source, in a folder where targets lie to each other as they would inside."""
+    """Mount target -> a link to its source, in a folder with the same layout as inside a sandbox."""
     places = {}
     for mount in launch.mounts:
         if not mount.source.exists():
@@ -93,6 +95,6 @@ def _link_mounts(launch: Launch, root: Path) -> dict[str, str]:
 
 
 def _on_host(word: str, places: Mapping[str, str]) -> str:
-    """Replaces whole paths: ``/opt/a`` in ``--dir=/opt/a/b``, not in ``/opt/ab`` nor in ``/x/opt/a``."""
+    """Replace whole paths: ``/opt/a`` in ``--dir=/opt/a/b``, but neither in ``/opt/ab`` nor in ``/x/opt/a``."""
     targets = "|".join(re.escape(target) for target in sorted(places, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])({targets})(?![\w.-])", lambda match: places[match[1]], word)

@@ -1,8 +1,9 @@
-"""Ends servers that use more than their limits: one timer for all live servers of an event loop.
+"""Kills servers that use more than their limits: one timer for all live servers of an event loop.
 
-Where a cgroup holds memory and processes, it only reads a counter a second. Where none does, it reads the process trees
-ten times a second, and at once when the machine has many more processes than a moment ago: slower than the kernel, and
-blind to memory that belongs to no process, which is why the seccomp filter then refuses memfd and System V segments.
+For a server whose cgroup limits memory and processes, the watchdog only reads a counter once a second. For servers
+without a cgroup it reads the process trees ten times a second, and at once if the machine has many more processes than
+a moment ago. That is slower than the kernel, and cannot see memory that belongs to no process; therefore the seccomp
+filter then refuses memfd and System V segments.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from pathlib import Path
 from typing import Protocol
 
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
-from gymcp.mcp_servers.sandbox.proctree import attribute, proportional_bytes, read_processes, usage
+from gymcp.mcp_servers.sandbox.disk_growth import ENTRY_BYTES, AddedBytes
+from gymcp.mcp_servers.sandbox.proctree import find_roots, proportional_bytes, read_processes, sum_by_root
 from gymcp.mcp_servers.sandbox.spec import Limits
-from gymcp.mcp_servers.sandbox.workspace import ENTRY_BYTES, AddedBytes
 
 _TREE_PERIOD_S = 0.1
 _PULSE_PERIOD_S = 0.01
 _DISK_PERIOD_S = 0.25
 _COUNTER_PERIOD_S = 1.0
-_OWN_FOLDERS = ("/tmp", "/dev/shm")
+_PRIVATE_FOLDERS = ("/tmp", "/dev/shm")
 
 log = logging.getLogger(__name__)
 
 
 class Watched(Protocol):
+    """A server as the watchdog sees it."""
+
     @property
     def pid(self) -> int: ...
     @property
@@ -40,13 +43,13 @@ class Watched(Protocol):
     @property
     def workspace(self) -> Path | None: ...
     @property
-    def spare_processes(self) -> int:
-        """Of the sandbox itself: not counted."""
+    def sandbox_processes(self) -> int:
+        """Number of the sandbox's own processes, which do not count."""
         ...
 
     @property
     def inside_pid(self) -> int | None:
-        """A process that sees the sandbox's own folders; None where it has none, or is not known."""
+        """Process that sees the sandbox's private folders; None if the sandbox has none or the process is unknown."""
         ...
 
     def end(self, limit: str) -> None: ...
@@ -57,25 +60,27 @@ class _Entry:
         self.watched = watched
         self.next_counters = 0.0
         limits = watched.limits
-        # A spawner has no CPU limit unless a cgroup counts for it: what was once seen as its own would stay so, and its
-        # servers are watched one by one.
-        # No tree hangs on -1, but a dying process, of whomever, is said to be in session -1.
+        # A spawner has no CPU limit unless a cgroup counts its time: a process once seen in its tree would stay there,
+        # although the spawner's servers are watched one by one.
+        # No tree has the root -1, but /proc gives session -1 for any dying process on the machine.
         self.needs_tree = (
             watched.pid > 0 and limits.cpu_s < math.inf and (watched.cgroup is None or watched.cgroup.cpu is None)
         )
         self.pids: tuple[int, ...] = ()
-        """If no cgroup tells: the tree as it was seen last."""
+        """Process tree as last seen, for a server without a cgroup."""
         self.disk = (
             AddedBytes(watched.workspace, limits.disk_mb * 1_000_000, self.processes) if watched.workspace else None
         )
         self.cpu_s = 0.0
-        """The most seen: a child that nobody waits for takes its time with it."""
+        """Largest CPU time seen: the time of a child that is never waited for disappears with the child."""
 
     def processes(self) -> Iterable[int]:
         return self.watched.cgroup.processes() if self.watched.cgroup is not None else self.pids
 
 
 class Watchdog:
+    """The timer of one event loop, and the servers that it checks."""
+
     def __init__(self) -> None:
         self._entries: dict[Watched, _Entry] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -86,7 +91,7 @@ class Watchdog:
     def add(self, watched: Watched) -> None:
         entry = self._entries[watched] = _Entry(watched)
         if entry.disk is not None:
-            entry.disk.step(folders=len(self._entries))  # what is there before the server can have written
+            entry.disk.step(folders=len(self._entries))  # measures the folder before the server can write to it
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(0.0, self._tick)
 
@@ -99,11 +104,11 @@ class Watchdog:
             self._timer = None
 
     def tree(self, pid: int) -> tuple[int, ...]:
-        """The processes that descend from this one now, by what is known of them."""
+        """Processes that descend from this one now, including known ones whose parents have died."""
         processes = read_processes()
-        of = attribute(processes, {entry.watched.pid for entry in self._entries.values()} | {pid}, self._known)
-        found = usage(processes, of).get(pid)
-        return found.pids if found else ()
+        roots = find_roots(processes, {entry.watched.pid for entry in self._entries.values()} | {pid}, self._known)
+        tree = sum_by_root(processes, roots).get(pid)
+        return tree.pids if tree else ()
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -120,7 +125,10 @@ class Watchdog:
         self._timer = loop.call_later(_PULSE_PERIOD_S if trees else _DISK_PERIOD_S, self._tick)
 
     def _is_burst(self, entries: list[_Entry]) -> bool:
-        """A fork bomb grows faster than trees are read; the link count of /proc is how many processes there are."""
+        """True if the machine has gained more processes than a server may have: a fork bomb outgrows the tree checks.
+
+        The link count of /proc tells the number of processes at the cost of one stat.
+        """
         smallest = min(entry.watched.limits.processes for entry in entries)
         return Path("/proc").stat().st_nlink - self._processes_then > smallest
 
@@ -132,7 +140,7 @@ class Watchdog:
             return
         entry.next_counters = now + _COUNTER_PERIOD_S
         if watched.cgroup is None:
-            if _own_files(watched) > files_allowed(limits):
+            if _count_private_files(watched) > files_allowed(limits):
                 watched.end(files_limit(limits))
         elif watched.cgroup.oom_kills():
             watched.end(memory_limit(limits))
@@ -142,9 +150,9 @@ class Watchdog:
     def _check_trees(self, entries: list[_Entry]) -> None:
         self._processes_then = Path("/proc").stat().st_nlink
         processes = read_processes()
-        of = attribute(processes, {entry.watched.pid for entry in entries}, self._known)
-        self._known = {(pid, processes[pid].started): root for pid, root in of.items() if pid in processes}
-        trees = usage(processes, of)
+        roots = find_roots(processes, {entry.watched.pid for entry in entries}, self._known)
+        self._known = {(pid, processes[pid].started): root for pid, root in roots.items() if pid in processes}
+        trees = sum_by_root(processes, roots)
         for entry in entries:
             watched, limits = entry.watched, entry.watched.limits
             if (tree := trees.get(watched.pid)) is None:
@@ -156,33 +164,33 @@ class Watchdog:
                 watched.end(cpu_limit(limits))
             elif watched.cgroup is not None:
                 continue
-            elif tree.tasks > limits.processes + watched.spare_processes:
+            elif tree.tasks > limits.processes + watched.sandbox_processes:
                 watched.end(process_limit(limits))
             elif tree.rss_bytes + tree.table_bytes > memory and proportional_bytes(tree.pids) > memory:
                 watched.end(memory_limit(limits))
 
 
-def _own_files(watched: Watched) -> int:
-    """How many are in folders that are the sandbox's alone: empty ones have no size, and cost the kernel memory.
+def _count_private_files(watched: Watched) -> int:
+    """Number of files in the sandbox's private folders: empty files have no size, but cost the kernel memory.
 
-    What it can only read, such as a world that is digested, it has not made.
+    Read-only folders, such as a workspace that is being digested, are left out: the server cannot have filled them.
     """
     root = Path(f"/proc/{watched.inside_pid}/root")
-    folders = (*_OWN_FOLDERS, *(() if watched.workspace else ("/workspace",)))
+    folders = (*_PRIVATE_FOLDERS, *(() if watched.workspace else ("/workspace",)))
     try:
-        if watched.inside_pid is None or root.samefile("/"):  # still on its way in
+        if watched.inside_pid is None or root.samefile("/"):  # the process has not changed its root yet
             return 0
-        found = [os.statvfs(f"{root}{folder}") for folder in folders]
+        filesystems = [os.statvfs(f"{root}{folder}") for folder in folders]
     except OSError:
         return 0
-    return sum(folder.f_files - folder.f_ffree for folder in found if not folder.f_flag & os.ST_RDONLY)
+    return sum(each.f_files - each.f_ffree for each in filesystems if not each.f_flag & os.ST_RDONLY)
 
 
 _watchdogs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watchdog] = weakref.WeakKeyDictionary()
 
 
 def watchdog() -> Watchdog:
-    """The running loop's."""
+    """The watchdog of the running event loop."""
     return _watchdogs.setdefault(asyncio.get_running_loop(), Watchdog())
 
 
@@ -199,6 +207,7 @@ def cpu_limit(limits: Limits) -> str:
 
 
 def files_allowed(limits: Limits) -> int:
+    """Largest number of files in the sandbox's private folders."""
     return limits.disk_mb * 1_000_000 // ENTRY_BYTES
 
 

@@ -57,7 +57,9 @@ async def open_session(
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
             digester = await stack.enter_async_context(open_digester(spec.name, spec.state, workspace, sandbox))
-            launch = replace(launch, workspace=workspace.folder, written=workspace.written, entry=workspace.entry)
+            launch = replace(
+                launch, workspace=workspace.folder, upper_folder=workspace.upper_folder, entry=workspace.entry
+            )
         process = await stack.enter_async_context(sandbox.start(launch))
 
         async def begin(session: ToolSession) -> None:

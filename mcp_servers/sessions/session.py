@@ -31,7 +31,7 @@ from gymcp.mcp_servers.native.runtime import (
     LINE_KEY,
     RESULT_STATE_KEY,
     STATE_KEY,
-    STATE_UNTOLD,
+    STATE_UNAVAILABLE,
     STATE_WITHIN_KEY,
     TIMEOUT_KEY,
     canonical_json,
@@ -254,7 +254,7 @@ class ToolSession:
         try:
             result = await self._ask(name, dict(arguments), timeout_s)
         except MCPError as error:
-            if self.spec.state == "declared" and error.code == STATE_UNTOLD:
+            if self.spec.state == "declared" and error.code == STATE_UNAVAILABLE:
                 raise  # the result is lost with the state
             # The SDK's codes for a closed connection and a slow answer are codes that servers use, too. Either way it
             # is the tool's failure, provided that the server still answers.
@@ -371,7 +371,7 @@ class ToolSession:
             case MCPError(code=code) if code == TOO_LARGE:
                 is_state = self.spec.state == "declared" and doing not in _OPENING  # which is what the agent made of it
                 return (ServerExhausted if is_state else ProtocolError)(self._say(doing, error.message))
-            case MCPError(code=code) if code == STATE_UNTOLD and self.spec.state == "declared":
+            case MCPError(code=code) if code == STATE_UNAVAILABLE and self.spec.state == "declared":
                 return Undigestible(self._say(doing, error.message))
             case MCPError():
                 return EnvInfraError(self._say(doing, error.message))
@@ -385,7 +385,7 @@ class ToolSession:
 
     async def _lost(self, doing: str, error: BaseException) -> EnvInfraError:
         if self._violation.text:
-            await self._process.settled()
+            await self._process.drain_stderr()
         if self._violation.text and self._process.limit_hit() is None:  # else it was ended in the middle of a line
             return self._violation.error(self._say(doing, self._violation.text))
         with contextlib.suppress(TimeoutError):

@@ -1,9 +1,9 @@
-"""Copies of live servers, by fork: one way to branch an episode, beside overlays and the replay of calls.
+"""Forks of live servers: one way to branch an episode, beside saved workspaces and the replay of calls.
 
 ::
 
-    for copy in await fork_session(session, 8):
-        async with copy.open() as branch: ...       # any task, once
+    for fork in await fork_session(session, 8):
+        async with fork.open() as branch: ...       # in any task, once
 """
 
 from __future__ import annotations
@@ -20,32 +20,36 @@ from gymcp.mcp_servers.sessions.session import Standing, ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 
 
-class Copy(Protocol):
-    """A server that stands where another stood; it waits until it is opened or discarded."""
+class ForkedServer(Protocol):
+    """A server in the state that another one had when it was forked; it waits until it is opened or discarded."""
 
     def open(self) -> contextlib.AbstractAsyncContextManager[ToolSession]:
-        """A session with it; at the end the server ends. Enter and leave it in the same task."""
+        """A session with the server, which ends with the context. Enter and leave the context in the same task."""
         ...
 
-    async def fork(self, count: int) -> list[Copy]:
-        """Copies of it while it waits. Raises CannotFork."""
+    async def fork(self, count: int) -> list[ForkedServer]:
+        """Fork the waiting server. Raises CannotFork."""
         ...
 
     async def discard(self) -> None:
-        """Ends it without a session. Harmless afterwards."""
+        """End the server; harmless if it was opened or discarded before."""
         ...
 
 
 @runtime_checkable
-class ForksItself(Protocol):
+class SupportsFork(Protocol):
+    """A process that the fork server can fork."""
+
     async def fork(self, count: int) -> Sequence[ClosableProcess]: ...
 
 
 class ClosableProcess(SandboxProcess, Protocol):
+    """A process that its owner closes, rather than a context."""
+
     async def close(self) -> None: ...
 
 
-class _ForkedCopy:
+class _ForkedProcessServer:
     def __init__(self, spec: ServerSpec, standing: Standing, process: ClosableProcess) -> None:
         self._spec = spec
         self._standing = standing
@@ -60,22 +64,22 @@ class _ForkedCopy:
         finally:
             await self._process.close()
 
-    async def fork(self, count: int) -> list[Copy]:
+    async def fork(self, count: int) -> list[ForkedServer]:
         return await _fork(self._spec, self._standing, self._process, count)
 
     async def discard(self) -> None:
         await self._process.close()
 
 
-async def fork_session(session: ToolSession, count: int) -> list[Copy]:
-    """Copies of a live session's server, with memory, files in /tmp and /workspace, and random state as they are now.
+async def fork_session(session: ToolSession, count: int) -> list[ForkedServer]:
+    """Fork a live session's server `count` times, with its current memory, files in /tmp and /workspace, random state.
 
-    For native servers that were themselves forked (`ServerSpec.fork`), between two calls. Raises CannotFork.
+    It works between two calls, for native servers that were themselves forked (`ServerSpec.fork`). Raises CannotFork.
     """
     return await _fork(session.spec, session.standing(), session.process, count)
 
 
-async def _fork(spec: ServerSpec, standing: Standing, process: SandboxProcess, count: int) -> list[Copy]:
-    if not isinstance(process, ForksItself):
+async def _fork(spec: ServerSpec, standing: Standing, process: SandboxProcess, count: int) -> list[ForkedServer]:
+    if not isinstance(process, SupportsFork):
         raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
-    return [_ForkedCopy(spec, standing, copy) for copy in await process.fork(count)]
+    return [_ForkedProcessServer(spec, standing, forked) for forked in await process.fork(count)]

@@ -1,6 +1,6 @@
-"""Servers as they stood at one point, to go on from: what a snapshot of a world is made of.
+"""Snapshots of servers, from which episodes continue; a snapshot of an episode has one for each server.
 
-What can bring a server back faster than running its calls again is a `Capture`; the first that can, does.
+A `SnapshotStrategy` restores a server faster than the replay of its calls does; the first strategy that fits is used.
 """
 
 from __future__ import annotations
@@ -17,47 +17,50 @@ from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.snapshots.process_fork import Copy, fork_session
+from gymcp.mcp_servers.snapshots.process_fork import ForkedServer, fork_session
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.workspaces.workspace import SavedWorkspace, save_workspace
 from gymcp.types import Json
 
 
-class ServerImage(Protocol):
-    """A server that stands still: live ones can be made from it, at the same time."""
+class ServerSnapshot(Protocol):
+    """The state of a server at one point; several live servers can be started from it at the same time."""
 
     def open(
         self, sandbox: Sandbox, *, initial_state: Json, seed: int, task: str = ""
     ) -> AbstractAsyncContextManager[ToolSession]:
-        """A live one of its own. Raises EnvInfraError; CannotFork where another way may still bring it back."""
+        """Start a live server from the snapshot.
+
+        Raises EnvInfraError; CannotFork if the replay of its calls may still restore the server.
+        """
         ...
 
     def discard(self) -> None:
-        """Frees what it holds. Harmless when called again."""
+        """Free the resources of the snapshot; harmless when called again."""
         ...
 
 
-class Capture(Protocol):
-    """One way to copy a server."""
+class SnapshotStrategy(Protocol):
+    """One way to make a snapshot of a server."""
 
-    async def __call__(self, session: ToolSession, opens: int | None) -> ServerImage | None:
-        """The image, to be opened `opens` times, None: any number; no image where this way is none for this server.
+    async def __call__(self, session: ToolSession, opens: int | None) -> ServerSnapshot | None:
+        """A snapshot that can be opened `opens` times (None: any number); None if the server needs another strategy.
 
         Raises SnapshotError.
         """
         ...
 
 
-class ForkImage:
-    """Copies of a live native server, made by fork: as many as will be opened, or one from which others are forked.
+class ForkSnapshot:
+    """Forks of a live native server: as many as will be opened, or one from which each `open` forks another.
 
-    It belongs to the event loop, and ends with the template, that the server was forked from.
+    The snapshot belongs to its event loop, and ends with the fork server that the server was forked from.
     """
 
-    def __init__(self, copies: Iterable[Copy], *, again: bool) -> None:
-        self._copies = deque(copies)
-        self._again = again
-        self._turn = asyncio.Lock()
+    def __init__(self, forks: Iterable[ForkedServer], *, is_reusable: bool) -> None:
+        self._forks = deque(forks)
+        self._is_reusable = is_reusable
+        self._fork_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -65,36 +68,36 @@ class ForkImage:
     async def open(
         self, sandbox: Sandbox, *, initial_state: Json, seed: int, task: str = ""
     ) -> AsyncIterator[ToolSession]:
-        copy = await self._next()
-        async with copy.open() as session:
+        forked = await self._next()
+        async with forked.open() as session:
             yield session
 
-    async def _next(self) -> Copy:
-        if self._loop is not asyncio.get_running_loop() or not self._copies:
+    async def _next(self) -> ForkedServer:
+        if self._loop is not asyncio.get_running_loop() or not self._forks:
             raise CannotFork("the copy of the live server is of another event loop, used up, or discarded")
-        if not self._again:
-            return self._copies.popleft()
+        if not self._is_reusable:
+            return self._forks.popleft()
         try:
-            async with self._turn:
-                (copy,) = await self._copies[0].fork(1)
-        except ServerDied as error:  # a limit that ended its origin took it along
+            async with self._fork_lock:
+                (forked,) = await self._forks[0].fork(1)
+        except ServerDied as error:  # a limit that ended the original server ended its fork too
             raise CannotFork(str(error)) from error
-        return copy
+        return forked
 
     def discard(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the copies
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and with it the forks
             self._loop.call_soon_threadsafe(self._discard)
 
     def _discard(self) -> None:
-        while self._copies:
-            task = self._loop.create_task(self._copies.popleft().discard())
+        while self._forks:
+            task = self._loop.create_task(self._forks.popleft().discard())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileImage:
-    """The workspace of a server whose state is its files; a new process starts on a copy of it."""
+class FileSnapshot:
+    """The workspace of a server whose state is its files; each `open` starts a new process on a copy."""
 
     spec: ServerSpec
     saved: SavedWorkspace
@@ -109,8 +112,8 @@ class FileImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreshImage:
-    """A server without state is started anew."""
+class StatelessSnapshot:
+    """A server without state; each `open` starts a new one."""
 
     spec: ServerSpec
 
@@ -123,36 +126,36 @@ class FreshImage:
         pass
 
 
-async def capture_by_fork(session: ToolSession, opens: int | None) -> ServerImage | None:
-    """For native servers that were forked themselves."""
+async def snapshot_by_fork(session: ToolSession, opens: int | None) -> ServerSnapshot | None:
+    """Snapshot of a native server that was itself forked; None for other servers."""
     try:
-        copies = await fork_session(session, 1 if opens is None else opens)
+        forks = await fork_session(session, 1 if opens is None else opens)
     except CannotFork:
         return None
-    return ForkImage(copies, again=opens is None)
+    return ForkSnapshot(forks, is_reusable=opens is None)
 
 
-async def capture_files(session: ToolSession, opens: int | None) -> ServerImage | None:
-    """For servers whose state is their files."""
+async def snapshot_files(session: ToolSession, opens: int | None) -> ServerSnapshot | None:
+    """Snapshot of a server whose state is its files; None for other servers."""
     if session.workspace is None:
         return None
-    return FileImage(spec=session.spec, saved=await save_workspace(session.workspace))
+    return FileSnapshot(spec=session.spec, saved=await save_workspace(session.workspace))
 
 
-async def capture_nothing(session: ToolSession, opens: int | None) -> ServerImage | None:
-    """For servers without state."""
-    return FreshImage(spec=session.spec) if session.spec.state == "stateless" else None
+async def snapshot_stateless(session: ToolSession, opens: int | None) -> ServerSnapshot | None:
+    """Snapshot of a server without state; None for other servers."""
+    return StatelessSnapshot(spec=session.spec) if session.spec.state == "stateless" else None
 
 
-CAPTURES: tuple[Capture, ...] = (capture_by_fork, capture_files, capture_nothing)
-"""Tried in this order."""
+SNAPSHOT_STRATEGIES: tuple[SnapshotStrategy, ...] = (snapshot_by_fork, snapshot_files, snapshot_stateless)
+"""Strategies in the order in which they are tried."""
 
 
-async def capture_server(
-    session: ToolSession, opens: int | None, captures: Sequence[Capture] = CAPTURES
-) -> ServerImage | None:
-    """The image by the first way that fits; None where there is none."""
-    for way in captures:
-        if (image := await way(session, opens)) is not None:
-            return image
+async def snapshot_server(
+    session: ToolSession, opens: int | None, strategies: Sequence[SnapshotStrategy] = SNAPSHOT_STRATEGIES
+) -> ServerSnapshot | None:
+    """Snapshot by the first strategy that fits the server; None if no strategy fits."""
+    for strategy in strategies:
+        if (snapshot := await strategy(session, opens)) is not None:
+            return snapshot
     return None

@@ -78,7 +78,7 @@ class Elsewhere:
     def stderr_tail(self) -> str:
         return ""
 
-    async def settled(self) -> None:
+    async def drain_stderr(self) -> None:
         """At once: what it says is not heard."""
 
     def limit_hit(self) -> str | None:

@@ -318,8 +318,8 @@ class _Reader:
                         await self._hand_on(line.answer())
                     elif line.isspace():
                         continue
-                    elif bridged and line.startswith(http_bridge.LAST_LINE.encode()):
-                        self._violation.note_last_line(line[len(http_bridge.LAST_LINE) :])
+                    elif bridged and line.startswith(http_bridge.FAILURE_MARK.encode()):
+                        self._violation.note_last_line(line[len(http_bridge.FAILURE_MARK) :])
                         return
                     else:
                         await self._take(line)

@@ -1,9 +1,10 @@
-"""The digest of a workspace, computed by a helper in a wall of its own that can read the workspace and nothing else.
+"""The digest of a workspace, computed by a helper process in its own sandbox that can read only the workspace.
 
-One helper serves one episode. A warm sandbox forks it from one that has imported what it needs and seen no world.
+One helper serves one episode. A warm sandbox forks the helper from one that has imported its modules and read no
+workspace.
 
-What a world does to its helper is told from what befalls the helper: one that ended without a limit of its own is
-replaced, once for each question; if the next one ends as well, the world has no digest.
+A helper that ended by a limit means that the workspace has no digest. A helper that ended in another way, such as by a
+signal from outside, is replaced, once for each request; if the next helper ends as well, the workspace has no digest.
 """
 
 from __future__ import annotations
@@ -25,52 +26,59 @@ from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.mcp_servers.workspaces.workspace import Workspace
 from gymcp.types import Json
 
-_SLACK_S = 10.0
+_ANSWER_SLACK_S = 10.0
+"""Seconds that an answer may take beyond the helper's own limit."""
 _END_TIMEOUT_S = 5.0
 _LINE_BYTES = 64_000_000
-"""Longest answer of a helper; one of a megabyte is parsed off the event loop."""
-_PARSED_AT_ONCE = 1_000_000
+"""Longest answer of a helper."""
+_MAX_INLINE_PARSE_BYTES = 1_000_000
+"""Longest answer that is parsed on the event loop; a longer one is parsed in a thread."""
 _PROGRAM = "gymcp.mcp_servers.programs.digest"
 _PARTS = ("tree", "git", "sqlite")
 
 
 class Digester:
-    """Made by `open_digester`; serves one episode."""
+    """The digest helper of one episode's workspace, opened by `open_digester`."""
 
     def __init__(
-        self, server: str, source: FileState, process: SandboxProcess, again: Callable[[], Awaitable[SandboxProcess]]
+        self,
+        server: str,
+        source: FileState,
+        process: SandboxProcess,
+        start_another: Callable[[], Awaitable[SandboxProcess]],
     ) -> None:
         self._server = server
-        self._timeout_s = source.limits.seconds + _SLACK_S
+        self._timeout_s = source.limits.seconds + _ANSWER_SLACK_S
         self._process = process
-        self._again = again
-        """Starts another helper of the same world."""
+        self._start_another = start_another
+        """Starts another helper for the same workspace."""
         self._source = repr(source)
         self._base: tuple[str | None, Json] = (None, None)
-        """The last state and its digest: of the next one only the difference is told."""
+        """Last state with its digest: the helper sends only the difference from it."""
 
     async def key(self, *, read_again: bool = False) -> str:
-        """The digest of the state as it is now. Raises Undigestible if it has none: too large, or never at rest.
+        """The digest of the current state. Raises Undigestible if it is too large, or does not stop changing.
 
-        `read_again`: files that may have been written to since the episode began are read whatever their times say.
+        With `read_again`, the helper reads files that may have been written to since the episode began, even if their
+        times say otherwise.
         """
         return str((await self._ask({"op": "key", "again": read_again}))["key"])
 
     async def state(self, key: str) -> tuple[str, Json]:
-        """(digest, the state as it is recorded); told again only if the state of `key` is not at hand.
+        """(digest, state as it is recorded). The helper is asked only if the state of `key` is not in the cache.
 
         Raises Undigestible.
         """
-        state = _states.get((self._source, key))
+        state = _state_cache.get((self._source, key))
         if state is None:
             answer = await self._ask({"op": "state", "since": self._base[0]})
-            key, state = str(answer["key"]), self._merged(answer)
-            if self._base[0] is None:  # a fresh world, which other episodes of the task start from
-                _states.put((self._source, key), state)
+            key, state = str(answer["key"]), self._merge(answer)
+            if self._base[0] is None:  # a fresh workspace, from which other episodes of the task start
+                _state_cache.put((self._source, key), state)
         self._base = (key, state)
         return self._base
 
-    def _merged(self, answer: dict[str, Json]) -> Json:
+    def _merge(self, answer: dict[str, Json]) -> Json:
         try:
             if answer["files"] is None:
                 return answer["about"]
@@ -82,23 +90,24 @@ class Digester:
             raise EnvInfraError(f"server '{self._server}': the digest helper told no state: {error!r}") from error
 
     async def _ask(self, request: dict[str, Json]) -> dict[str, Json]:
-        answer = await self._asked(request)
+        answer = await self._exchange(request)
         if answer is None:
-            words = await self._last_words()
+            reason = await self._end_reason()
             if self._process.limit_hit() is None:
-                self._process = await self._again()
-                answer = await self._asked(request)
-                words = words if answer is not None else await self._last_words()
+                self._process = await self._start_another()
+                answer = await self._exchange(request)
+                reason = reason if answer is not None else await self._end_reason()
             if answer is None:
-                raise self._undigestible(words)
+                raise self._undigestible_error(reason)
         if "error" in answer:
-            raise self._undigestible(str(answer["error"])) if not answer.get("fault") else self._fault(answer["error"])
+            reason = str(answer["error"])
+            raise self._infra_error(reason) if answer.get("fault") else self._undigestible_error(reason)
         if re.fullmatch("[0-9a-f]{64}", str(answer.get("key"))) is None:
-            raise self._fault("the digest helper answered without a digest")
+            raise self._infra_error("the digest helper answered without a digest")
         return answer
 
-    async def _asked(self, request: dict[str, Json]) -> dict[str, Json] | None:
-        """The helper's answer; None if it has ended, or never serves again."""
+    async def _exchange(self, request: dict[str, Json]) -> dict[str, Json] | None:
+        """The helper's answer; None if the helper has ended or is about to."""
         try:
             async with Deadline(self._timeout_s):
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -111,60 +120,61 @@ class Digester:
         except ValueError:
             return {"error": f"too large: more than {_LINE_BYTES} bytes to tell"}
         try:
-            answer = json.loads(line) if len(line) < _PARSED_AT_ONCE else await asyncio.to_thread(json.loads, line)
-        except (ValueError, RecursionError):  # it ended in the middle of the line, or before
+            is_short = len(line) < _MAX_INLINE_PARSE_BYTES
+            answer = json.loads(line) if is_short else await asyncio.to_thread(json.loads, line)
+        except (ValueError, RecursionError):  # the helper ended in the middle of the line, or before
             return None
         return answer if isinstance(answer, dict) else {}
 
-    def _undigestible(self, why: str) -> Undigestible:
+    def _undigestible_error(self, why: str) -> Undigestible:
         return Undigestible(f"server '{self._server}': its state has no digest: {why}")
 
-    def _fault(self, why: str) -> EnvInfraError:
+    def _infra_error(self, why: str) -> EnvInfraError:
         return EnvInfraError(f"server '{self._server}': its state has no digest: {why}")
 
-    async def _last_words(self) -> str:
+    async def _end_reason(self) -> str:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_TIMEOUT_S):
                 await self._process.wait()
         return self._process.limit_hit() or f"the helper ended: {self._process.stderr_tail().strip()[-500:]}"
 
 
-class RecentStates:
-    """The states that fresh worlds were in, as many as have no more than so many entries together."""
+class StateCache:
+    """States of fresh workspaces, least recently used first, with at most `max_entries` entries together."""
 
-    def __init__(self, entries: int) -> None:
-        self._room = entries
+    def __init__(self, max_entries: int) -> None:
+        self._free_entries = max_entries
         self._states: dict[tuple[str, str], Json] = {}
 
     def get(self, key: tuple[str, str]) -> Json:
-        """None where it is not at hand."""
+        """The state of the key; None if it is not in the cache."""
         state = self._states.pop(key, None)
         if state is not None:
-            self._states[key] = state  # the last one to go
+            self._states[key] = state  # the most recently used state is evicted last
         return state
 
     def put(self, key: tuple[str, str], state: Json) -> None:
-        self._room -= _weight(state)
+        self._free_entries -= _entry_count(state)
         self._states[key] = state
-        while self._room < 0 and self._states:
-            self._room += _weight(self._states.pop(next(iter(self._states))))
+        while self._free_entries < 0 and self._states:
+            self._free_entries += _entry_count(self._states.pop(next(iter(self._states))))
 
 
-def _weight(state: Json) -> int:
-    """Files and tables are counted, not their bytes: what is told of each is small."""
+def _entry_count(state: Json) -> int:
+    """Number of files and tables in the state; bytes are not counted because each entry is small."""
     return 1 + sum(len(part) for part in state.values() if isinstance(part, dict | list))
 
 
-_states = RecentStates(20_000)
+_state_cache = StateCache(20_000)
 
 
 @contextlib.asynccontextmanager
 async def open_digester(
     server: str, source: FileState, workspace: Workspace, sandbox: Sandbox
 ) -> AsyncIterator[Digester]:
-    """The helper for one workspace, until the context is left. Raises EnvInfraError if it does not start.
+    """Open the helper for one workspace until the context is left. Raises EnvInfraError if it does not start.
 
-    Open it before anything can write to the workspace: what has not changed since then is read once.
+    Open it before anything can write to the workspace: files that have not changed since then are read once.
     """
     begun_ns = time.time_ns()
     program = _program()
@@ -196,7 +206,7 @@ async def open_digester(
 
 
 def digest_program() -> str:
-    """What tells one version of the helper from another: it decides what a digest is."""
+    """Content hash of the helper's program, because another version of the program may compute other digests."""
     return _program().mounts[0].source.name
 
 

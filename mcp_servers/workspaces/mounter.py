@@ -1,12 +1,13 @@
-"""Run as a script: holds a user and mount namespace, and mounts overlays in it on request until standard input ends.
+"""Holds a user and mount namespace, and mounts overlays in it on request until standard input ends; run as a script.
 
-Each line in is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or
-``["tree", merged, "rw" or "ro"]``; each message out, on a packet socket in place of standard output, is ``ok`` or what
-went wrong. With the answer to ``tree`` comes a descriptor of the mount, writable or not, for another namespace to
-attach with ``move_mount``. All mounts end with the process. No privilege is needed where user namespaces are allowed.
+Each line of standard input is a JSON list, ``["mount", lower, upper, work, merged]``, ``["unmount", merged]`` or
+``["tree", merged, "rw" or "ro"]``. Each answer, on a packet socket that is standard output, is ``ok`` or an error
+message. The answer to ``tree`` carries a descriptor of the mount, writable or not, that another namespace attaches with
+``move_mount``. All mounts end with the process. No privilege is needed if the machine allows user namespaces.
 
-With an argument, the number of a descriptor, it enters that user namespace instead of making one: a root harness's, in
-which root and the servers' id exist (`user_namespaces.py`), so that what servers own stays theirs in an overlay.
+With an argument, the number of a descriptor, the script enters that user namespace instead of creating one. It is that
+of a root harness, in which root and the servers' id exist (`user_namespaces.py`): files of servers keep their owner in
+an overlay.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MNT_DETACH = 2
 _SYS_OPEN_TREE, _AT_FDCWD, _TREE_CLONE_CLOEXEC = 428, -100, 0o2000001
 _SYS_MOUNT_SETATTR, _AT_EMPTY_PATH = 442, 0x1000
 _READ_ONLY = struct.pack("QQQQ", 1, 0, 0, 0)
-"""A ``struct mount_attr``: what is set, what is cleared, propagation, a user namespace."""
+"""A ``struct mount_attr``: attributes to set, attributes to clear, propagation, a user namespace."""
 
 
 def main() -> None:
@@ -90,7 +91,7 @@ def main() -> None:
 
 
 def _raise_file_limit() -> None:
-    """Descriptors that servers keep in flight count against it."""
+    """Raise the limit on open files: descriptors that servers keep in flight over sockets count against it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,4 +1,4 @@
-"""Overlays without privilege: one process holds the namespaces of all of them, sandboxes are started through it."""
+"""Overlays without privilege: one process holds the namespaces of all overlays, and sandboxes start through it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gymcp.scratch import remove_tree, scratch_folder
 
 _PROBE_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 20.0
-_PROBE_SHOWN = ("/usr", "/bin", "/lib", "/lib64")
-_SEPARATORS = ":,\\\n"
+_PROBE_MOUNTS = ("/usr", "/bin", "/lib", "/lib64")
+_OPTION_SEPARATORS = ":,\\\n"
 
 
 class OverlayNamespace:
-    """A live mounter. Its answers take a tenth of a millisecond, so they are waited for."""
+    """The running mounter process. Its answers take a tenth of a millisecond, so callers block for them."""
 
     def __init__(self) -> None:
         own = identity()
@@ -46,12 +46,12 @@ class OverlayNamespace:
             )
         self._lock = threading.Lock()
         self.entry = _entry(own, self.pid)
-        """Runs bubblewrap among the mounts."""
+        """Host command that runs bubblewrap in the namespaces of the mounts."""
         self._expect_ok()
 
     @property
     def pid(self) -> int:
-        """Of the mounting process."""
+        """Process id of the mounter."""
         return self._process.pid
 
     @property
@@ -59,16 +59,16 @@ class OverlayNamespace:
         return self._process.poll() is None
 
     def mount(self, lower: Path, upper: Path, work: Path, merged: Path) -> None:
-        """Raises EnvInfraError where the kernel refuses."""
+        """Mount an overlay. Raises EnvInfraError if the kernel refuses."""
         self._ask(["mount", *map(str, (lower, upper, work, merged))])
 
     def unmount(self, merged: Path) -> None:
         self._ask(["unmount", str(merged)])
 
-    def tree(self, merged: Path, *, read_only: bool = False) -> int:
-        """A descriptor of the mount, which another namespace can attach anywhere; the caller closes it.
+    def open_tree(self, merged: Path, *, read_only: bool = False) -> int:
+        """Descriptor of the mount, which another namespace can attach anywhere; the caller closes it.
 
-        Raises EnvInfraError; for `read_only` before Linux 5.12.
+        Raises EnvInfraError, for `read_only` on every Linux before 5.12.
         """
         (fd,) = self._ask(["tree", str(merged), "ro" if read_only else "rw"])
         return fd
@@ -92,11 +92,11 @@ class OverlayNamespace:
 
     def _expect_ok(self) -> list[int]:
         try:
-            said, fds, _, _ = socket.recv_fds(self._answers, 4096, 1)
+            answer, fds, _, _ = socket.recv_fds(self._answers, 4096, 1)
         except OSError as error:
             raise EnvInfraError(f"overlay: no answer from the mounting process: {error}") from error
-        if said != b"ok":
-            raise EnvInfraError(f"overlay: {said.decode(errors='replace') or 'the mounting process ended'}")
+        if answer != b"ok":
+            raise EnvInfraError(f"overlay: {answer.decode(errors='replace') or 'the mounting process ended'}")
         for fd in fds:
             os.set_inheritable(fd, False)
         return fds
@@ -108,41 +108,45 @@ def _entry(own: Identity | None, pid: int) -> tuple[str, ...]:
     return ("nsenter", "--preserve-credentials", "--user", "--mount", "--target", str(pid), "--")
 
 
-def can_be_mounted(*paths: Path) -> bool:
-    """False where a path cannot be a mount option."""
-    return not any(mark in str(path) for path in paths for mark in _SEPARATORS)
+def is_mountable(*paths: Path) -> bool:
+    """True if every path can be part of a mount option."""
+    return not any(separator in str(path) for path in paths for separator in _OPTION_SEPARATORS)
 
 
 def overlay_namespace() -> OverlayNamespace | None:
-    """This process's, made and tried out once; None where the machine cannot do it: `why_no_overlay` says why."""
-    found = _tried(os.getpid())
-    return found if isinstance(found, OverlayNamespace) else None
+    """The namespace of this process, opened and tried once; None if this machine has no overlays.
+
+    `why_no_overlay` tells the reason.
+    """
+    result = _current_namespace(os.getpid())
+    return result if isinstance(result, OverlayNamespace) else None
 
 
 def why_no_overlay() -> str:
-    found = _tried(os.getpid())
-    return found if isinstance(found, str) else ""
+    """The reason why this machine has no overlays; empty if it has."""
+    result = _current_namespace(os.getpid())
+    return result if isinstance(result, str) else ""
 
 
-_trying = threading.Lock()
+_opening_lock = threading.Lock()
 
 
-def _tried(pid: int) -> OverlayNamespace | str:
-    with _trying:
-        found = _try(pid)
-        if isinstance(found, OverlayNamespace) and not found.is_alive:
-            _try.cache_clear()  # killed: what was mounted is lost, what comes need not be
-            found = _try(pid)
-        return found
+def _current_namespace(pid: int) -> OverlayNamespace | str:
+    with _opening_lock:
+        result = _open_namespace(pid)
+        if isinstance(result, OverlayNamespace) and not result.is_alive:
+            _open_namespace.cache_clear()  # it was killed: its mounts are lost, but new ones can be made
+            result = _open_namespace(pid)
+        return result
 
 
 @functools.cache
-def _try(pid: int) -> OverlayNamespace | str:
+def _open_namespace(pid: int) -> OverlayNamespace | str:
     for program in ("nsenter", "bwrap"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
     namespace: OverlayNamespace | None = None
-    if not can_be_mounted(scratch_folder()):
+    if not is_mountable(scratch_folder()):
         return f"{scratch_folder()} has one of the characters : , \\ in it"
     try:
         namespace = OverlayNamespace()
@@ -156,7 +160,10 @@ def _try(pid: int) -> OverlayNamespace | str:
 
 
 def _probe(namespace: OverlayNamespace) -> None:
-    """A sandbox inside must be able to change a file, and the change must stay out of the lower folder."""
+    """Check that a sandbox in the namespace can change a file, and that the change does not reach the lower folder.
+
+    Raises EnvInfraError, OSError or SubprocessError if not.
+    """
     folder = scratch_folder() / "overlay-probe"
     lower, upper, work, merged = (folder / name for name in ("lower", "upper", "work", "merged"))
     try:
@@ -170,10 +177,10 @@ def _probe(namespace: OverlayNamespace) -> None:
         own = identity()
         user = own.arguments if own is not None else ("--unshare-user",)
         sandbox = ("bwrap", *user, "--unshare-pid", "--bind", str(merged), str(merged))
-        system = (word for path in _PROBE_SHOWN if os.path.exists(path) for word in ("--ro-bind", path, path))  # noqa: PTH110
+        system = (word for path in _PROBE_MOUNTS if os.path.exists(path) for word in ("--ro-bind", path, path))  # noqa: PTH110
         command = [*namespace.entry, *sandbox, *system, "--proc", "/proc", "/bin/sh", "-c", script, str(merged)]
         subprocess.run(
-            own.opened(command) if own is not None else command,
+            own.with_namespaces(command) if own is not None else command,
             check=True,
             capture_output=True,
             timeout=_PROBE_TIMEOUT_S,

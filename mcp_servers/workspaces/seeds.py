@@ -1,8 +1,8 @@
-"""Seeds: the files a task starts from, made once per content in gymcp's cache and never written again.
+"""Seeds: the files that a task starts from, created once per content in gymcp's cache and never changed.
 
 An initial state is ``{"files": {path: content}, "commands": [argv, ...]}``. A content is a text, None for a folder, or
-``{"text" | "base64" | "target": ..., "mode": "755"}``, where a target makes a symbolic link. The commands run in the
-sandbox, in /workspace, one after another, with fixed dates and names.
+``{"text" | "base64" | "target": ..., "mode": "755"}``; a target makes a symbolic link. The commands run in the sandbox,
+in /workspace, one after another, with fixed dates and names.
 """
 
 from __future__ import annotations
@@ -36,56 +36,56 @@ FIXED_ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "TZ": "UTC",
 }
-"""For seed commands; give it to a git server too, and its commits have the same names in every episode."""
+"""Environment of seed commands. A git server that has it, too, makes commits with the same ids in every episode."""
 _KEYS = {"files", "commands"}
-_content = DigestMemo()
+_digest = DigestMemo()
 
 
 async def seed_folder(initial_state: Json, sandbox: Sandbox) -> Path:
-    """The folder with these files, made where it is not there yet.
+    """The folder with these files, created if it does not exist yet.
 
-    Raises ConfigError where the state is malformed, EnvInfraError where a command fails.
+    Raises ConfigError if the state is malformed, EnvInfraError if a command fails.
     """
     state = initial_state or {}
     if not isinstance(state, Mapping) or set(state) - _KEYS:
         raise ConfigError("initial state of files: expected an object with 'files' and 'commands'")
-    folder = gymcp_home() / "seeds" / _content(initial_state)[:32]
-    if _is_there(folder):
+    folder = gymcp_home() / "seeds" / _digest(initial_state)[:32]
+    if _exists(folder):
         return folder
     stack = contextlib.ExitStack()
-    made = _empty_beside(folder, stack)
+    staging = _make_staging_folder(folder, stack)
     try:
         for path, content in state.get("files", {}).items():
-            _write(made, path, content)
+            _write(staging, path, content)
         if sandbox.name == "bwrap":
-            await asyncio.to_thread(give_to_servers, made)
+            await asyncio.to_thread(give_to_servers, staging)
         for argv in state.get("commands", []):
-            await _run(tuple(argv), made, sandbox)
-        _publish(made, folder)
+            await _run(tuple(argv), staging, sandbox)
+        _publish(staging, folder)
     except OSError as error:
         raise EnvInfraError(f"seed: cannot be made: {error}") from error
     finally:
-        await asyncio.shield(asyncio.to_thread(remove_tree, made))
+        await asyncio.shield(asyncio.to_thread(remove_tree, staging))
         stack.close()
     return folder
 
 
-def _is_there(folder: Path) -> bool:
+def _exists(folder: Path) -> bool:
     return folder.is_dir()
 
 
-def _empty_beside(folder: Path, stack: contextlib.ExitStack) -> Path:
+def _make_staging_folder(folder: Path, stack: contextlib.ExitStack) -> Path:
     with in_cache():
-        made = stack.enter_context(unfinished(folder))
-    made.chmod(0o755)
-    return made
+        staging = stack.enter_context(unfinished(folder))
+    staging.chmod(0o755)
+    return staging
 
 
-def _publish(made: Path, folder: Path) -> None:
+def _publish(staging: Path, folder: Path) -> None:
     try:
-        made.replace(folder)
+        staging.replace(folder)
     except OSError:
-        if not folder.is_dir():  # else another process was faster, with the same content
+        if not folder.is_dir():  # else another process has published the same content first
             raise
 
 
@@ -117,7 +117,7 @@ def _write(root: Path, name: str, content: Json) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Whatever the user's umask: modes are part of the world."""
+    """Make a folder with mode 755 whatever the user's umask: modes are part of the state."""
     path.mkdir(exist_ok=True)
     path.chmod(0o755)
 

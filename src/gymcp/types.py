@@ -381,7 +381,7 @@ class Score:
     components: Mapping[str, float] = field(default_factory=dict)
     """Parts of the verdict and metrics beside it, by name."""
     reason: str = ""
-    truths: Mapping[str, Json] = field(default_factory=dict)
+    ground_truths: Mapping[str, Json] = field(default_factory=dict)
     """What was compared with, where that was found out when grading: kept with the record, for grading it again."""
 
 

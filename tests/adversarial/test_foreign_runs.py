@@ -29,7 +29,7 @@ from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.store.codec import MAX_JSON_BYTES, unpack
 from gymcp.store.database import FILE_NAME
 from gymcp.trainers.recipe.load import make_recipe
-from gymcp.trainers.run.checkpoints import saved_training
+from gymcp.trainers.run.checkpoints import find_saved_state
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "train")
@@ -434,7 +434,7 @@ def test_a_training_run_is_not_gone_on_with_through_a_link(tmp_path: Path) -> No
     for name in ("checkpoint", "served"):
         (run / name).symlink_to(mine)
         with pytest.raises(ConfigError, match=f"{name} is a link"):
-            saved_training(run, make_recipe({"env": "backoffice"}), resume=True)
+            find_saved_state(run, make_recipe({"env": "backoffice"}), resume=True)
         (run / name).unlink()
     assert (mine / "letters").is_dir()
 

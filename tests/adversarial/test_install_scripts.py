@@ -19,7 +19,7 @@ from gymcp.mcp_servers.packages.commands import parse_command
 from gymcp.mcp_servers.packages.install import ensure_installed, resolve, start_words
 from gymcp.mcp_servers.packages.locked_server import lock_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.users.identity import why_none
+from gymcp.mcp_servers.sandbox.users.identity import why_no_own_user
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_code_in_a_path_file_runs_in_the_sandbox_only(address: str, marker: Path
 def test_a_package_opens_no_setting_of_the_kernel_while_it_is_added(bwrap: Bubblewrap, address: str) -> None:
     """Neither started nor in the template that adding it tries: what a fork lists would differ, and not be believed."""
     added = lock_server(parse_command("uvx --from hostile-import==1.0 serve"), bwrap)
-    assert (list(added.tools), added.forks) == (["held"], None if why_none() else True)
+    assert (list(added.tools), added.forks) == (["held"], None if why_no_own_user() else True)
 
 
 def test_a_package_writes_nothing_beside_its_folder(address: str, marker: Path, tmp_path: Path) -> None:

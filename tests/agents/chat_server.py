@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers chat requests as a test wants, wrongly too."""
+"""A real HTTP server on loopback whose answers to chat requests are chosen by the test, malformed ones too."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Reply:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     promised: int | None = None
-    """Bytes the header speaks of; None: as many as there are."""
+    """The content-length header; None for the true length."""
     silent: bool = False
-    """Close the connection without a word."""
+    """True to close the connection without an answer."""
 
 
 Answer = Callable[[int, dict[str, Any]], Reply]
-"""From the number of the request, from 0, and its body."""
+"""Function from the number of the request, counted from 0, and its body to the reply."""
 
 
 @dataclass(kw_only=True)
@@ -35,7 +35,7 @@ class ChatServer:
 
 
 def says(text: str = "", *calls: tuple[str, str], prompt: int = 10, completion: int = 5) -> Reply:
-    """A chat completion: what it says, and calls as (name, arguments as JSON text)."""
+    """A chat completion with a text, and calls as (name, arguments as JSON text)."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [
@@ -48,7 +48,7 @@ def says(text: str = "", *calls: tuple[str, str], prompt: int = 10, completion: 
 
 @contextmanager
 def chat_server(answer: Answer) -> Iterator[ChatServer]:
-    """Serves until the context ends; every request and its key are kept."""
+    """Serve until the context ends; record every request and its key."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""One real vLLM for all tests that ask one: started once, as a user does, with a model whose embeddings are tied."""
+"""One real vLLM server for all tests that need one: started once, as a user does, with tied embeddings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gymcp.agents.policies.vllm.install import CPU, ensure_vllm, vllm_python
 
 @pytest.fixture(scope="session")
 def vllm_is_installed() -> None:
-    """It takes minutes and 3 GB where it is not, so that happens only where nothing may be skipped."""
+    """Install vLLM if no test may be skipped, which takes minutes and 3 GB; else skip the tests if it is missing."""
     if vllm_python(CPU) is not None:
         return
     if not is_required("vllm"):
@@ -30,16 +30,16 @@ def vllm_is_installed() -> None:
 
 
 @pytest.fixture(scope="session")
-def tied(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def tied_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two sets of weights for one tokenizer, as `--policy tiny` has them: one tensor at the input and at the output."""
     made = tmp_path_factory.mktemp("models")
     return {version: make_tiny_model(made / f"tiny-{version}", seed=int(version)) for version in ("0", "1")}
 
 
 @pytest.fixture(scope="session")
-def served(vllm_is_installed: None, tied: dict[str, Path]) -> Iterator[str]:
-    """The policy spec that it prints. Ctrl-C ends it, and nothing is left: that is claimed here, at the end of all."""
-    with serving(tied["0"], "--lora-rank", "8", "--training") as running:
+def vllm_spec(vllm_is_installed: None, tied_models: dict[str, Path]) -> Iterator[str]:
+    """The policy spec that the server prints. At the end of all tests, Ctrl-C must end it and leave nothing behind."""
+    with serving(tied_models["0"], "--lora-rank", "8", "--training") as running:
         spec = running.line("--policy ")
         yield spec
         check_stop(running, spec)
@@ -47,5 +47,5 @@ def served(vllm_is_installed: None, tied: dict[str, Path]) -> Iterator[str]:
 
 def check_stop(running: Serving, spec: str) -> None:
     assert len(running.processes()) >= 3
-    assert running.ended(signal.SIGINT) == 0
+    assert running.end(signal.SIGINT) == 0
     assert nothing_is_left(running, spec.removeprefix("vllm:"))

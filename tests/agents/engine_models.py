@@ -1,4 +1,4 @@
-"""Tiny random models for the engine's tests, and what a plain forward pass says of a sample."""
+"""Tiny random models for the engine's tests, and the log-probabilities of a plain forward pass to compare with."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def qwen(seed: int = 0, **changes: Any) -> Any:
 
 
 def llama(seed: int = 0, **changes: Any) -> Any:
-    """As many key as query heads, embeddings of its own at the end."""
+    """As many key heads as query heads, untied embeddings."""
     torch.manual_seed(seed)
     shape = {**SHAPE, "num_key_value_heads": 4, "tie_word_embeddings": False, **changes}
     return LlamaForCausalLM(LlamaConfig(**shape)).eval()
 
 
 def plain_logits(model: Any, ids: list[int]) -> torch.Tensor:
-    """[L, V]: of the model itself, without cache, batch or engine."""
+    """[L, V]: the logits of the model itself, without cache, batch or engine."""
     with torch.no_grad():
         logits: torch.Tensor = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
     return logits
 
 
 def error_of(sampled: Sampled, models: dict[str, Any], temperature: float = 1.0) -> float:
-    """How far the recorded logprobs are from those of a plain forward pass of the version each token came from."""
+    """Largest difference of a recorded logprob from that of a plain forward pass with the token's weight version."""
     worst = 0.0
     ids = [*sampled.prompt_ids, *sampled.ids]
     for version, start, end in sampled.versions:

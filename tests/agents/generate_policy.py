@@ -1,4 +1,4 @@
-"""A `Policy` over transformers' own `generate`: slow, plain, and the measure of others."""
+"""A `Policy` over transformers' own `generate`: slow, simple, and the reference for others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch.set_num_threads(1)  # tiny matrices: more threads only wait for each other
 
 
 class GeneratePolicy:
-    """One sample at a time."""
+    """Draws one sample at a time."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -58,6 +58,6 @@ def load(folder: Path) -> TokenModel:
         name="tiny",
         policy=GeneratePolicy(model),
         renderer=Renderer(tokenizer, "tiny"),
-        read=choose_format(None, tokenizer, "tiny"),
+        parse_calls=choose_format(None, tokenizer, "tiny"),
         context=model.config.max_position_embeddings,
     )

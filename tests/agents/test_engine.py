@@ -22,7 +22,7 @@ from gymcp.protocols import Policy
 from gymcp.types import Sampled, Sampling
 
 WAIT_S = 120.0
-"""Far more than anything here takes: a test that hangs fails."""
+"""Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
 
 
 class Letters:
@@ -34,7 +34,7 @@ class Letters:
 
 
 class Counted(Letters):
-    """Looks at every token of a request that has `NEVER` for a stop text; holds the engine once so many are drawn."""
+    """A tokenizer that sees every token of a request with the stop text `NEVER` and pauses the engine at some."""
 
     def __init__(self, *counts: int) -> None:
         self._counts = dict.fromkeys(counts)
@@ -51,8 +51,8 @@ class Counted(Letters):
         return "\N{REPLACEMENT CHARACTER}"
 
     @asynccontextmanager
-    async def reached(self) -> AsyncIterator[None]:
-        """Begins at the next of the counts; the engine goes on where it ends, with what it was told meanwhile."""
+    async def pause(self) -> AsyncIterator[None]:
+        """Enter when the next count is reached; the engine continues on exit, with the updates submitted meanwhile."""
         assert await asyncio.to_thread(self._reached.acquire, timeout=WAIT_S)
         try:
             yield
@@ -76,7 +76,7 @@ def prompts(count: int, *, seed: int = 0, shared: int = 0) -> list[list[int]]:
 
 
 async def sample_all(engine: Policy, asked: list[list[int]], sampling: Sampling) -> list[Sampled]:
-    """All at once, each with a seed and a length of its own."""
+    """Sample all prompts at once, each with its own seed and length."""
     return await asyncio.gather(
         *(
             engine.sample(prompt, replace(sampling, seed=at, max_tokens=1 + (sampling.max_tokens + 5 * at) % 23))
@@ -87,8 +87,8 @@ async def sample_all(engine: Policy, asked: list[list[int]], sampling: Sampling)
 
 @pytest.mark.parametrize("make", [qwen, llama])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_recorded_logprobs_are_those_of_a_plain_forward(make: Callable[[], Any], temperature: float) -> None:
-    """Of many more requests than slots, of unequal lengths, some with a common beginning, in chunks of 16 tokens."""
+def test_recorded_logprobs_equal_those_of_a_plain_forward_pass(make: Callable[[], Any], temperature: float) -> None:
+    """With many more requests than slots, unequal lengths, some common prefixes, and chunks of 16 tokens."""
 
     async def play() -> list[Sampled]:
         async with engine_on(model, prefill_tokens=16) as engine:
@@ -102,7 +102,7 @@ def test_recorded_logprobs_are_those_of_a_plain_forward(make: Callable[[], Any],
 
 
 def test_episodes_continue_in_their_slots() -> None:
-    """Of each turn only what is new is computed, and the logprobs stay exact."""
+    """Only the new tokens of each turn are computed, and the logprobs stay exact."""
 
     async def play() -> None:
         async with engine_on(model) as engine:
@@ -121,7 +121,7 @@ def test_episodes_continue_in_their_slots() -> None:
     asyncio.run(play())
 
 
-def test_a_shared_beginning_is_computed_once() -> None:
+def test_a_common_prefix_is_computed_once() -> None:
     async def play() -> None:
         async with engine_on(model, slots=8, prefill_tokens=16) as engine:
             beginning = prompts(1, shared=64)[0][:64]
@@ -135,7 +135,7 @@ def test_a_shared_beginning_is_computed_once() -> None:
     asyncio.run(play())
 
 
-def test_the_same_seed_gives_the_same_tokens_in_any_company() -> None:
+def test_the_same_seed_gives_the_same_tokens_whatever_else_is_sampled() -> None:
     async def play() -> tuple[list[Sampled], list[Sampled]]:
         asked = prompts(6)
         async with engine_on(model, slots=6) as engine:
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_tokens_in_any_company() -> None:
     assert [sampled.ids for sampled in together] == [sampled.ids for sampled in alone]
 
 
-def test_deterministic_is_to_the_last_bit() -> None:
+def test_deterministic_samples_are_equal_to_the_last_bit() -> None:
     async def play() -> tuple[list[Sampled], Sampled]:
         asked = prompts(6, shared=40)
         async with engine_on(model, deterministic=True, prefill_tokens=16) as engine:
@@ -229,15 +229,15 @@ def test_the_context_is_filled_to_its_last_token() -> None:
 
 
 @pytest.mark.parametrize("way", ["update", "load_state"])
-def test_an_update_in_mid_request_shows_in_the_versions_and_the_logprobs_stay_exact(way: str) -> None:
-    """Every token's logprob is that of a plain forward pass of the version it was drawn with."""
+def test_an_update_during_a_request_shows_in_the_versions_and_logprobs_stay_exact(way: str) -> None:
+    """Every token's logprob is that of a plain forward pass with the weights it was sampled from."""
 
     async def play() -> list[Sampled]:
         async with engine_on(model, slots=3, tokenizer=counted) as engine:
             sampling = Sampling(max_tokens=60, seed=5, stop=NEVER)
             asked = [asyncio.create_task(engine.sample(prompt, sampling)) for prompt in prompts(5, shared=30)]
             for version in ("1", "2"):
-                async with counted.reached():
+                async with counted.pause():
                     if way == "load_state":
                         told = engine.load_state(models[version].state_dict(), version)
                     else:
@@ -266,7 +266,7 @@ def copy_into(model: Any, other: Any) -> None:
             mine.copy_(theirs)
 
 
-def test_what_idle_slots_hold_is_forgotten_by_an_update() -> None:
+def test_an_update_clears_idle_slots() -> None:
     async def play() -> None:
         async with engine_on(model) as engine:
             first = await engine.sample([1, 2, 3, 4, 5], Sampling(max_tokens=4, seed=0))
@@ -280,7 +280,7 @@ def test_what_idle_slots_hold_is_forgotten_by_an_update() -> None:
     asyncio.run(play())
 
 
-def test_an_update_that_fails_is_the_callers_and_the_engine_goes_on() -> None:
+def test_a_failed_update_raises_for_its_caller_and_the_engine_continues() -> None:
     def broken() -> None:
         raise ZeroDivisionError("the trainer's own")
 
@@ -299,7 +299,7 @@ def test_an_update_that_fails_is_the_callers_and_the_engine_goes_on() -> None:
 
 
 def test_a_cancelled_request_frees_its_slot() -> None:
-    """With one slot, held by a request far longer than the test may take."""
+    """There is one slot, occupied by a request far longer than the test may take."""
 
     async def play() -> None:
         counted = Counted(3)
@@ -307,7 +307,7 @@ def test_a_cancelled_request_frees_its_slot() -> None:
             endless = asyncio.create_task(engine.sample([1], Sampling(max_tokens=10**6, stop=NEVER)))
             waiting = asyncio.create_task(engine.sample([2], Sampling(max_tokens=3)))
             never_admitted = asyncio.create_task(engine.sample([3], Sampling(max_tokens=10**6)))
-            async with counted.reached():
+            async with counted.pause():
                 never_admitted.cancel()
                 endless.cancel()
             assert len((await waiting).ids) == 3
@@ -318,7 +318,7 @@ def test_a_cancelled_request_frees_its_slot() -> None:
     asyncio.run(play())
 
 
-def test_a_long_prompt_does_not_hold_others_up() -> None:
+def test_a_long_prompt_does_not_block_other_requests() -> None:
     """While a prompt of 2000 tokens is computed in chunks of 16, a short request is sampled to its end."""
 
     async def play() -> None:
@@ -339,12 +339,12 @@ def test_a_long_prompt_does_not_hold_others_up() -> None:
     asyncio.run(play())
 
 
-def test_closing_ends_what_is_under_way() -> None:
+def test_closing_ends_requests_under_way() -> None:
     async def play() -> None:
         counted, forever = Counted(3), Sampling(max_tokens=10**6, stop=NEVER)
         async with engine_on(qwen(max_position_embeddings=10**6), slots=1, tokenizer=counted) as engine:
             tasks = [asyncio.create_task(engine.sample([1], forever)) for _ in range(2)]
-            async with counted.reached():
+            async with counted.pause():
                 pass
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [str(answer) for answer in answers] == ["embedded engine: it is closed"] * 2
@@ -358,7 +358,7 @@ def test_closing_ends_what_is_under_way() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "gymcp-engine"]
 
 
-def test_a_forward_pass_that_fails_is_the_policys_failure_and_the_next_one_runs() -> None:
+def test_a_failed_forward_pass_is_a_policy_failure_and_the_next_one_runs() -> None:
     async def play() -> None:
         async with engine_on(model) as engine:
             broken = torch.zeros(3, 3)
@@ -374,7 +374,7 @@ def test_a_forward_pass_that_fails_is_the_policys_failure_and_the_next_one_runs(
     asyncio.run(play())
 
 
-def test_weights_that_are_not_numbers_are_the_policys_failure() -> None:
+def test_weights_that_are_not_numbers_are_a_policy_failure() -> None:
     async def play() -> None:
         async with engine_on(model) as engine:
             await engine.update("7", lambda: model.model.norm.weight.data.fill_(torch.nan))
@@ -385,7 +385,7 @@ def test_weights_that_are_not_numbers_are_the_policys_failure() -> None:
     asyncio.run(play())
 
 
-def test_requests_that_nobody_could_answer_are_refused() -> None:
+def test_invalid_requests_are_refused() -> None:
     async def play() -> None:
         async with engine_on(qwen()) as engine:
             for prompt, sampling, why in [
@@ -401,8 +401,8 @@ def test_requests_that_nobody_could_answer_are_refused() -> None:
     asyncio.run(play())
 
 
-def test_what_cannot_be_opened_says_why(tmp_path: Any) -> None:
-    async def opened(model: Any, **more: Any) -> None:
+def test_a_model_that_cannot_be_opened_is_refused_with_a_reason(tmp_path: Any) -> None:
+    async def open_and_close(model: Any, **more: Any) -> None:
         async with open_engine(model, **{"slots": 1, **more}):
             pass
 
@@ -414,13 +414,13 @@ def test_what_cannot_be_opened_says_why(tmp_path: Any) -> None:
     ]
     for model, more, why in wrong:
         with pytest.raises(ConfigError, match=why):
-            asyncio.run(opened(model, **more))
+            asyncio.run(open_and_close(model, **more))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="cannot load"):
-        asyncio.run(opened(tmp_path))
+        asyncio.run(open_and_close(tmp_path))
 
 
-def test_a_folder_brings_its_tokenizer_and_stop_tokens(tmp_path: Any) -> None:
+def test_a_folder_provides_the_tokenizer_and_the_stop_tokens(tmp_path: Any) -> None:
     async def play() -> Sampled:
         async with asyncio.timeout(WAIT_S), open_engine(make_tiny_model(tmp_path), slots=1, version="v7") as engine:
             return await engine.sample([5, 6], Sampling(max_tokens=8, stop=("x",), seed=0))
@@ -430,7 +430,7 @@ def test_a_folder_brings_its_tokenizer_and_stop_tokens(tmp_path: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft still asks for it
 def test_a_trainer_and_the_engine_share_adapters() -> None:
-    """A step of the optimizer over a peft model, given to the engine as an update, changes what is sampled."""
+    """An optimizer step over a peft model, given to the engine as an update, changes the samples."""
 
     async def play() -> None:
         async with engine_on(model) as engine:

@@ -11,7 +11,7 @@ from engine_models import VOCABULARY, llama, plain_logits, qwen
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig, MistralForCausalLM
 
-from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported, shared_copy
+from gymcp.agents.policies.engine.model import SlotModel, check_exact, check_supported, copy_sharing_weights
 from gymcp.errors import ConfigError
 
 
@@ -23,8 +23,8 @@ def eager() -> Any:
 
 @pytest.mark.parametrize("make", [qwen, llama, eager], ids=["qwen3", "llama", "eager"])
 @pytest.mark.parametrize("seed", range(3))
-def test_logits_of_any_interleaving_are_those_of_a_plain_forward(make: Any, seed: int) -> None:
-    """Rows join, leave, are cut back, copied and continued in random chunks."""
+def test_logits_of_any_interleaving_equal_those_of_a_plain_forward_pass(make: Any, seed: int) -> None:
+    """Rows are added, removed, truncated, copied and continued in random chunks."""
     model, rng, slots = make(), random.Random(seed), 5
     runner = SlotModel(model, slots, 256)
     held: list[list[int]] = [[] for _ in range(slots)]
@@ -50,7 +50,7 @@ def test_logits_of_any_interleaving_are_those_of_a_plain_forward(make: Any, seed
 
 def test_the_weights_are_shared_and_the_mode_is_not() -> None:
     model = qwen(attention_dropout=0.5).train()
-    view = shared_copy(model)
+    view = copy_sharing_weights(model)
     assert not view.training
     assert model.training
     assert all(a is b for a, b in zip(model.parameters(), view.parameters(), strict=True))
@@ -91,7 +91,7 @@ def test_a_sliding_window_is_refused_beyond_the_window() -> None:
         check_supported(model, 17)
 
 
-def test_some_sliding_layers_are_refused_too() -> None:
+def test_a_model_with_some_sliding_layers_is_refused() -> None:
     model = qwen(layer_types=["full_attention", "sliding_attention"], sliding_window=8, use_sliding_window=True)
     with pytest.raises(ConfigError, match="sliding window of 8"):
         check_supported(model, 64)

@@ -1,4 +1,4 @@
-"""Draws against distributions that can be worked out by hand."""
+"""Samples from distributions that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAIN = Sampling()
 @pytest.mark.parametrize(
     ("uniform", "token"), [(0.0, 0), (0.09, 0), (0.11, 1), (0.49, 1), (0.51, 2), (0.71, 3), (1.0, 3)]
 )
-def test_a_token_is_drawn_where_the_number_falls(uniform: float, token: int) -> None:
+def test_the_random_number_selects_the_token(uniform: float, token: int) -> None:
     drawn = draw(LOGITS, [PLAIN], [uniform])
     assert drawn.ids == [token]
     assert drawn.logprobs == pytest.approx([math.log([0.1, 0.4, 0.2, 0.3][token])], abs=1e-6)
@@ -70,7 +70,7 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     assert [draw(logits, [PLAIN], [number]).ids for number in (0.0, 1.0)] == [[1], [3]]
 
 
-def test_logits_that_are_not_numbers_show() -> None:
+def test_logits_that_are_not_numbers_give_a_logprob_that_is_not_a_number() -> None:
     assert math.isnan(draw(torch.full((1, 4), torch.nan), [PLAIN], [0.5]).logprobs[0])
 
 

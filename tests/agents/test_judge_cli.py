@@ -1,4 +1,4 @@
-"""``gymcp judge``: asked once, kept, counted, and compared with people."""
+"""``gymcp judge``: verdicts are asked for once, stored, counted, and compared with human labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gymcp(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def spoken(task: str, text: str, **fields: Any) -> Trajectory:
+def make_trajectory(task: str, text: str, **fields: Any) -> Trajectory:
     seen = Observation(messages=(Message(role="user", content="Pay."),), tools=())
     return Trajectory(
         **{
@@ -45,10 +45,10 @@ def spoken(task: str, text: str, **fields: Any) -> Trajectory:
 
 
 EPISODES = (
-    spoken("good", "Paid, and thank you."),
-    spoken("rude", "Paid."),
-    spoken("silent", "", outcome=Outcome.AGENT_ERROR),
-    spoken("lost", "", outcome=Outcome.ENV_INFRA, score=None),
+    make_trajectory("good", "Paid, and thank you."),
+    make_trajectory("rude", "Paid."),
+    make_trajectory("silent", "", outcome=Outcome.AGENT_ERROR),
+    make_trajectory("lost", "", outcome=Outcome.ENV_INFRA, score=None),
 )
 
 
@@ -69,7 +69,7 @@ def rubric(tmp_path: Path) -> Path:
 
 
 def fair(number: int, body: dict[str, Any]) -> Reply:
-    """Reads the record; of three votes the last (seed 2) is a hard one."""
+    """A judge that reads the record; of three votes the last (seed 2) is a strict one."""
     text = body["messages"][1]["content"]
     (mark,) = set(MARK.findall(text))
     points = {"paid": "Paid" in text.partition("RECORD")[2], "polite": "thank you" in text and body.get("seed") != 2}
@@ -81,7 +81,7 @@ def rows(folder: Path) -> dict[str, EpisodeRow]:
         return {row.task: row for row in store.summaries()}
 
 
-def test_a_run_is_judged_once_and_again_without_the_judge(run: Path, rubric: Path) -> None:
+def test_a_run_is_judged_once_and_then_from_the_stored_verdicts(run: Path, rubric: Path) -> None:
     with chat_server(fair) as server:
         words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--votes", 3, "--json")
         done = gymcp(*words)
@@ -111,7 +111,7 @@ def test_a_run_is_judged_once_and_again_without_the_judge(run: Path, rubric: Pat
     assert json.loads((run / "summary.json").read_text())["judge"]["newest_grades"] == 3
 
 
-def test_a_verdict_beside_the_score_leaves_it(run: Path, rubric: Path) -> None:
+def test_a_verdict_beside_the_score_does_not_change_it(run: Path, rubric: Path) -> None:
     with chat_server(fair) as server:
         done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--beside")
     assert done.exit_code == 0, (done.output, done.exception)
@@ -122,7 +122,7 @@ def test_a_verdict_beside_the_score_leaves_it(run: Path, rubric: Path) -> None:
     assert found["silent"].components == {"judge": 0.0}, "it said nothing: there is nothing to ask about"
 
 
-def test_an_answer_that_is_no_verdict_is_no_score(run: Path, rubric: Path) -> None:
+def test_an_invalid_verdict_gives_no_score(run: Path, rubric: Path) -> None:
     with chat_server(lambda number, body: says("All good, full marks!")) as server:
         done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--json")
     assert done.exit_code == 3
@@ -133,7 +133,7 @@ def test_an_answer_that_is_no_verdict_is_no_score(run: Path, rubric: Path) -> No
     assert (figures["judge"]["errors"], figures["coverage"]) == (2, "1/4 scored, 2 grader error, 1 infra")
 
 
-def test_a_random_model_gives_no_verdict_and_no_zero(run: Path, rubric: Path, tmp_path: Path) -> None:
+def test_a_random_model_gives_no_verdict_rather_than_a_zero(run: Path, rubric: Path, tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "model", "compact", size=TinySize(hidden=32, layers=1, heads=2))
     words = ("judge", run, "--policy", f"local:{folder}", "--rubric", rubric, "--max-tokens", 8, "--json")
     done = gymcp(*words)
@@ -144,11 +144,11 @@ def test_a_random_model_gives_no_verdict_and_no_zero(run: Path, rubric: Path, tm
     assert json.loads(gymcp(*words).stdout)["judge"]["asked"] == 0, "it was asked, and that is what it said"
 
 
-def test_a_judge_that_fails_on_the_way_is_one_error_and_what_it_said_is_kept(run: Path, rubric: Path) -> None:
-    def tired(number: int, body: dict[str, Any]) -> Reply:
+def test_a_judge_that_fails_midway_is_one_error_and_its_verdicts_are_kept(run: Path, rubric: Path) -> None:
+    def fail_midway(number: int, body: dict[str, Any]) -> Reply:
         return fair(number, body) if number == 0 else Reply(status=401, body=b"no more")
 
-    with chat_server(tired) as server:
+    with chat_server(fail_midway) as server:
         words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--concurrency", 1)
         failed = gymcp(*words)
         assert isinstance(failed.exception, ConfigError)
@@ -160,7 +160,7 @@ def test_a_judge_that_fails_on_the_way_is_one_error_and_what_it_said_is_kept(run
         assert len(server.requests) == 1
 
 
-def test_an_episode_that_does_not_fit_is_lost_alone(run: Path, rubric: Path) -> None:
+def test_an_episode_too_long_for_the_judge_is_the_only_one_without_a_verdict(run: Path, rubric: Path) -> None:
     def short(number: int, body: dict[str, Any]) -> Reply:
         if "thank you" in body["messages"][1]["content"]:
             return Reply(status=400, body=b"maximum context length is 8 tokens")
@@ -172,7 +172,7 @@ def test_an_episode_that_does_not_fit_is_lost_alone(run: Path, rubric: Path) -> 
     assert (rows(run)["good"].score, rows(run)["rude"].score) == (None, 0.5)
 
 
-def test_a_line_that_a_crash_cut_short_is_asked_again(run: Path, rubric: Path) -> None:
+def test_a_verdict_cut_short_by_a_crash_is_asked_for_again(run: Path, rubric: Path) -> None:
     with chat_server(fair) as server:
         words = ("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric)
         assert gymcp(*words).exit_code == 0
@@ -199,7 +199,7 @@ def test_labels_are_compared_with_the_judge(run: Path, rubric: Path, tmp_path: P
     assert figures["judged"] == 2, "the judge's own figures stay"
 
 
-def test_labels_that_do_not_fit_are_named_and_the_rest_is_shown(run: Path, rubric: Path, tmp_path: Path) -> None:
+def test_labels_without_a_verdict_are_named_and_the_others_are_used(run: Path, rubric: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\nepisode good,1\nepisode lost,0\nnobody,1\n")
     none = gymcp("judge", "agreement", labels, "--run", run)
@@ -229,7 +229,7 @@ def test_a_file_with_both_verdicts_needs_no_run(tmp_path: Path) -> None:
     assert "has no verdict in a column named judge" in str(gymcp("judge", "agreement", labels).exception)
 
 
-def test_what_is_wrong_on_the_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Path) -> None:
+def test_a_wrong_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text("")
     for words, kind, why in (
@@ -247,7 +247,7 @@ def test_what_is_wrong_on_the_command_line_is_one_error(run: Path, rubric: Path,
         assert why in str(result.exception)
 
 
-def test_rubric_points_of_one_task_alone_leave_the_others_without_a_verdict(run: Path, tmp_path: Path) -> None:
+def test_rubric_points_for_one_task_leave_other_tasks_without_a_verdict(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "key-points.toml"
     file.write_text('[tasks.good]\npoints = [{id = "paid", text = "Paid."}]\n')
     answer: Answer = lambda number, body: says(  # noqa: E731

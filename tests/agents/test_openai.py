@@ -1,4 +1,4 @@
-"""Chat endpoints, over a real socket: good ones, bad ones, and ones that recover."""
+"""Chat endpoints over a real socket: good ones, bad ones, and ones that recover."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from chat_server import Answer, ChatServer, Reply, chat_server, says
 
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
-from gymcp.agents.policies.text_tool_calls import Templated
+from gymcp.agents.policies.text_tool_calls import TextToolCallPolicy
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.protocols import ChatPolicy
 from gymcp.types import Action, Decision, Json, Message, Sampling, Tool, ToolCall
 
 HELLO = (Message(role="user", content="Hello."),)
 TOOL = Tool(name="pay", description="Pay.", input_schema={"type": "object", "properties": {"to": {"type": "string"}}})
-QUICK = Retries(attempts=4, first_pause_s=0.001, longest_pause_s=5)
+QUICK = Retries(attempts=4, first_pause_s=0.001, max_pause_s=5)
 
 
 def endpoint(server: ChatServer) -> Endpoint:
@@ -36,14 +36,14 @@ def ask(
 ) -> Decision:
     async def main() -> Decision:
         async with open_endpoint(to) as policy:
-            asked: ChatPolicy = Templated(policy) if templated else policy
+            asked: ChatPolicy = TextToolCallPolicy(policy) if templated else policy
             return await asked.chat(messages, tools, sampling or Sampling())
 
     return asyncio.run(main())
 
 
 def in_turn(*replies: Reply) -> Answer:
-    """These, and the last one for ever."""
+    """These replies in turn; the last one is repeated."""
     return lambda number, body: replies[min(number, len(replies) - 1)]
 
 
@@ -65,11 +65,11 @@ def test_an_answer_has_text_calls_and_a_price() -> None:
     assert body["tools"][0]["function"]["name"] == "pay"
 
 
-def test_the_key_is_in_no_text() -> None:
+def test_the_key_is_not_in_the_representation_of_an_endpoint() -> None:
     assert "secret" not in repr(Endpoint(url="http://x", model="m", key="secret"))
 
 
-def test_a_key_that_an_endpoint_repeats_is_told_nobody() -> None:
+def test_a_key_repeated_by_the_endpoint_is_removed() -> None:
     key = "sk-0123456789"
     refusal = in_turn(Reply(status=401, body=f"wrong key: {key}".encode()))
     with chat_server(refusal) as server, pytest.raises(PolicyRefused, match=r"wrong key: \(the key\)$"):
@@ -94,14 +94,14 @@ GOOD = says("Hi.")
     ],
     ids=["500", "503", "429", "429 after", "429 date", "half a stream", "nothing"],
 )
-def test_what_passes_is_tried_again(bad: Reply) -> None:
+def test_a_transient_failure_is_tried_again(bad: Reply) -> None:
     with chat_server(in_turn(bad, bad, GOOD)) as server:
         assert ask(endpoint(server)).action.text == "Hi."
     assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("bad", [Reply(status=500, body=b"oops"), Reply(silent=True), Reply(status=429)])
-def test_what_does_not_pass_is_given_up(bad: Reply) -> None:
+def test_a_persistent_failure_is_given_up(bad: Reply) -> None:
     with chat_server(in_turn(bad)) as server, pytest.raises(PolicyInfraError, match="no answer in 4 attempts"):
         ask(endpoint(server))
     assert len(server.requests) == 4
@@ -134,13 +134,13 @@ def test_what_does_not_pass_is_given_up(bad: Reply) -> None:
         (Reply(status=400, body=b'{"error": {"message": "Prompt is too long: 9 > 8"}}'), PromptTooLong, "^Prompt is"),
     ],
 )
-def test_an_answer_that_is_final_is_not_asked_for_again(bad: Reply, kind: type[PolicyInfraError], why: str) -> None:
+def test_a_final_answer_is_not_tried_again(bad: Reply, kind: type[PolicyInfraError], why: str) -> None:
     with chat_server(in_turn(bad)) as server, pytest.raises(kind, match=why):
         ask(endpoint(server))
     assert len(server.requests) == 1
 
 
-def test_what_some_endpoints_write_otherwise_is_understood() -> None:
+def test_variants_of_the_answer_format_are_understood() -> None:
     message = {
         "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I pay."}],
         "tool_calls": [{"id": "x", "function": {"name": "pay", "arguments": {"to": "bob"}}}],
@@ -150,7 +150,7 @@ def test_what_some_endpoints_write_otherwise_is_understood() -> None:
     assert action == Action(text="I pay.", tool_calls=(ToolCall(id="x", name="pay", arguments={"to": "bob"}),))
 
 
-def test_an_endpoint_is_asked_as_it_wants_to_be() -> None:
+def test_requests_adapt_to_the_dialect_of_the_endpoint() -> None:
     def picky(number: int, body: dict[str, Json]) -> Reply:
         if "max_tokens" in body:
             said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
@@ -171,14 +171,14 @@ def test_an_endpoint_is_asked_as_it_wants_to_be() -> None:
     assert ["seed" in body for body in server.requests] == [True, True, False, False]
 
 
-def test_asking_again_is_said_once_and_not_by_everybody(caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_of_many_requests_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with chat_server(in_turn(Reply(status=503, body=b"busy"), Reply(silent=True), GOOD)) as server:
         ask(endpoint(server))
     (said,) = caplog.messages
     assert said.endswith("status 503: busy; asked again, attempt 2 of 4")
 
 
-def test_an_endpoint_that_is_down_says_where() -> None:
+def test_an_endpoint_that_is_down_is_named() -> None:
     with chat_server(in_turn(GOOD)) as server:
         pass
     with pytest.raises(PolicyInfraError, match=rf"model 'm' at {server.url}: no answer in 4 attempts"):
@@ -200,13 +200,13 @@ def test_an_endpoint_that_never_answers_is_given_up() -> None:
             hold.set()
 
 
-def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
+def test_a_requested_pause_that_is_too_long_is_an_error() -> None:
     busy = Reply(status=429, headers={"Retry-After": "3600"}, body=b"quota")
     with chat_server(in_turn(busy)) as server, pytest.raises(PolicyInfraError, match=r"a pause of 3600 s.*quota"):
         ask(endpoint(server))
 
 
-def test_one_request_that_is_asked_to_wait_holds_all_of_them() -> None:
+def test_a_pause_requested_for_one_request_delays_all() -> None:
     asked: list[float] = []
 
     def answer(number: int, body: object) -> Reply:
@@ -223,14 +223,14 @@ def test_one_request_that_is_asked_to_wait_holds_all_of_them() -> None:
     assert asked[1] - asked[0] >= 0.3
 
 
-def test_what_is_no_call_comes_out_as_one_with_a_problem() -> None:
+def test_a_malformed_call_comes_out_as_a_call_with_a_problem() -> None:
     with chat_server(in_turn(says("", ("pay", "{to: bob}"), ("pay", '{"a": NaN}'), ("pay", "")))) as server:
         calls = ask(endpoint(server)).action.tool_calls
     assert [bool(call.problem) for call in calls] == [True, True, False]
     assert calls[0].arguments == "{to: bob}"
 
 
-def test_a_conversation_goes_back_as_endpoints_take_it() -> None:
+def test_a_conversation_is_sent_in_the_format_of_endpoints() -> None:
     said = (
         *HELLO,
         Message(
@@ -275,7 +275,7 @@ def test_tools_can_be_written_as_text() -> None:
     assert "error: broke" in body["messages"][3]["content"]
 
 
-def test_a_rate_is_kept() -> None:
+def test_the_rate_limit_is_respected() -> None:
     async def main(to: Endpoint) -> float:
         loop = asyncio.get_running_loop()
         async with open_endpoint(to) as policy:

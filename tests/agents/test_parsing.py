@@ -1,4 +1,4 @@
-"""What models write, read as calls: right ones, wrong ones, and anything at all."""
+"""Parsing of tool calls in text: valid ones, malformed ones, and arbitrary text."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_text_around_calls_is_kept(format_name: str, text: str) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @pytest.mark.parametrize("text", ["All paid.", "{a set of words}", "[see note (1)", "[1, 2] (both)]", ""])
-def test_plain_text_is_no_call(format_name: str, text: str) -> None:
+def test_plain_text_is_not_a_call(format_name: str, text: str) -> None:
     assert read(f" {text}\n", format_name) == Action(text=text)
 
 
@@ -136,17 +136,17 @@ def test_plain_text_is_no_call(format_name: str, text: str) -> None:
         ),
     ],
 )
-def test_what_is_no_call_says_why(format_name: str, text: str, why: str) -> None:
+def test_a_malformed_call_has_a_reason(format_name: str, text: str, why: str) -> None:
     assert why in problems(read(text, format_name))[-1]
 
 
-def test_one_bad_call_leaves_the_others() -> None:
+def test_one_malformed_call_does_not_affect_the_others() -> None:
     action = read('<tool_call>{</tool_call><tool_call>{"name": "ping"}</tool_call>', "hermes")
     assert [bool(problem) for problem in problems(action)] == [True, False]
     assert action.is_usable
 
 
-def test_thoughts_are_neither_said_nor_called() -> None:
+def test_thoughts_are_neither_text_nor_calls() -> None:
     call = '<tool_call>{"name": "ping"}</tool_call>'
     assert read(f"<think>{call}</think>Hello", "hermes") == Action(text="Hello")
     assert read(f"it was open: {call}</think>\n\nHello", "hermes") == Action(text="Hello")
@@ -159,7 +159,7 @@ def test_compact_values_are_typed_by_the_schema() -> None:
     assert calls(read("<|c|>pay<|v|><|v|>bob<|v|>word", "compact")) == [("pay", {"to": "bob", "extra": "word"})]
 
 
-def test_too_much_is_not_read() -> None:
+def test_text_and_calls_beyond_the_limits_are_not_read() -> None:
     assert "at most 400000" in problems(read("x" * (MAX_CHARS + 1), "hermes"))[0]
     found = read('<tool_call>{"name": "ping"}</tool_call>' * (MAX_CALLS + 9), "hermes")
     assert len(found.tool_calls) == MAX_CALLS + 1
@@ -208,7 +208,7 @@ PIECES = st.sampled_from(
 
 @pytest.mark.parametrize("format_name", FORMATS)
 @given(parts=st.lists(PIECES, max_size=40))
-def test_nothing_a_model_writes_is_a_crash(format_name: str, parts: list[str]) -> None:
+def test_parsing_never_raises(format_name: str, parts: list[str]) -> None:
     action = read("".join(parts), format_name)
     for call in action.tool_calls:
         assert call.problem or isinstance(call.arguments, dict)
@@ -265,7 +265,7 @@ ARGUMENTS = st.dictionaries(
 
 @example(arguments={"a": {"[TOOL_CALLS]": "[ARGS]"}})
 @given(arguments=ARGUMENTS)
-def test_every_json_object_comes_through_as_it_was(arguments: dict[str, Any]) -> None:
+def test_every_json_object_is_parsed_exactly(arguments: dict[str, Any]) -> None:
     body = json.dumps(arguments)
     keywords = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     texts = {
@@ -307,8 +307,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_the_work_grows_with_the_text_and_no_faster(format_name: str) -> None:
-    """Counted in lines of ours that run, not in seconds: ten times the text, at most some twenty times the lines."""
+def test_parsing_takes_time_linear_in_the_text(format_name: str) -> None:
+    """Measured in executed lines of the parser: ten times the text takes at most about twenty times the lines."""
     for part in HOSTILE:
         for wrap in ("{}", "<tool_call>{{{}", "<|python_tag|>{}", "[TOOL_CALLS]{}", "[pay({})]"):
             small, large = (lines_run(wrap.format(part * n), format_name) for n in (200, 2000))
@@ -336,11 +336,11 @@ def lines_run(text: str, format_name: str) -> int:
 
 
 @pytest.mark.parametrize(("style", "format_name"), [("qwen", "hermes"), ("llama", "llama"), ("compact", "compact")])
-def test_the_chat_template_says_which_format(style: Any, format_name: str) -> None:
+def test_the_chat_template_determines_the_format(style: Any, format_name: str) -> None:
     assert choose_format(None, make_tiny_tokenizer(style), "model 'm'") is FORMATS[format_name]
 
 
-def test_a_template_that_does_not_say_is_an_error() -> None:
+def test_a_template_without_a_known_format_is_an_error() -> None:
     tokenizer: Any = make_tiny_tokenizer("qwen")
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(ConfigError, match="model 'm': its chat template takes no tools"):
@@ -354,7 +354,7 @@ def test_a_template_that_does_not_say_is_an_error() -> None:
         choose_format("transformers", tokenizer, "model 'm'")
 
 
-def test_a_tokenizer_that_can_read_its_model_does() -> None:
+def test_a_tokenizer_with_a_response_template_parses_the_answer() -> None:
     tokenizer: Any = make_tiny_tokenizer("qwen")
     tokenizer.response_template = {
         "defaults": {"role": "assistant"},

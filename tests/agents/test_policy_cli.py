@@ -1,4 +1,4 @@
-"""``gymcp eval --agent react``: a policy named on the command line, checked before the first episode, paid for."""
+"""``gymcp eval --agent react``: a policy named on the command line, the checks before the first episode, and costs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def evaluate(*options: object) -> Result:
 
 
 def why(result: Result) -> str:
-    """The one error; nothing may have been run."""
+    """The text of the one error; nothing may have been run."""
     assert isinstance(result.exception, ConfigError), (result.output, result.exception)
     assert "\n" not in str(result.exception)
     return str(result.exception)
 
 
 def pays(number: int, body: dict[str, Any]) -> Reply:
-    """Does each task of the bank: the debt is the number in the prompt."""
+    """A model that does each task of the bank: the debt is the number in the prompt."""
     if any(message["role"] == "tool" for message in body["messages"]):
         return says("Paid.", prompt=100, completion=10)
     debt = next(word for word in body["messages"][0]["content"].split() if word.isdigit())
@@ -52,7 +52,7 @@ def prices(tmp_path: Path) -> Path:
     return file
 
 
-def test_an_endpoint_is_evaluated_and_paid_for(tmp_path: Path, prices: Path) -> None:
+def test_an_endpoint_is_evaluated_and_its_cost_counted(tmp_path: Path, prices: Path) -> None:
     with chat_server(pays) as server:
         policy = f"openai:{server.url}#m"
         done = evaluate("--policy", policy, "--prices", prices, "--temperature", 0, "--out", tmp_path / "run", "--json")
@@ -77,7 +77,7 @@ ENV = replace(BANK, suite=replace(BANK.suite, tasks=TASKS), user_tools=frozenset
 
 
 def is_served(number: int, body: dict[str, Any]) -> Reply:
-    """Plays the user: says hello, and whatever the agent says, pays and leaves."""
+    """A model that plays the user: it says hello, then pays and leaves whatever the agent says."""
     if "tools" not in body:
         return says("Hello.")
     if any(message["role"] == "tool" for message in body["messages"]):
@@ -101,14 +101,14 @@ def test_a_model_plays_the_user(tmp_path: Path, prices: Path) -> None:
     assert (config["user_policy"], config["user_sampling"]["temperature"]) == (policy, 0.0)
 
 
-def test_a_user_without_a_scenario_cannot_be_played(tmp_path: Path) -> None:
+def test_a_user_without_a_scenario_is_refused(tmp_path: Path) -> None:
     options = ["--user-policy", "openai:http://127.0.0.1:1/v1#m", "--out", str(tmp_path / "run")]
     done = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "null", *options])
     assert "task 'pay_back_5' has no scenario, so no model can play its user" in why(done)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> None:
+def test_a_run_out_of_money_stops_and_can_be_resumed(tmp_path: Path, prices: Path) -> None:
     out = tmp_path / "run"
     with chat_server(pays) as server:
         options = ("--policy", f"openai:{server.url}#m", "--prices", prices, "--out", out, "--concurrency", 1)
@@ -130,8 +130,8 @@ def test_a_run_out_of_money_stops_and_goes_on(tmp_path: Path, prices: Path) -> N
     assert found["cost"] == pytest.approx(7 * 0.2), "what the cancelled one had spent is spent"
 
 
-def test_a_run_spends_at_most_one_answer_too_much_for_each_episode_under_way(tmp_path: Path, prices: Path) -> None:
-    """None of them ends by itself, and all have begun before the first answer is given."""
+def test_a_run_exceeds_its_budget_by_at_most_one_answer_per_episode_under_way(tmp_path: Path, prices: Path) -> None:
+    """No episode ends by itself, and all have begun before the first answer is given."""
     everybody, out = threading.Barrier(3), tmp_path / "run"
 
     def never_done(number: int, body: dict[str, Any]) -> Reply:
@@ -166,7 +166,7 @@ def test_a_run_spends_at_most_one_answer_too_much_for_each_episode_under_way(tmp
         (Reply(body=b"<html>"), "the policy does not answer: .*not JSON"),
     ],
 )
-def test_an_endpoint_that_will_not_serve_is_one_error(reply: Reply, error: str, tmp_path: Path) -> None:
+def test_an_endpoint_that_refuses_is_one_error(reply: Reply, error: str, tmp_path: Path) -> None:
     answer: Answer = lambda number, body: reply  # noqa: E731
     with chat_server(answer) as server:
         found = why(evaluate("--policy", f"openai:{server.url}#m", "--out", tmp_path / "run"))
@@ -175,7 +175,7 @@ def test_an_endpoint_that_will_not_serve_is_one_error(reply: Reply, error: str, 
     assert not (tmp_path / "run").exists(), "a run that never began leaves nothing to resume"
 
 
-def test_an_endpoint_that_says_nothing_is_given_up_after_one_short_wait(tmp_path: Path) -> None:
+def test_a_silent_endpoint_is_given_up_after_one_short_wait(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # connections are made, and nobody reads
         policy = f"openai:http://127.0.0.1:{listening.getsockname()[1]}/v1#m"
         found = why(evaluate("--policy", policy, "--request-timeout", 0.3, "--out", tmp_path / "run"))
@@ -186,7 +186,7 @@ def test_an_endpoint_that_says_nothing_is_given_up_after_one_short_wait(tmp_path
     assert_matches(r"the policy does not answer: model 'm' at .*: says nothing: .* within 0\.3 s", found)
 
 
-def test_a_key_that_no_header_can_carry_is_one_error_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_a_header_cannot_contain_is_one_error_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("sk-\nsecret", "sk-sécret"):
         monkeypatch.setenv("OPENAI_API_KEY", key)
         found = why(evaluate("--policy", "openai:http://127.0.0.1:9/v1#m"))
@@ -194,7 +194,7 @@ def test_a_key_that_no_header_can_carry_is_one_error_without_the_key(monkeypatch
         assert "cret" not in found
 
 
-def test_a_key_with_the_end_of_a_line_is_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trailing_newline_is_not_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret\n")
     with chat_server(pays) as server:
         done = evaluate("--policy", f"openai:{server.url}#m", "--limit", 1, "--out", tmp_path / "run")
@@ -202,12 +202,12 @@ def test_a_key_with_the_end_of_a_line_is_the_key(tmp_path: Path, monkeypatch: py
     assert set(server.keys) == {"Bearer secret"}
 
 
-def test_a_price_of_another_model_is_none(prices: Path) -> None:
+def test_a_price_file_without_the_model_is_refused(prices: Path) -> None:
     found = why(evaluate("--policy", "openai:http://127.0.0.1:9/v1#n", "--prices", prices))
     assert_matches("--prices: none for model 'n'; the file has m", found)
 
 
-def test_a_budget_that_nobody_counts_is_refused(tmp_path: Path) -> None:
+def test_a_budget_is_refused_if_the_endpoint_does_not_count_tokens(tmp_path: Path) -> None:
     silent = Reply(body=json.dumps({"choices": [{"message": {"content": "Paid."}}]}).encode())
     with chat_server(lambda number, body: silent) as server:
         options = ("--policy", f"openai:{server.url}#m", "--out", tmp_path / "run")
@@ -247,17 +247,17 @@ def assert_matches(pattern: str, text: str) -> None:
         (("--policy", "tiny", "--tool-format", "xml"), "no tool format 'xml'; have hermes"),
     ],
 )
-def test_what_is_wrong_on_the_command_line_is_one_error(options: tuple[str, ...], error: str, tmp_path: Path) -> None:
+def test_a_wrong_command_line_is_one_error(options: tuple[str, ...], error: str, tmp_path: Path) -> None:
     assert_matches(error, why(evaluate(*options, "--out", tmp_path / "run")))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_policy_without_the_agent_for_it_is_an_error() -> None:
+def test_a_policy_for_an_agent_without_a_model_is_an_error() -> None:
     found = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "oracle", "--policy", "tiny"])
     assert "agent 'oracle' has no model; --agent react has" in why(found)
 
 
-def test_a_folder_that_lacks_something_says_what(tmp_path: Path) -> None:
+def test_an_incomplete_model_folder_is_refused_with_the_missing_part(tmp_path: Path) -> None:
     size = TinySize(hidden=32, layers=1, heads=2)
     for file, error in (("tokenizer.json", "has no tokenizer"), ("chat_template.jinja", "has no chat template")):
         folder = make_tiny_model(tmp_path / file, "qwen", size=size)
@@ -291,14 +291,14 @@ def test_a_local_model_is_evaluated_and_a_prompt_that_does_not_fit_is_one_error(
     assert not (tmp_path / "none").exists()
 
 
-def test_policies_are_read_as_they_are_written() -> None:
+def test_policy_names_are_parsed() -> None:
     assert (parse_policy("tiny").model, parse_policy("tiny:qwen").model) == ("", "qwen")
     url = "http://127.0.0.1:8000/v1"
     wanted = PolicySpec(text=f"openai:{url}/#a/b:c", kind="openai", model="a/b:c", url=url)
     assert parse_policy(f"openai:{url}/#a/b:c") == wanted
 
 
-def test_prices_are_for_a_million_tokens(tmp_path: Path) -> None:
+def test_prices_are_per_million_tokens(tmp_path: Path) -> None:
     file = tmp_path / "prices.toml"
     file.write_text("[models.a]\nprompt = 1\ncompletion = 2.5\ncached = 0.1\n")
     (price,) = load_prices(file).values()

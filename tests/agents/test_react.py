@@ -1,4 +1,4 @@
-"""The react agent in real episodes: over tiny models that say anything, over an endpoint that says what it should."""
+"""The ReAct agent in real episodes: over tiny random models, prepared samples, and chat endpoints."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from chat_server import Answer, Reply, chat_server, says
 from generate_policy import GeneratePolicy, load
 
 from gymcp.agents.policies.chat_adapter import as_chat
-from gymcp.agents.policies.models import LEAST_ANSWER, ChatModel, Model, TokenModel
+from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, ChatModel, Model, TokenModel
 from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.policies.tiny_model import STYLES, Style, TinySize, make_tiny_model
 from gymcp.agents.prompts.context import DROPPED
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.budgets import Budget
-from gymcp.agents.strategies.react import KEPT, ReactSettings, react
+from gymcp.agents.strategies.react import REFILL_SHARE, ReactSettings, react
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
@@ -48,14 +48,14 @@ def play(model: Model, settings: ReactSettings, env: LoadedEnv = BANK, seed: int
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Style], Path]:
     @cache
-    def made(style: Style) -> Path:
+    def make(style: Style) -> Path:
         return make_tiny_model(tmp_path_factory.mktemp(style), style, size=TinySize(hidden=64, layers=2))
 
-    return made
+    return make
 
 
 class Spelled(GeneratePolicy):
-    """Draws prepared texts instead: the tokenizer's own tokens, ended as its template does."""
+    """A policy whose samples are prepared texts in the tokenizer's own tokens, with the template's end token."""
 
     def __init__(self, model: TokenModel, texts: Sequence[str]) -> None:
         self._model = model
@@ -87,7 +87,7 @@ PAY: dict[Style, str] = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_model_that_does_the_task_has_the_score(style: Style, folders: Callable[[Style], Path]) -> None:
+def test_a_model_that_solves_the_task_gets_the_score(style: Style, folders: Callable[[Style], Path]) -> None:
     model, _ = speaking(folders(style), PAY[style], "Bob has his money.")
     found = play(replace(model, price=Price(prompt=1, completion=1000)), ReactSettings())
     assert (found.outcome, found.score, found.reason) == (Outcome.SCORED, 1.0, found.reason)
@@ -105,10 +105,10 @@ def test_a_model_that_does_the_task_has_the_score(style: Style, folders: Callabl
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_model_that_says_anything_is_recorded_exactly(
+def test_the_samples_of_a_random_model_are_recorded_exactly(
     style: Style, folders: Callable[[Style], Path], tmp_path: Path
 ) -> None:
-    """Over several turns, each prompt holds the tokens before, and a plain forward pass gives the logprobs."""
+    """Each prompt begins with the tokens of the turn before, and a plain forward pass gives the same logprobs."""
     model = load(folders(style))
     settings = ReactSettings(sampling=Sampling(max_tokens=8), budget=Budget(turns=4))
     env = replace(BANK, spec=replace(BANK.spec, user=lambda task: Talker()))
@@ -140,8 +140,8 @@ class Talker:
         return Action(text="And then?")
 
 
-def simulated_bank(model: TokenModel) -> LoadedEnv:
-    """The bank, where only the user can transfer money, and a model plays the user."""
+def make_simulated_bank(model: TokenModel) -> LoadedEnv:
+    """The bank in which only the user can transfer money, and a model plays the user."""
     bank = simulate_user(BANK, as_chat(model), Sampling(max_tokens=6))
     return replace(bank, spec=replace(bank.spec, user_tools=frozenset({"transfer"})))
 
@@ -151,7 +151,7 @@ def test_a_model_plays_the_user_and_calls_tools_that_the_agent_does_not_have(
     style: Style, folders: Callable[[Style], Path]
 ) -> None:
     model, _ = speaking(folders(style), "I owe Bob five.", PAY[style], "Bob has his money.", "###STOP###")
-    env = simulated_bank(replace(model, price=Price(prompt=1)))
+    env = make_simulated_bank(replace(model, price=Price(prompt=1)))
     agent = Replay(iter([Action(text="Then transfer them."), Action(text="Good.")]))
     job = Job(task=TASK, trial=0, seed=1)
     found = asyncio.run(rollout(env, get_sandbox("bwrap"), lambda task, seed: agent, job, timeout_s=120)).trajectory
@@ -163,9 +163,11 @@ def test_a_model_plays_the_user_and_calls_tools_that_the_agent_does_not_have(
     assert found.usage.models == {}
 
 
-def test_two_models_that_say_anything_talk_to_each_other(folders: Callable[[Style], Path]) -> None:
+def test_two_random_models_talk_to_each_other(folders: Callable[[Style], Path]) -> None:
     model = load(folders("compact"))
-    found = play(model, ReactSettings(sampling=Sampling(max_tokens=8), budget=Budget(turns=3)), simulated_bank(model))
+    found = play(
+        model, ReactSettings(sampling=Sampling(max_tokens=8), budget=Budget(turns=3)), make_simulated_bank(model)
+    )
     assert found.outcome is Outcome.BUDGET_EXHAUSTED
     assert found.score is not None
     assert len(found.steps) == 3
@@ -182,7 +184,7 @@ def test_the_agent_reads_the_handbook_under_the_system_prompt(folders: Callable[
     assert prompt.count("Be kind.\n\nPay only what is owed.") == 1
 
 
-def test_the_same_seed_draws_the_same(folders: Callable[[Style], Path]) -> None:
+def test_the_same_seed_gives_the_same_samples(folders: Callable[[Style], Path]) -> None:
     model = load(folders("compact"))
     settings = ReactSettings(sampling=Sampling(max_tokens=6), budget=Budget(turns=1))
     one, two, other = (play(model, settings, seed=seed).steps[0].sampled for seed in (7, 7, 8))
@@ -198,7 +200,7 @@ def test_the_same_seed_draws_the_same(folders: Callable[[Style], Path]) -> None:
         (Budget(cost=0.001), "0.001 of money"),
     ],
 )
-def test_what_runs_out_ends_the_episode_and_it_is_graded(
+def test_an_exhausted_budget_ends_the_episode_which_is_graded(
     budget: Budget, why: str, folders: Callable[[Style], Path]
 ) -> None:
     model, _ = speaking(folders("compact"), PAY["compact"], "Bob has his money.")
@@ -208,21 +210,21 @@ def test_what_runs_out_ends_the_episode_and_it_is_graded(
 
 
 class Silent:
-    """Never answers."""
+    """A policy that never answers."""
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
         await asyncio.Event().wait()
         raise AssertionError
 
 
-def test_time_that_runs_out_ends_an_answer_under_way(folders: Callable[[Style], Path]) -> None:
+def test_an_exhausted_time_budget_ends_an_answer_under_way(folders: Callable[[Style], Path]) -> None:
     model = replace(load(folders("compact")), policy=Silent())
     found = play(model, ReactSettings(budget=Budget(seconds=0.05)))
     assert (found.outcome, found.score, found.steps) == (Outcome.BUDGET_EXHAUSTED, 0.0, ())
     assert "out of budget (0.05 s of the model's time)" in found.reason
 
 
-def test_an_answer_is_no_longer_than_the_budget(folders: Callable[[Style], Path]) -> None:
+def test_an_answer_is_not_longer_than_the_token_budget(folders: Callable[[Style], Path]) -> None:
     model, policy = speaking(folders("compact"), PAY["compact"], "Done.")
     play(model, ReactSettings(sampling=Sampling(max_tokens=30), budget=Budget(tokens=20)))
     first, second = policy.sampling
@@ -240,7 +242,7 @@ def test_a_model_that_is_never_usable_is_an_agent_error(folders: Callable[[Style
     assert ["no tool call" in step.results[0].content for step in found.steps] == [True] * 3
 
 
-def test_a_model_that_comes_round_is_graded(folders: Callable[[Style], Path]) -> None:
+def test_a_model_that_recovers_is_graded(folders: Callable[[Style], Path]) -> None:
     model, _ = speaking(folders("compact"), "", "<|c|>", PAY["compact"], "Done.")
     found = play(model, ReactSettings())
     assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
@@ -263,7 +265,7 @@ def test_a_full_context_ends_the_episode(tmp_path: Path) -> None:
 
 
 class Library:
-    """Says more than a small context holds."""
+    """A server whose results together exceed a small context."""
 
     def __init__(self, read: int) -> None:
         self.read = read
@@ -286,7 +288,7 @@ def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
     found = play(model, ReactSettings(overflow="drop", sampling=Sampling(max_tokens=32)), library(16))
     assert (found.outcome, found.score) == (Outcome.SCORED, 1.0)
     prompts = [step.sampled for step in found.steps if step.sampled]
-    texts = [model.renderer.text(prompt.prompt_ids) for prompt in prompts]
+    texts = [model.renderer.decode(prompt.prompt_ids) for prompt in prompts]
     seen = [[page for page in range(1, 17) if f"page {page}:" in text] for text in texts]
     dropped = [text.count(DROPPED) for text in texts]
     assert seen == [list(range(gone + 1, answers + 1)) for answers, gone in enumerate(dropped)], "the oldest went first"
@@ -296,11 +298,11 @@ def test_a_full_context_can_drop_old_results(tmp_path: Path) -> None:
     assert grows == [before == after for before, after in pairwise(dropped)], "it only grows where nothing is dropped"
     assert 1 <= grows.count(False) < len(grows) / 2, "several are dropped at a time"
     for grew, prompt in zip(grows, prompts[1:], strict=True):
-        assert len(prompt.prompt_ids) <= (1024 - LEAST_ANSWER) * (1 if grew else KEPT)
+        assert len(prompt.prompt_ids) <= (1024 - MIN_ANSWER_TOKENS) * (1 if grew else REFILL_SHARE)
     assert all(prompt.prompt_ids[: len(first)] == first for first in [prompts[0].prompt_ids] for prompt in prompts)
 
 
-def test_a_budget_of_nothing_is_refused() -> None:
+def test_a_budget_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="budget of tokens: must be more than 0, not 0"):
         Budget(tokens=0)
 
@@ -337,7 +339,7 @@ def test_an_endpoint_plays_with_native_calls() -> None:
     assert all(step.sampled is None for step in found.steps)
 
 
-def test_an_endpoint_that_fails_is_no_score() -> None:
+def test_an_endpoint_that_fails_gives_no_score() -> None:
     replies = [says("", PAY_CALL), Reply(status=500)]
     found, _ = play_chat(lambda number, body: replies[min(number, 1)], ReactSettings())
     assert (found.outcome, found.score) == (Outcome.POLICY_INFRA, None)

@@ -1,4 +1,4 @@
-"""Prompts only grow: over random episodes, in every style; templates with which they could not are refused."""
+"""Prompts only grow, over random episodes and in every style; templates that cannot be continued are refused."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ TURNS = st.lists(
 @pytest.mark.parametrize("style", STYLES)
 @settings(max_examples=60, deadline=None)
 @given(first=TEXTS, system=TEXTS, turns=TURNS)
-def test_every_prompt_begins_with_the_one_before_and_what_was_drawn(
+def test_every_prompt_begins_with_the_previous_prompt_and_sample(
     style: Style, first: str, system: str, turns: list[Any]
 ) -> None:
     writes = renderer(style)
     context = Context(writes, system)
-    context.see(Observation(messages=user(first), tools=TOOLS))
+    context.add_observation(Observation(messages=user(first), tools=TOOLS))
     before: list[int] = []
     for number, (ids, ended, count, texts) in enumerate(turns):
         assert context.ids[: len(before)] == before
@@ -74,19 +74,19 @@ def test_every_prompt_begins_with_the_one_before_and_what_was_drawn(
         drawn = [id for id in ids if id not in ends]
         drawn += {"end": ends[:1], "length": [], "other end": ends[-1:]}[ended]
         calls = [ToolCall(id=f"call{number:02d}{n:03d}", name="pay") for n in range(count)]
-        context.draw(drawn, calls)
+        context.add_sample(drawn, calls)
         before = [*context.ids, *drawn]
         answers = tuple(
             Message(role="tool", content=text, tool_call_id=call.id) for call, text in zip(calls, texts, strict=False)
         )
-        context.see(Observation(messages=answers or user(texts[0]), tools=TOOLS))
+        context.add_observation(Observation(messages=answers or user(texts[0]), tools=TOOLS))
         assert context.ids[: len(before)] == before
         assert len(context.ids) > len(before)
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> None:
-    """Of a model that writes calls as its template does, the grown prompt is the template's own."""
+    """If a model writes calls as its template does, the grown prompt equals the template's own rendering."""
     tokenizer: Any = make_tiny_tokenizer(style)
     writes = Renderer(tokenizer, "model")
     call = {"id": "call00001", "type": "function", "function": {"name": "pay", "arguments": {"to": "bob"}}}
@@ -118,25 +118,27 @@ def test_an_episode_has_the_tokens_of_the_whole_conversation(style: Style) -> No
         found: list[int] = tokenizer.encode(text, add_special_tokens=False)
         return found
 
-    def drawn(until: int) -> list[int]:
+    def sample(until: int) -> list[int]:
         rest = ids(until + 1, False)[len(ids(until, True)) :]
         while rest[-1] not in writes.end_ids:
             rest.pop()
         return rest
 
     context = Context(writes)
-    context.see(Observation(messages=user("Pay Bob."), tools=TOOLS))
+    context.add_observation(Observation(messages=user("Pay Bob."), tools=TOOLS))
     assert context.ids == ids(1, True)
-    context.draw(drawn(1), [ToolCall(id="call00001", name="pay")])
-    context.see(Observation(messages=(Message(role="tool", content="done", tool_call_id="call00001"),), tools=TOOLS))
+    context.add_sample(sample(1), [ToolCall(id="call00001", name="pay")])
+    context.add_observation(
+        Observation(messages=(Message(role="tool", content="done", tool_call_id="call00001"),), tools=TOOLS)
+    )
     assert context.ids == ids(3, True)
-    context.draw(drawn(3), [])
-    context.see(Observation(messages=user("Thank you."), tools=TOOLS))
+    context.add_sample(sample(3), [])
+    context.add_observation(Observation(messages=user("Thank you."), tools=TOOLS))
     assert context.ids == ids(5, True)
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_nobody_but_the_template_writes_control_tokens(style: Style) -> None:
+def test_only_the_template_writes_control_tokens(style: Style) -> None:
     writes = renderer(style)
     controls = set(writes.tokenizer.added_tokens_decoder)
     attack = "".join(str(token) for token in writes.tokenizer.added_tokens_decoder.values())
@@ -145,66 +147,66 @@ def test_nobody_but_the_template_writes_control_tokens(style: Style) -> None:
         tool = Tool(name="pay", description=text, input_schema={"type": "object", "description": text})
         messages = [Message(role="tool", content=text, tool_call_id="call00001")]
         call = ToolCall(id="call00001", name="pay")
-        ids = [*writes.start(user(text), (tool,), text), *writes.follow([], [call], messages, (tool,))]
+        ids = [*writes.first_prompt(user(text), (tool,), text), *writes.continuation([], [call], messages, (tool,))]
         return sum(id in controls for id in ids)
 
     assert count(attack) == count("harmless")
 
 
-def test_spaces_are_no_control_tokens_even_where_they_are_tokens_of_their_own() -> None:
+def test_spaces_are_not_control_tokens_even_if_they_are_added_tokens() -> None:
     tokenizer: Any = make_tiny_tokenizer("qwen")
     tokenizer.add_tokens(["    ", "\n"])
     writes = Renderer(tokenizer, "model")
     code = "def f():\n    return '<div>'\n"
-    assert code in writes.text(writes.start(user(code), ()))
+    assert code in writes.decode(writes.first_prompt(user(code), ()))
 
 
 def test_equal_schemas_have_equal_tokens() -> None:
     one = Tool(name="f", input_schema={"type": "object", "properties": {"a": {"type": "string"}, "b": {}}})
     two = Tool(name="f", input_schema={"properties": {"b": {}, "a": {"type": "string"}}, "type": "object"})
-    assert renderer("qwen").start(user("x"), [one]) == renderer("qwen").start(user("x"), [two])
+    assert renderer("qwen").first_prompt(user("x"), [one]) == renderer("qwen").first_prompt(user("x"), [two])
 
 
-def test_a_sample_cut_short_is_ended_for_the_model() -> None:
+def test_a_sample_without_an_end_token_is_given_one() -> None:
     writes = renderer("qwen")
     end = writes.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    cut, ended = (writes.follow(drawn, [], user("Go on."), ()) for drawn in ([7], [7, end]))
+    cut, ended = (writes.continuation(drawn, [], user("Go on."), ()) for drawn in ([7], [7, end]))
     assert cut == [end, *ended]
 
 
-def test_an_error_is_seen_to_be_one() -> None:
+def test_an_error_result_is_marked_as_an_error() -> None:
     writes = renderer("compact")
     call = ToolCall(id="call00001", name="pay")
     failed = Message(role="tool", content="no money", tool_call_id="call00001", is_error=True)
-    assert writes.text(writes.follow([], [call], [failed], ())) == "<|e|><|r|>error: no money<|a|>"
+    assert writes.decode(writes.continuation([], [call], [failed], ())) == "<|e|><|r|>error: no money<|a|>"
 
 
-def test_other_tools_open_a_new_context_with_the_tokens_that_were_drawn() -> None:
+def test_other_tools_open_a_new_context_with_the_same_samples() -> None:
     context = Context(renderer("compact"))
-    context.see(Observation(messages=user("Hi."), tools=TOOLS))
-    context.draw([700, 701], [])
-    context.see(Observation(messages=user("More."), tools=(*TOOLS, Tool(name="ping"))))
-    text = renderer("compact").text(context.ids)
+    context.add_observation(Observation(messages=user("Hi."), tools=TOOLS))
+    context.add_sample([700, 701], [])
+    context.add_observation(Observation(messages=user("More."), tools=(*TOOLS, Tool(name="ping"))))
+    text = renderer("compact").decode(context.ids)
     assert text.startswith("<|t|>pay<|v|>amount<|v|>to<|t|>ping<|u|>Hi.<|a|>")
     assert (700, 701) in list(pairwise(context.ids))
 
 
-def test_the_oldest_results_are_dropped_and_the_newest_stays() -> None:
+def test_the_oldest_results_are_dropped_and_the_newest_is_kept() -> None:
     context = Context(renderer("compact"))
-    context.see(Observation(messages=user("Hi."), tools=TOOLS))
+    context.add_observation(Observation(messages=user("Hi."), tools=TOOLS))
     for n in range(3):
-        context.draw([700 + n], [ToolCall(id=f"call0000{n}", name="pay")])
+        context.add_sample([700 + n], [ToolCall(id=f"call0000{n}", name="pay")])
         long = Message(role="tool", content=f"{n} " + "word " * 30, tool_call_id=f"call0000{n}")
-        context.see(Observation(messages=(long,), tools=TOOLS))
+        context.add_observation(Observation(messages=(long,), tools=TOOLS))
     size = len(context.ids)
     assert context.shorten(size) == 0
     assert context.shorten(size - 5) == 1
-    text = renderer("compact").text(context.ids)
+    text = renderer("compact").decode(context.ids)
     assert text.count(DROPPED) == 1
     assert text.index(DROPPED) < text.index("<|r|>1 word") < text.index("<|r|>2 word")
     assert [id for id in context.ids if 700 <= id < 703] == [700, 701, 702]
     assert context.shorten(1) == 1
-    assert "<|r|>2 word" in renderer("compact").text(context.ids)
+    assert "<|r|>2 word" in renderer("compact").decode(context.ids)
 
 
 QWEN = STYLES["qwen"].template
@@ -224,7 +226,9 @@ def with_template(template: str | None) -> Any:
 def test_a_template_that_drops_thoughts_is_continued_and_says_so() -> None:
     writes = Renderer(with_template(THINKING), "model 'm'")
     assert "drops thoughts of earlier turns" in writes.note
-    assert writes.follow([5], [], user("Go on."), ()) == renderer("qwen").follow([5], [], user("Go on."), ())
+    assert writes.continuation([5], [], user("Go on."), ()) == renderer("qwen").continuation(
+        [5], [], user("Go on."), ()
+    )
     assert renderer("qwen").note == ""
 
 

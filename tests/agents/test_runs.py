@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from gymcp.agents.runner.run import Ended, Plan, jobs_of, run_plan, select_tasks
+from gymcp.agents.runner.run import Plan, RunEnd, make_jobs, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.catalog import load_spec
@@ -29,7 +29,7 @@ def run(env: LoadedEnv, plan: Plan, folder: Path, **schedule: float) -> list[Tra
     with TrajectoryStore.open(folder, write=True) as store:
         settings = Schedule(**schedule)  # type: ignore[arg-type]
         how = run_plan(env, get_sandbox("bwrap"), plan, store, settings, on_episode=ended.append)
-        assert how is Ended.FINISHED
+        assert how is RunEnd.FINISHED
     return ended
 
 
@@ -43,13 +43,13 @@ def test_every_trial_of_every_task_is_run_once_whatever_the_concurrency(tmp_path
         assert {t.score for t in ended} == {1.0}
 
 
-def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+def test_a_finished_run_has_no_jobs_left(tmp_path: Path) -> None:
     plan = Plan(agent="oracle")
     assert len(run(BANK, plan, tmp_path)) == 3
     assert run(BANK, plan, tmp_path) == []
 
 
-def test_more_trials_can_follow(tmp_path: Path) -> None:
+def test_trials_can_be_added_to_a_run(tmp_path: Path) -> None:
     run(BANK, Plan(agent="oracle"), tmp_path)
     assert {t.trial for t in run(BANK, Plan(agent="oracle", trials=2), tmp_path)} == {1}
 
@@ -64,14 +64,14 @@ def test_an_infrastructure_failure_is_tried_again_up_to_the_cap_and_on_resume(tm
     assert [t.score for t in run(BANK, plan, tmp_path)] == [1.0]
 
 
-def test_an_infrastructure_failure_is_given_up_in_the_end(tmp_path: Path) -> None:
+def test_an_infrastructure_failure_is_given_up_at_the_cap(tmp_path: Path) -> None:
     broken = replace(BANK, servers=(replace(BANK.servers[0], argv=("python3", "-c", "raise SystemExit(1)")),))
     plan = Plan(agent="oracle", limit=1)
     tried = [len(run(broken, plan, tmp_path, max_attempts=1)) for _ in range(4)]
     assert tried == [1, 1, 1, 0]
 
 
-def test_what_a_grader_failed_on_is_graded_again_on_resume(tmp_path: Path) -> None:
+def test_an_episode_whose_grader_failed_is_graded_again_on_resume(tmp_path: Path) -> None:
     def broken(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         raise ValueError("a bug")
 
@@ -83,7 +83,9 @@ def test_what_a_grader_failed_on_is_graded_again_on_resume(tmp_path: Path) -> No
         assert [(row.outcome, row.score, row.attempt) for row in store.summaries()] == [(Outcome.SCORED, 1.0, 0)] * 3
 
 
-def test_the_digests_tell_environments_apart_and_machines_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_differ_between_environments_but_not_between_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def digests(env: LoadedEnv) -> list[object]:
         config = Plan(agent="oracle").config(env, "bank")
         return [config["env_digest"], config["suite_digest"]]
@@ -137,8 +139,8 @@ def test_a_limit_spreads_over_the_suite() -> None:
 
 def test_seeds_depend_on_the_plan_alone() -> None:
     plan = Plan(agent="random", seed=3, trials=2)
-    seeds = [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
-    assert seeds == [job.seed for job in jobs_of(plan, BANK.suite.tasks)]
+    seeds = [job.seed for job in make_jobs(plan, BANK.suite.tasks)]
+    assert seeds == [job.seed for job in make_jobs(plan, BANK.suite.tasks)]
     assert len(set(seeds)) == 6
 
 
@@ -157,6 +159,6 @@ def test_the_random_agent_repeats_itself_for_a_seed(tmp_path: Path) -> None:
         (Plan(agent="oracle", tasks="x*"), r"no task matches 'x\*'; the ids look like pay_back_5"),
     ],
 )
-def test_what_is_not_there_is_named(plan: Plan, said: str) -> None:
+def test_unknown_agents_and_tasks_are_named(plan: Plan, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         select_tasks(BANK.suite, plan)

@@ -1,4 +1,4 @@
-"""Who waits for whom when many episodes run at once."""
+"""Concurrency of episodes: slow and hung ones, free memory, and how their time is split."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py"
 TASK = BANK.suite.tasks[0]
 
 WAIT_S = 300.0
-"""Far more than anything here takes: a test that hangs fails."""
+"""Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
 
 Deciding = Callable[[Observation], Awaitable[Action]]
 
 
 class Doing:
-    """An agent of one function."""
+    """An agent made of one function."""
 
     def __init__(self, decide: Deciding) -> None:
         self._decide = decide
@@ -40,18 +40,18 @@ def jobs(count: int) -> list[Job]:
 
 
 def play(decide: Callable[[int, Observation], Awaitable[Action]], count: int, schedule: Schedule) -> list[Rollout]:
-    """The trials in the order in which they ended; an agent knows its trial by the seed."""
+    """The trials in the order in which they ended; the seed tells an agent its trial."""
     ended: list[Rollout] = []
 
     def make(task: Task, seed: int) -> Agent:
         return Doing(lambda observation: decide(seed, observation))
 
-    def note(done: Rollout, last: bool) -> None:
-        ended.append(done)
+    def record(result: Rollout, last: bool) -> None:
+        ended.append(result)
 
     async def run() -> None:
         async with asyncio.timeout(WAIT_S):
-            await run_jobs(BANK, get_sandbox("bwrap"), make, jobs(count), schedule, note)
+            await run_jobs(BANK, get_sandbox("bwrap"), make, jobs(count), schedule, record)
 
     asyncio.run(run())
     return ended
@@ -61,7 +61,7 @@ def play_once(make: AgentFactory) -> Trajectory:
     return asyncio.run(rollout(BANK, get_sandbox("bwrap"), make, jobs(1)[0], timeout_s=WAIT_S)).trajectory
 
 
-def test_a_slow_episode_holds_no_other() -> None:
+def test_a_slow_episode_does_not_delay_others() -> None:
     others_ended = asyncio.Event()
     acted = 0
 
@@ -75,26 +75,26 @@ def test_a_slow_episode_holds_no_other() -> None:
                 others_ended.set()
         return Action(text="done")
 
-    ended = play(decide, 8, Schedule(concurrency=2, least_free_mb=0.0))
+    ended = play(decide, 8, Schedule(concurrency=2, min_free_mb=0.0))
     assert acted == 7
     assert len(ended) == 8
-    assert {done.trajectory.outcome for done in ended} == {Outcome.SCORED}
+    assert {result.trajectory.outcome for result in ended} == {Outcome.SCORED}
 
 
-def test_a_hung_episode_ends_by_itself_while_the_others_are_played() -> None:
-    async def done(observation: Observation) -> Action:
+def test_a_hung_episode_times_out_while_others_run() -> None:
+    async def say_done(observation: Observation) -> Action:
         return Action(text="done")
 
     async def decide(trial: int, observation: Observation) -> Action:
         if trial == 0:
             await asyncio.Event().wait()
-        return await done(observation)
+        return await say_done(observation)
 
-    one_s = play_once(lambda task, seed: Doing(done)).usage.wall_s  # on this machine, as busy as it is
-    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, least_free_mb=0.0)
+    one_s = play_once(lambda task, seed: Doing(say_done)).usage.wall_s  # on this machine, as busy as it is
+    schedule = Schedule(concurrency=2, episode_timeout_s=max(4.0, 25 * one_s), max_attempts=1, min_free_mb=0.0)
     ended = play(decide, 4, schedule)
-    assert [(done.job.trial, done.trajectory.outcome) for done in ended][-1] == (0, Outcome.TIMEOUT)
-    assert {done.trajectory.outcome for done in ended[:-1]} == {Outcome.SCORED}
+    assert [(result.job.trial, result.trajectory.outcome) for result in ended][-1] == (0, Outcome.TIMEOUT)
+    assert {result.trajectory.outcome for result in ended[:-1]} == {Outcome.SCORED}
     hung = ended[-1].trajectory.usage
     assert hung.agent_s > 0.5 * hung.wall_s
 
@@ -121,10 +121,10 @@ def test_without_free_memory_episodes_run_one_after_another() -> None:
         under_way -= 1
         return Action(text="done")
 
-    assert len(play(decide, 4, Schedule(concurrency=4, least_free_mb=1e12))) == 4
+    assert len(play(decide, 4, Schedule(concurrency=4, min_free_mb=1e12))) == 4
     assert most == 1
     all_there = asyncio.Event()
-    assert len(play(sleepy, 4, Schedule(concurrency=4, least_free_mb=0.0))) == 4
+    assert len(play(sleepy, 4, Schedule(concurrency=4, min_free_mb=0.0))) == 4
     assert most == 4
 
 
@@ -135,7 +135,7 @@ def test_the_seconds_of_an_episode_are_split() -> None:
     assert abs(sum(parts) + usage.user_s - usage.wall_s) < 1e-6
 
 
-def test_a_decision_that_never_came_has_taken_its_time() -> None:
+def test_the_time_of_a_decision_that_never_came_is_counted() -> None:
     async def decide(observation: Observation) -> Action:
         await asyncio.to_thread(sum, range(1_000_000))
         raise PolicyInfraError("the model is gone")

@@ -1,4 +1,4 @@
-"""Tiny models are real models: they load, generate, and speak their style."""
+"""Tiny models are real models: they load, generate, and use their chat style."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_same_seed_makes_the_same_model(tmp_path: Path) -> None:
     assert (a / "tokenizer.json").read_bytes() == (b / "tokenizer.json").read_bytes()
 
 
-def test_the_compact_style_spends_one_token_on_each_marker(tmp_path: Path) -> None:
+def test_the_compact_style_uses_one_token_for_each_marker(tmp_path: Path) -> None:
     tokenizer: Any = AutoTokenizer.from_pretrained(make_tiny_model(tmp_path, "compact"))
     messages = [
         {"role": "user", "content": "Pay Bob."},

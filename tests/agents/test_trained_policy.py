@@ -1,4 +1,4 @@
-"""`--policy tiny`: the policy that the package ships does what is said of it."""
+"""`--policy tiny`: the policy in the package has the published size and success rates."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Sampling
 
 CLAIMED = {1: 0.9, 2: 0.7}
-"""Success on new companies, by level: see benchmarks/RESULTS.md."""
+"""Success rate on new companies by level: see benchmarks/RESULTS.md."""
 TASKS_OF_A_KIND = 6
 
 
-def test_it_is_small() -> None:
+def test_the_shipped_policy_is_small() -> None:
     assert sum(file.stat().st_size for file in TRAINED.iterdir()) < 10_000_000
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= {
         file.name for file in TRAINED.iterdir()
@@ -30,7 +30,7 @@ def test_it_is_small() -> None:
 
 
 @pytest.mark.parametrize("level", CLAIMED)
-def test_it_scores_what_is_claimed_on_a_fixed_sample(level: int) -> None:
+def test_the_shipped_policy_has_the_published_scores_on_a_fixed_sample(level: int) -> None:
     found: list[Rollout] = []
 
     async def play() -> None:

@@ -1,4 +1,4 @@
-"""Who may ask the vLLM server that gymcp starts: who has its key, on every path. vLLM itself is not needed here."""
+"""The guard of the vLLM server: every path requires the key. These tests do not need vLLM itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from starlette.routing import Route
 from gymcp.agents.policies.vllm import guard as vllm_guard
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE, KeyOnEveryPath
-from gymcp.agents.policies.vllm.keys import find_key, kept_key, key_for
-from gymcp.agents.policies.vllm.server import VllmPlan, _arguments, _environment
+from gymcp.agents.policies.vllm.keys import choose_key, find_key, publish_key
+from gymcp.agents.policies.vllm.server import VllmServerOptions, _arguments, _environment
 from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 
@@ -47,7 +47,7 @@ PATHS = ("/v1/models", "/inference/v1/generate", "/collective_rpc", "/pause", "/
 
 @contextmanager
 def serving(*, guarded: bool, origins: list[str]) -> Iterator[str]:
-    """An application with vLLM's paths, put together as vLLM does: its CORS rule, and the guard around all."""
+    """An application with vLLM's paths, assembled as vLLM does: its CORS rule, and the guard around everything."""
     layers = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
     app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path in PATHS], middleware=layers)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -73,7 +73,7 @@ def statuses(url: str, headers: dict[str, str]) -> dict[str, int]:
         return {path: client.post(path).status_code for path in PATHS if path != "/health"}
 
 
-def test_every_path_wants_the_key() -> None:
+def test_every_path_requires_the_key() -> None:
     with serving(guarded=True, origins=[]) as url:
         assert set(statuses(url, {}).values()) == {401}
         assert set(statuses(url, {"authorization": "Bearer other"}).values()) == {401}
@@ -82,15 +82,15 @@ def test_every_path_wants_the_key() -> None:
         assert httpx.post(f"{url}/health", trust_env=False).status_code == 401
 
 
-def test_without_the_guard_anybody_may_ask() -> None:
-    """The control."""
+def test_without_the_guard_requests_without_a_key_are_answered() -> None:
+    """Control: the application without the guard answers requests without a key."""
     with serving(guarded=False, origins=["*"]) as url:
         assert set(statuses(url, {}).values()) == {200}
         read = httpx.get(f"{url}/v1/models", headers={"origin": "https://evil.invalid"}, trust_env=False)
         assert read.headers["access-control-allow-origin"] == "*"
 
 
-def test_no_page_of_a_browser_may_read_or_ask_ahead() -> None:
+def test_browser_pages_may_neither_read_answers_nor_send_preflight_requests() -> None:
     with serving(guarded=True, origins=[]) as url:
         asked = {"origin": "https://evil.invalid", "access-control-request-method": "POST"}
         ahead = httpx.options(f"{url}/collective_rpc", headers=asked, trust_env=False)
@@ -99,13 +99,13 @@ def test_no_page_of_a_browser_may_read_or_ask_ahead() -> None:
     assert "access-control-allow-origin" not in {*ahead.headers, *read.headers}
 
 
-def test_the_guard_refuses_to_be_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guard_refuses_to_start_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE)
     with pytest.raises(RuntimeError, match="refusing to serve without one"):
         KeyOnEveryPath(lambda scope, receive, send: asyncio.sleep(0))
 
 
-def test_the_guard_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+def test_the_guard_imports_only_the_standard_library(tmp_path: Path) -> None:
     copy = tmp_path / "copy_of_guard.py"
     copy.write_text(Path(vllm_guard.__file__).read_text())
     assert "gymcp" not in [line.split()[1] for line in copy.read_text().splitlines() if line.startswith("from ")]
@@ -115,8 +115,8 @@ def test_the_guard_needs_nothing_but_the_standard_library(tmp_path: Path) -> Non
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-def test_what_vllm_is_started_with(tmp_path: Path) -> None:
-    plan = VllmPlan(model=tmp_path)
+def test_vllm_is_started_with_the_guard_and_the_key_in_its_environment(tmp_path: Path) -> None:
+    plan = VllmServerOptions(model=tmp_path)
     words, settings = _arguments(plan, tmp_path, "tiny", 7), _environment(plan, tmp_path / "guard", KEY)
     given = dict(pairwise(words))
     assert (given["--host"], given["--port"]) == ("127.0.0.1", "7")
@@ -128,32 +128,32 @@ def test_what_vllm_is_started_with(tmp_path: Path) -> None:
     assert (settings["VLLM_SERVER_DEV_MODE"], settings["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]) == ("0", "0")
 
 
-def test_endpoints_for_weights_are_there_only_if_they_are_wanted(tmp_path: Path) -> None:
-    settings = _environment(VllmPlan(model=tmp_path, takes_weights=True, lora_rank=8), tmp_path, KEY)
+def test_endpoints_for_weights_exist_only_if_requested(tmp_path: Path) -> None:
+    settings = _environment(VllmServerOptions(model=tmp_path, takes_weights=True, lora_rank=8), tmp_path, KEY)
     assert (settings["VLLM_SERVER_DEV_MODE"], settings["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]) == ("1", "1")
 
 
-def test_our_own_client_finds_the_key_and_no_other_does() -> None:
-    async def sampled(url: str) -> tuple[int, ...]:
+def test_only_the_users_own_client_finds_the_key() -> None:
+    async def sample(url: str) -> tuple[int, ...]:
         async with open_vllm(url, "tiny") as policy:
             return (await policy.sample([1], Sampling(max_tokens=1))).ids
 
     with serving(guarded=True, origins=[]) as url:
         with pytest.raises(ConfigError, match="asks for a key"):
-            asyncio.run(sampled(url))
-        with kept_key(int(url.rpartition(":")[2]), KEY) as file:
-            assert asyncio.run(sampled(url)) == (7,)
+            asyncio.run(sample(url))
+        with publish_key(int(url.rpartition(":")[2]), KEY) as file:
+            assert asyncio.run(sample(url)) == (7,)
             assert file.stat().st_mode & 0o777 == 0o600
             assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_key_is_found_while_its_server_runs_and_comes_back_with_it() -> None:
-    key = key_for(4711)
+def test_a_key_is_found_while_its_server_runs_and_reused_by_the_next() -> None:
+    key = choose_key(4711)
     assert len(key) > 40
     assert find_key("http://127.0.0.1:4711") is None
-    with kept_key(4711, key):
+    with publish_key(4711, key):
         assert find_key("http://127.0.0.1:4711/v1") == find_key("http://localhost:4711") == key
         assert find_key("http://127.0.0.1:4712") is None
         assert find_key("http://192.0.2.1:4711") is None
     assert find_key("http://127.0.0.1:4711") is None
-    assert key_for(4711) == key != key_for(4712)
+    assert choose_key(4711) == key != choose_key(4712)

@@ -1,4 +1,4 @@
-"""A vLLM that is killed in the middle of a run and started again: no episode is lost, and none is scored for it."""
+"""A vLLM server killed in the middle of a run and started again: no episode is lost or scored differently."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ WAIT_S = 120.0
 
 
 class Mortal:
-    """Speaks as vLLM does, for a model that pays back 5, until it is killed at its n-th answer; then it can be started
-    again, and lives."""
+    """A server with vLLM's API whose model pays back 5. It dies at its n-th answer; started again, it stays alive."""
 
     def __init__(self, pay: list[int], done: list[int]) -> None:
         self.port = 0
@@ -43,7 +42,7 @@ class Mortal:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def kill(self) -> None:
-        """As the kernel does: the port is closed, and every connection is cut."""
+        """Close the port and every connection, as the kernel does for a killed process."""
         assert self._server is not None
         self._server.close()
         for writer in self._open:
@@ -81,7 +80,7 @@ def contains(whole: list[int], part: list[int]) -> bool:
     return any(whole[at : at + len(part)] == part for at in range(len(whole)))
 
 
-def test_a_server_that_is_killed_and_started_again_costs_no_episode(tmp_path: Path) -> None:
+def test_no_episode_is_lost_if_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     known = load(make_tiny_model(tmp_path, "compact", size=TinySize(hidden=32, layers=1, heads=2)))
     end = min(known.renderer.end_ids)
     server = Mortal(*([*known.renderer.tokenizer.encode(text), end] for text in (PAY, DONE)))

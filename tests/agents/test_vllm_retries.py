@@ -1,4 +1,4 @@
-"""What the policy makes of servers that fail: an endpoint on a real socket answers by script."""
+"""Retries of the vLLM policy: an endpoint on a real socket gives scripted answers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gymcp.types import Sampled, Sampling
 MODELS = {"data": [{"id": "tiny", "max_model_len": 8}]}
 QUICK = VllmSettings(timeout_s=20.0, attempts=4, backoff_s=0.001)
 HASTY_S = 2.0
-"""For an answer, where one does not come."""
+"""Timeout in seconds for a request that gets no answer."""
 WAIT_S = 60.0
 
 
-def generated(*ids: int, finish: str = "length", **more: Any) -> tuple[int, Any]:
+def answer_with(*ids: int, finish: str = "length", **more: Any) -> tuple[int, Any]:
     content = [{"logprob": -float(token)} for token in ids]
     return 200, {
         "choices": [{"token_ids": list(ids), "logprobs": {"content": content}, "finish_reason": finish, **more}]
     }
 
 
-OPENING = [(200, MODELS), (400, {}), generated(1)]
+OPENING = [(200, MODELS), (400, {}), answer_with(1)]
 
 
 class Script:
-    """Answers requests in turn: (status, JSON or bytes); None says nothing, b"" half an answer."""
+    """Answers requests in turn with (status, JSON or bytes); None is no answer, b"" half of one."""
 
     def __init__(self, answers: Sequence[tuple[int, Any] | None]) -> None:
         self.answers = list(answers)
@@ -82,8 +82,8 @@ def sample(answers: Sequence[tuple[int, Any] | None], **sampling: Any) -> tuple[
     [(500, {}), (503, b"starting"), (429, {}), (200, b"garbage"), (200, b"HALF an answer"), None],
     ids=["500", "503", "429", "garbage", "half", "nothing"],
 )
-def test_a_server_that_recovers_is_asked_again(failure: Any) -> None:
-    sampled, script = sample([failure, failure, generated(3, 4)], max_tokens=2)
+def test_a_server_that_recovers_is_tried_again(failure: Any) -> None:
+    sampled, script = sample([failure, failure, answer_with(3, 4)], max_tokens=2)
     assert (sampled.ids, sampled.logprobs, sampled.finish) == ((3, 4), (-3.0, -4.0), "length")
     assert script.answers == []
 
@@ -95,21 +95,21 @@ def test_a_server_that_recovers_is_asked_again(failure: Any) -> None:
         ([(400, b"bad request")], "answered 400: bad request"),
         ([(200, {"choices": []})], "answered something else"),
         ([(200, [1])], "answered something else"),
-        ([generated()], "no tokens"),
+        ([answer_with()], "no tokens"),
         (
             [(200, {"choices": [{"token_ids": [1], "logprobs": None, "finish_reason": "stop"}]})],
             "1 tokens, but 0 logprobs",
         ),
     ],
 )
-def test_a_server_that_does_not_is_the_policys_failure(answers: list[Any], why: str) -> None:
+def test_a_server_that_does_not_recover_is_a_policy_failure(answers: list[Any], why: str) -> None:
     with pytest.raises(PolicyInfraError, match=why):
         sample(answers)
 
 
-def test_a_sample_cut_short_by_an_update_goes_on_with_its_tokens() -> None:
-    first = generated(3, 4, finish="abort", weight_versions=[{"version": "a", "start": 0, "end": 2}])
-    second = generated(7, finish="stop", weight_versions=[{"version": "b", "start": 0, "end": 1}])
+def test_a_sample_cut_short_by_an_update_is_continued() -> None:
+    first = answer_with(3, 4, finish="abort", weight_versions=[{"version": "a", "start": 0, "end": 2}])
+    second = answer_with(7, finish="stop", weight_versions=[{"version": "b", "start": 0, "end": 1}])
     sampled, script = sample([first, second], max_tokens=5, seed=1)
     assert sampled == Sampled(
         prompt_ids=(5, 6),
@@ -125,7 +125,7 @@ def test_a_sample_cut_short_by_an_update_goes_on_with_its_tokens() -> None:
 
 
 def test_the_context_bounds_a_sample() -> None:
-    _, script = sample([generated(1)], max_tokens=100)
+    _, script = sample([answer_with(1)], max_tokens=100)
     assert script.bodies[-1]["sampling_params"]["max_tokens"] == 8 - 2
 
     async def full() -> Sampled:
@@ -135,7 +135,7 @@ def test_the_context_bounds_a_sample() -> None:
     assert asyncio.run(full()) == Sampled(prompt_ids=(1,) * 8, ids=(), logprobs=(), versions=(), finish="length")
 
 
-def test_top_p_is_refused_where_logprobs_are_to_be_exact() -> None:
+def test_top_p_is_refused_because_logprobs_would_not_be_exact() -> None:
     with pytest.raises(ConfigError, match="allow_restricted"):
         sample([], top_p=0.9)
 
@@ -170,7 +170,7 @@ def test_an_endpoint_that_is_down_is_one_clear_error() -> None:
 
 
 def test_tied_embeddings_that_cannot_be_untied_are_not_reloaded(tmp_path: Path) -> None:
-    """vLLM 0.32.0 keeps the old output layer: the logprobs would belong to no version."""
+    """vLLM 0.32.0 would keep the old output layer, so the logprobs would belong to no version."""
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true, "architectures": ["Gemma3ForCausalLM"]}')
 
     async def play() -> None:

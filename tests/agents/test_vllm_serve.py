@@ -1,4 +1,4 @@
-"""``gymcp serve`` and what it is for: evaluations from the command line, a chat endpoint, and an end without rests."""
+"""``gymcp serve``: evaluations from the command line, its chat endpoint, and an end that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gymcp.agents.policies.openai.client import Endpoint, open_endpoint
 from gymcp.agents.policies.specs import parse_policy
 from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.agents.policies.vllm.client import open_vllm
-from gymcp.agents.prompts.rendering import function
+from gymcp.agents.prompts.rendering import describe_tool
 from gymcp.errors import PolicyRefused, PromptTooLong
 from gymcp.store import TrajectoryStore
 from gymcp.types import Decision, Message, Sampling, Tool
@@ -56,13 +56,15 @@ def evaluate(policy: str, *options: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
+def test_a_served_model_is_evaluated_and_every_row_is_exact(
+    vllm_spec: str, tied_models: dict[str, Path], tmp_path: Path
+) -> None:
     options = ("--max-tokens", 24, "--max-turns", 3, "--temperature", 0.9, "--out", tmp_path / "run", "--json")
-    done = evaluate(served, *options)
+    done = evaluate(vllm_spec, *options)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["episodes"], found["scored"]) == (3, 3)
-    model = AutoModelForCausalLM.from_pretrained(tied["0"]).eval()
+    model = AutoModelForCausalLM.from_pretrained(tied_models["0"]).eval()
     with TrajectoryStore.open(tmp_path / "run") as store:
         rows = [step.sampled for trajectory in store.iter_trajectories() for step in trajectory.steps]
     drawn = [sampled for sampled in rows if sampled is not None]
@@ -89,19 +91,19 @@ def test_a_served_model_is_evaluated_and_every_row_is_exact(served: str, tied: d
         ("openai:{at}/v1#tiny-0", ("--max-tokens", 4000), "with 4000 tokens for an answer (--max-tokens), is longer"),
     ],
 )
-def test_what_is_wrong_with_a_served_policy_is_one_error(
-    policy: str, options: tuple[str, ...], why: str, served: str, tmp_path: Path
+def test_a_wrong_served_policy_is_one_error(
+    policy: str, options: tuple[str, ...], why: str, vllm_spec: str, tmp_path: Path
 ) -> None:
-    spec = parse_policy(served)
-    words = {"url": f"vllm:{spec.url}", "at": spec.url, "spec": served, "other": make_tiny_model(tmp_path, "llama")}
+    spec = parse_policy(vllm_spec)
+    words = {"url": f"vllm:{spec.url}", "at": spec.url, "spec": vllm_spec, "other": make_tiny_model(tmp_path, "llama")}
     done = evaluate(policy.format(**words), *(str(option).format(**words) for option in options))
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
     assert len(errors(done.stderr)) == 1, done.stderr
 
 
-def test_a_served_model_answers_as_a_chat_endpoint(served: str, tmp_path: Path) -> None:
-    spec = parse_policy(served)
+def test_a_served_model_answers_as_a_chat_endpoint(vllm_spec: str, tmp_path: Path) -> None:
+    spec = parse_policy(vllm_spec)
     policy = f"openai:{spec.url}/v1#{spec.model}"
     done = evaluate(policy, "--max-tokens", 24, "--max-turns", 3, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
@@ -120,9 +122,9 @@ def ask(url: str, model: str, messages: list[Message], **sampling: Any) -> Decis
 
 
 def prompt_of(url: str, model: str, messages: list[Message]) -> list[int]:
-    """What the server makes of the messages, with its own template."""
+    """The tokens that the server renders for the messages with its own template."""
     said = [{"role": message.role, "content": message.content} for message in messages]
-    body = {"model": model, "messages": said, "tools": [function(PAY)], "add_generation_prompt": True}
+    body = {"model": model, "messages": said, "tools": [describe_tool(PAY)], "add_generation_prompt": True}
     signed = {"authorization": f"Bearer {KEY}"}
     answer = httpx.post(f"{url}/tokenize", json=body, headers=signed, timeout=WAIT_S, trust_env=False)
     tokens: list[int] = answer.raise_for_status().json()["tokens"]
@@ -130,7 +132,7 @@ def prompt_of(url: str, model: str, messages: list[Message]) -> list[int]:
 
 
 def teach(folder: Path, prompt: list[int], answer: str, out: Path) -> Path:
-    """The model, taught to give this answer to this prompt."""
+    """Train the model to give this answer to this prompt."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     drawn = tokenizer.encode(answer, add_special_tokens=False)
@@ -150,9 +152,9 @@ def teach(folder: Path, prompt: list[int], answer: str, out: Path) -> Path:
     return out
 
 
-def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path: Path) -> None:
-    """The endpoint's own parser reads what a model taught here writes; the weights change without a restart."""
-    spec = parse_policy(served)
+def test_tools_are_called_natively(vllm_spec: str, tied_models: dict[str, Path], tmp_path: Path) -> None:
+    """The endpoint's own parser reads the calls of a model trained here; its weights are loaded without a restart."""
+    spec = parse_policy(vllm_spec)
     messages = [Message(role="user", content="Pay bob 42.")]
     answer = 'Now.\n<tool_call>\n{"name": "pay", "arguments": {"to": "bob", "amount": 42}}\n</tool_call><|im_end|>'
 
@@ -161,12 +163,12 @@ def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path:
             await policy.load_weights(folder, version)
 
     prompt = prompt_of(spec.url, spec.model, messages)
-    asyncio.run(load(teach(tied["0"], prompt, answer, tmp_path), "taught"))
+    asyncio.run(load(teach(tied_models["0"], prompt, answer, tmp_path), "taught"))
     try:
         decided = ask(spec.url, spec.model, messages)
         again = ask(spec.url, spec.model, messages, stop=("Now.",))
     finally:
-        asyncio.run(load(tied["0"], "0"))
+        asyncio.run(load(tied_models["0"], "0"))
     (call,) = decided.action.tool_calls
     assert (call.name, call.arguments, call.problem) == ("pay", {"to": "bob", "amount": 42}, "")
     assert decided.action.text == "Now."
@@ -175,8 +177,8 @@ def test_tools_are_called_natively(served: str, tied: dict[str, Path], tmp_path:
     assert again.action.tool_calls == ()
 
 
-def test_a_prompt_that_is_too_long_and_a_model_that_is_not_there_are_told_apart(served: str) -> None:
-    spec = parse_policy(served)
+def test_a_prompt_too_long_and_an_unknown_model_are_different_errors(vllm_spec: str) -> None:
+    spec = parse_policy(vllm_spec)
     with pytest.raises(PromptTooLong, match="maximum context length"):
         ask(spec.url, spec.model, [Message(role="user", content="pay " * 3000)])
     with pytest.raises(PolicyRefused, match="status 404"):
@@ -184,19 +186,19 @@ def test_a_prompt_that_is_too_long_and_a_model_that_is_not_there_are_told_apart(
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_server_that_is_ended_while_it_starts_leaves_nothing(
-    signum: int, code: int, vllm_is_installed: None, tied: dict[str, Path]
+def test_a_server_ended_while_it_starts_leaves_nothing(
+    signum: int, code: int, vllm_is_installed: None, tied_models: dict[str, Path]
 ) -> None:
-    with serving(tied["0"]) as running:
+    with serving(tied_models["0"]) as running:
         url = running.line("starting vLLM on ")
         assert running.has_processes()
-        assert running.ended(signum) == code
+        assert running.end(signum) == code
         assert nothing_is_left(running, url)
 
 
-def test_a_port_in_use_is_one_error(vllm_is_installed: None, tied: dict[str, Path]) -> None:
+def test_a_port_in_use_is_one_error(vllm_is_installed: None, tied_models: dict[str, Path]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        command = [GYMCP, "serve", tied["0"], "--cpu", "--port", taken.getsockname()[1]]
+        command = [GYMCP, "serve", tied_models["0"], "--cpu", "--port", taken.getsockname()[1]]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot be used: Address already in use; choose another with --port" in done.stderr

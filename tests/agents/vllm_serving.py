@@ -1,4 +1,4 @@
-"""``gymcp serve`` as a user starts it: a process of its own, its lines, and what must be left of it: nothing."""
+"""``gymcp serve`` as a user starts it: its process, its printed lines, and the check that nothing is left of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Serving:
     lines: queue.Queue[str]
 
     def line(self, start: str) -> str:
-        """The next line that begins so, without it."""
+        """The next line with this prefix, without the prefix."""
         seen: list[str] = []
         deadline = time.monotonic() + WAIT_S
         while time.monotonic() < deadline:
@@ -41,20 +41,20 @@ class Serving:
         raise AssertionError(f"gymcp serve said no '{start}': {' '.join(seen)}")
 
     def processes(self) -> list[int]:
-        """Everything gymcp serve has started, and all that they have: they bear it as their owner."""
+        """All processes started by gymcp serve, directly or not: their environment names it as the owner."""
         mark = f"GYMCP_OWNER={self.process.pid}-".encode()
         return [pid for pid in _pids() if mark in _environment(pid)]
 
     def has_processes(self) -> bool:
-        """Within a bound: one that is being replaced by another program has no environment for a moment."""
+        """True if there is a process after a short wait: one that is just executing execve has no environment."""
         deadline = time.monotonic() + STOP_S
         while time.monotonic() < deadline:
             if self.processes():
                 return True
         return False
 
-    def ended(self, signum: int) -> int:
-        """Its exit code, once it has been sent the signal."""
+    def end(self, signum: int) -> int:
+        """The exit code of gymcp serve after the signal."""
         self.process.send_signal(signum)
         return self.process.wait(STOP_S)
 
@@ -77,13 +77,13 @@ def serving(folder: Path, *options: str) -> Iterator[Serving]:
         yield started
     finally:
         if process.poll() is None:
-            started.ended(signal.SIGTERM)
+            started.end(signal.SIGTERM)
         reader.join(STOP_S)
         process.stdout.close()
 
 
 def nothing_is_left(started: Serving, url: str) -> bool:
-    """Within a bound: what the kernel ends for a killed gymcp takes a moment."""
+    """True if nothing is left after a short wait: the kernel needs a moment to end the processes of a killed gymcp."""
     parts = urlsplit(url)
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline:

@@ -17,7 +17,7 @@ CHAOS = Path(__file__).parents[2] / "benchmarks" / "chaos.py"
 
 def test_every_episode_ends_as_planned_and_nothing_is_left(require: Callable[[str], None]) -> None:
     require("bwrap")
-    command = [sys.executable, str(CHAOS), "--wall", "forked", "--quick", "--json"]
+    command = [sys.executable, str(CHAOS), "--start-path", "forked", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     found = {row["metric"]: row["value"] for row in json.loads(done.stdout)["results"]}

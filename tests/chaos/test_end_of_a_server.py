@@ -15,14 +15,14 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
-from gymcp.mcp_servers.sandbox.process import Running
+from gymcp.mcp_servers.sandbox.process import HostProcess
 from gymcp.mcp_servers.sessions.connect import open_session
 
 FAULT = "uses up its memory"
 
 
 def end_of(process: object) -> ProcessEnd:
-    found = process._first if isinstance(process, ForkedProcess) else process._outer  # type: ignore[attr-defined]
+    found = process._first if isinstance(process, ForkedProcess) else process._outermost  # type: ignore[attr-defined]
     assert isinstance(found, ProcessEnd)
     return found
 
@@ -46,7 +46,7 @@ def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
             open_session(server, warm, initial_state=state, seed=0) as session,
         ):
             process = session.process
-            assert isinstance(process, ForkedProcess if forked else Running)
+            assert isinstance(process, ForkedProcess if forked else HostProcess)
             end = end_of(process)
             process.stdin.write(add)
             ended, _, _ = select.select([end._fd], [], [], 60)  # the loop stands still: it has seen nothing yet

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from chaos import TOKEN, marked, with_token
-from faults import AT_START, FINE, SANDBOX, Wall, difference, ends, environment
+from chaos import TOKEN, find_marked, with_token
+from faults import AT_START, FINE, SANDBOX, StartPath, difference, ends, environment
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
@@ -18,7 +18,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import owner
 from gymcp.types import Outcome, Trajectory
 
@@ -31,18 +31,18 @@ IN_DOCKER = (
     "leaves a child behind",
     "dies and leaves a child",
 )
-"""A container costs a third of a second; `benchmarks/chaos.py --wall docker` tries every fault."""
+"""A container costs a third of a second; `benchmarks/chaos.py --start-path docker` tries every fault."""
 
 
-def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajectory]:
+def played(start_path: StartPath, faults: Sequence[str], token: str) -> dict[str, Trajectory]:
     """Each fault and as many healthy episodes, at the same time, by task."""
-    envs = [environment(wall, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
-    if wall == "files":
-        envs.append(environment(wall, HANGS_AT_START, start_timeout_s=12.0))
+    envs = [environment(start_path, [f for f in faults if f not in HANGS_AT_START], healthy=1)]
+    if start_path == "files":
+        envs.append(environment(start_path, HANGS_AT_START, start_timeout_s=12.0))
     schedule = Schedule(concurrency=16, max_attempts=1, episode_timeout_s=120.0)
     ended: dict[str, Trajectory] = {}
     pool = Pool()  # its own: the process's keeps spares for a minute
-    sandbox = Docker(pool=pool) if wall == "docker" else get_sandbox(SANDBOX[wall])
+    sandbox = Docker(pool=pool) if start_path == "docker" else get_sandbox(SANDBOX[start_path])
 
     def note(done: Rollout, last: bool) -> None:
         ended[done.job.task.id] = done.trajectory
@@ -69,20 +69,20 @@ def played(wall: Wall, faults: Sequence[str], token: str) -> dict[str, Trajector
     return ended
 
 
-@pytest.mark.parametrize("wall", get_args(Wall))
+@pytest.mark.parametrize("start_path", get_args(StartPath))
 def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with_it(
-    wall: Wall,
+    start_path: StartPath,
     require: Callable[[str], None],
     subtests: pytest.Subtests,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its outcome, its score, and a reason that names server, stage and the server's last words."""
-    require(SANDBOX[wall])
+    require(SANDBOX[start_path])
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))  # of baselines and seeds
-    must = {fault: end for fault, end in ends(wall).items() if wall != "docker" or fault in IN_DOCKER}
-    token = f"test-{wall}-{os.getpid()}"
-    ended = played(wall, list(must), token)
+    must = {fault: end for fault, end in ends(start_path).items() if start_path != "docker" or fault in IN_DOCKER}
+    token = f"test-{start_path}-{os.getpid()}"
+    ended = played(start_path, list(must), token)
     for fault, end in must.items():
         with subtests.test(f"a server that {fault}: {end.outcome} with {end.score}"):
             assert difference(ended.pop(fault), end, fault) is None
@@ -90,5 +90,5 @@ def test_an_episode_with_a_broken_server_ends_as_it_must_and_takes_no_other_with
         others = [wrong for task, end in ended.items() if (wrong := difference(end, FINE, task))]
         assert (len(ended), others) == (len([f for f in must if f not in HANGS_AT_START]), [])
     with subtests.test("nothing is left"):
-        assert tagged(TOKEN, token) == ()
-        assert [thing for thing in marked(owner(), wall) if thing.startswith("cgroup")] == []
+        assert find_by_environment(TOKEN, token) == ()
+        assert [thing for thing in find_marked(owner(), start_path) if thing.startswith("cgroup")] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -13,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chaos import TOKEN, marked
-from faults import SANDBOX, Wall
+from chaos import TOKEN, find_marked
+from faults import SANDBOX, StartPath
 
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import start_time
 from gymcp.store import TrajectoryStore
+from gymcp.types import Outcome
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -26,25 +26,26 @@ ENV_FILE = """
 import os
 from chaos import TOKEN, with_token
 from faults import environment
-loaded = with_token(environment({wall!r}, ["nothing"]), os.environ[TOKEN])
+loaded = with_token(environment({start_path!r}, ["nothing"]), os.environ[TOKEN])
 from dataclasses import replace
 ENV = replace(loaded.spec, servers=loaded.servers)
 """
+INTERRUPTED = 130
 AT_FIRST = 4
-"""Episodes after which the harness is killed."""
-LIVING: dict[Wall, int] = {"files": 400, "forked": 1500, "docker": 40}
-"""Episodes of the run that goes on: far more than are played between two looks at it, whatever its start path."""
+"""Episodes to wait for before the harness is killed, and after it was cleaned up."""
+TRIALS = 5000
+"""Episodes of each run: neither comes to its end before it is killed or interrupted."""
 
 
 class Run:
     """One `gymcp eval`."""
 
-    def __init__(self, wall: Wall, folder: Path, name: str, trials: int) -> None:
+    def __init__(self, start_path: StartPath, folder: Path, name: str) -> None:
         self.token = f"{name}-{os.getpid()}"
         self.folder = folder / name
         file = folder / f"{name}.py"
-        file.write_text(ENV_FILE.format(wall=wall))
-        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[wall], "--trials", str(trials)]
+        file.write_text(ENV_FILE.format(start_path=start_path))
+        command = [str(GYMCP), "eval", str(file), "--sandbox", SANDBOX[start_path], "--trials", str(TRIALS)]
         self.process = subprocess.Popen(
             [*command, "--out", str(self.folder), "--concurrency", "4", "--json"],
             env={**os.environ, "PYTHONPATH": str(BENCHMARKS), TOKEN: self.token},
@@ -61,7 +62,9 @@ class Run:
             return len(store.summaries())
 
     def wait_until_it_plays(self) -> None:
-        while self.recorded() < AT_FIRST and self.process.poll() is None:
+        """Wait until some more episodes are recorded."""
+        until = self.recorded() + AT_FIRST
+        while self.recorded() < until and self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=0.05)
         assert self.process.poll() is None, self.process.communicate()
@@ -77,16 +80,16 @@ def reaper_of(owner: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("wall", ["files", "forked", "docker"])
+@pytest.mark.parametrize("start_path", ["files", "forked", "docker"])
 def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
-    wall: Wall, require: Callable[[str], None], tmp_path: Path
+    start_path: StartPath, require: Callable[[str], None], tmp_path: Path
 ) -> None:
-    require(SANDBOX[wall])
-    victim, living = Run(wall, tmp_path, "victim", 5000), Run(wall, tmp_path, "living", LIVING[wall])
+    require(SANDBOX[start_path])
+    victim, living = Run(start_path, tmp_path, "victim"), Run(start_path, tmp_path, "living")
     try:
         victim.wait_until_it_plays()
         living.wait_until_it_plays()
-        assert marked(victim.owner, wall) != []
+        assert find_marked(victim.owner, start_path) != []
         reaper = reaper_of(victim.owner)
         handle = os.pidfd_open(reaper) if reaper is not None else None
         victim.process.send_signal(signal.SIGKILL)
@@ -97,12 +100,15 @@ def test_nothing_of_a_killed_run_is_left_and_a_living_one_is_untouched(
         if handle is not None:
             assert select.select([handle], [], [], 60)[0]
             os.close(handle)
-        assert tagged(TOKEN, victim.token) == ()
-        assert marked(victim.owner, wall) == []
-        out, err = living.process.communicate(timeout=600)
-        assert living.process.returncode == 0, err
-        assert json.loads(out)["outcomes"] == {"scored": LIVING[wall]}
-        assert (tagged(TOKEN, living.token), marked(living.owner, wall)) == ((), [])
+        assert find_by_environment(TOKEN, victim.token) == ()
+        assert find_marked(victim.owner, start_path) == []
+        living.wait_until_it_plays()
+        living.process.send_signal(signal.SIGINT)
+        _, err = living.process.communicate(timeout=60)
+        assert living.process.returncode == INTERRUPTED, err
+        with TrajectoryStore.open(living.folder) as store:
+            assert {summary.outcome for summary in store.summaries()} == {Outcome.SCORED}
+        assert (find_by_environment(TOKEN, living.token), find_marked(living.owner, start_path)) == ((), [])
     finally:
         for run in (victim, living):
             run.process.kill()

@@ -9,7 +9,7 @@ from pathlib import Path
 from cli_runner import BANK, GYMCP, gymcp
 from said import errors
 
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, labelled
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers
 
 NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
@@ -22,7 +22,9 @@ def test_an_environment_is_the_same_in_containers_and_leaves_none(engine: None, 
     summary = json.loads(out)
     assert (summary["episodes"], summary["scored"], summary["success"]) == (6, 6, 1.0)
     # its own: tests that kill harnesses run beside this one
-    assert not [found for found in labelled(OWNER_LABEL) if found["Labels"][OWNER_LABEL].startswith(f"{run.pid}-")]
+    assert not [
+        found for found in find_containers(OWNER_LABEL) if found["Labels"][OWNER_LABEL].startswith(f"{run.pid}-")
+    ]
 
 
 def test_check_passes_in_containers(engine: None) -> None:

@@ -22,7 +22,7 @@ from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.errors import EnvInfraError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.mcp_servers.spec import FileState
 from gymcp.paths import gymcp_home
 from gymcp.types import Action, GiveUp, Task, ToolCall
@@ -126,11 +126,11 @@ def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: Non
         # seldom enough for a digest to be taken between two times
         command = "setsid sh -c 'while sleep 0.05; do date +%N > left; done' >/dev/null 2>&1 </dev/null &"
         await ask(episode, "run", command=f"{command} until [ -e left ]; do sleep 0.01; done")
-        children.append(len(tagged(TOKEN, token)))
+        children.append(len(find_by_environment(TOKEN, token)))
 
     for _ in range(2):
         asyncio.run(in_episode(env, leave))
-        assert tagged(TOKEN, token) == ()
+        assert find_by_environment(TOKEN, token) == ()
     assert len(set(starts)) == 1
     assert min(children) >= 2
 

@@ -67,7 +67,7 @@ def played(server: ServerSpec, plays: Plays, initial_state: Json, *, start: str,
 
     jobs = [Job(task=task, trial=0, seed=1) for task in tasks]
     if start == "fork":
-        once = Schedule(concurrency=2, max_attempts=1, least_free_mb=0)
+        once = Schedule(concurrency=2, max_attempts=1, min_free_mb=0)
 
         def keep(done: Rollout, last: bool) -> None:
             ended[done.job.task.id] = done

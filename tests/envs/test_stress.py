@@ -16,7 +16,7 @@ from gymcp.envs.layers import Layer
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, add_stressors
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Action, Outcome, Step, Trajectory
 
@@ -58,7 +58,7 @@ def test_renamed_tools_fail_who_knows_them_by_heart_and_not_who_reads() -> None:
 
 def test_a_record_says_what_a_renamed_tool_is_called_by_its_server() -> None:
     steps = play("adaptive", "renamed").steps
-    known = [(call.name, call.arguments) for step in steps for call in served_calls(step)]
+    known = [(call.name, call.arguments) for step in steps for call in server_calls(step)]
     assert known == [("read_note", {"name": "bill"}), ("pay_bill", {"to": "grocer", "amount": 12})]
     assert [call.name for step in steps for call in step.action.tool_calls] == ["readNote", "payBill"]
     assert all(result.made is None for step in play("adaptive").steps for result in step.results)

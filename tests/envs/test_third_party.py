@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs import LoadedEnv, load_env, load_spec
@@ -47,7 +47,7 @@ def test_scripted_agents_score_what_they_must(agent: str, score: float, env: Loa
         if last:
             ended[rollout.trajectory.task] = rollout.trajectory.score
 
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     asyncio.run(run_jobs(env, sandbox, SCRIPTED[agent], jobs, Schedule(concurrency=4), note))
     assert ended == dict.fromkeys(ended, score)
     assert len(ended) == len(jobs)

@@ -300,12 +300,12 @@ def test_an_overlay_shows_only_what_was_written() -> None:
     async def main() -> None:
         seed = await seed_folder({"files": {"a": "seed"}}, get_sandbox("bwrap"))
         async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
-            assert list(workspace.written.iterdir()) == list(workspace.folder.iterdir()) == []
+            assert list(workspace.upper_folder.iterdir()) == list(workspace.folder.iterdir()) == []
             user = [] if identity() is not None else ["--preserve-credentials", "--user"]
             command = ["nsenter", *user, "--mount", "--target", str(namespace.pid), "--"]
             command += ["cp", str(workspace.folder / "a"), str(workspace.folder / "b")]
             await asyncio.to_thread(subprocess.check_call, command)
-            assert [path.name for path in workspace.written.iterdir()] == ["b"]
+            assert [path.name for path in workspace.upper_folder.iterdir()] == ["b"]
 
     asyncio.run(main())
 
@@ -323,13 +323,13 @@ def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
             launch = Launch(
                 argv=("python3", "-c", "open('folder/a', 'a').write(' and more'); print(open('folder/a').read())"),
                 workspace=workspace.folder,
-                written=workspace.written,
+                upper_folder=workspace.upper_folder,
                 entry=workspace.entry,
             )
             async with sandbox.start(launch) as process:
                 said = (await process.stdout.read()).decode()
             assert (seed / "folder" / "a").read_text() == "seed"
-            owners = {path.stat().st_uid for path in (seed, seed / "folder", workspace.written / "folder" / "a")}
+            owners = {path.stat().st_uid for path in (seed, seed / "folder", workspace.upper_folder / "folder" / "a")}
             assert owners == {id_on_the_host()}
         return said
 
@@ -373,7 +373,7 @@ def test_a_cache_that_cannot_be_mounted_is_copied_from(tmp_path: Path, monkeypat
     async def main() -> None:
         seed = await seed_folder({"files": {"a": "1"}}, get_sandbox("bwrap"))
         async with open_workspace(seed, get_sandbox("bwrap")) as workspace:
-            assert (workspace.folder == workspace.written, workspace.entry) == (True, ())
+            assert (workspace.folder == workspace.upper_folder, workspace.entry) == (True, ())
             assert (workspace.folder / "a").read_text() == "1"
 
     asyncio.run(main())

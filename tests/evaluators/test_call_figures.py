@@ -1,9 +1,9 @@
-"""What calls were worth, and what is made of it."""
+"""Figures on tool calls, and the metrics computed from them."""
 
 from __future__ import annotations
 
 import pytest
-from played import acted, call, near, said
+from trajectories import call, call_step, near, text_step
 
 from gymcp.evaluators.metrics import CallFigures, CallRates, GoldFigures, Mean, examine, measure
 from gymcp.evaluators.metrics.measure import axes_of
@@ -50,32 +50,32 @@ def episode(*steps: Step, id: str = "1") -> Trajectory:
         (ToolCall(id="1", name="pay", arguments={"order": 7}, problem="no closing tag"), True),
     ],
 )
-def test_an_invalid_call_could_succeed_in_no_world(made: ToolCall, invalid: bool) -> None:
-    assert examine(episode(acted(made, tools=TOOLS))).invalid == invalid
+def test_invalid_calls_are_those_that_no_world_could_serve(made: ToolCall, invalid: bool) -> None:
+    assert examine(episode(call_step(made, tools=TOOLS))).invalid == invalid
 
 
 def test_a_redundant_call_was_made_before_in_the_same_world() -> None:
     look, pay = call("look", "1"), call("pay", "2", order=7)
     worlds: list[Step] = [
-        acted(look, tools=TOOLS, world_key="w0", state_ref="s0"),
-        acted(look, tools=TOOLS, world_key="w0", state_ref="s0"),  # redundant
-        acted(pay, tools=TOOLS, world_key="w1", state_ref="s1"),
-        acted(look, tools=TOOLS, world_key="w1", state_ref="s1"),  # the world is another
+        call_step(look, tools=TOOLS, world_key="w0", state_ref="s0"),
+        call_step(look, tools=TOOLS, world_key="w0", state_ref="s0"),  # redundant
+        call_step(pay, tools=TOOLS, world_key="w1", state_ref="s1"),
+        call_step(look, tools=TOOLS, world_key="w1", state_ref="s1"),  # the world is another
     ]
     assert examine(episode(*worlds)).redundant == 1
-    unknown = [acted(look, tools=TOOLS, world_key=f"history {n}") for n in range(3)]
+    unknown = [call_step(look, tools=TOOLS, world_key=f"history {n}") for n in range(3)]
     assert examine(episode(*unknown)).redundant == 2
 
 
-def test_needed_tools_count_as_offered_once_they_were_shown() -> None:
-    """Of find, pay and end, pay was on offer."""
-    figures = examine(episode(acted(call("fly"), tools=TOOLS), said("done")), GOLD)
+def test_needed_tools_count_as_offered_once_they_were_listed() -> None:
+    """Gold needs find, pay and end; only pay was on offer."""
+    figures = examine(episode(call_step(call("fly"), tools=TOOLS), text_step("done")), GOLD)
     assert figures.gold is not None
     assert figures.gold.offered == near(1 / 3)
 
 
-def test_failed_calls_are_errors_and_without_gold_there_is_nothing_beside_it() -> None:
-    figures = examine(episode(acted(call("fly"), failed=True, tools=TOOLS), said("done")))
+def test_failed_calls_are_errors_and_without_gold_there_is_no_comparison() -> None:
+    figures = examine(episode(call_step(call("fly"), failed=True, tools=TOOLS), text_step("done")))
     assert figures == CallFigures(made=1, errors=1, invalid=1, redundant=0, gold=None)
     assert examine(episode(), Task(id="a", prompts=())).gold is None
 
@@ -92,9 +92,9 @@ def test_failed_calls_are_errors_and_without_gold_there_is_nothing_beside_it() -
         ((), (0.0, None, 1)),
     ],
 )
-def test_calls_beside_gold(made: tuple[ToolCall, ...], expected: tuple[Json, ...]) -> None:
+def test_calls_are_compared_with_gold(made: tuple[ToolCall, ...], expected: tuple[Json, ...]) -> None:
     selection, parameters, first_error = expected
-    assert examine(episode(acted(*made)), GOLD).gold == GoldFigures(
+    assert examine(episode(call_step(*made)), GOLD).gold == GoldFigures(
         wanted=3,
         turns=2,
         selection=near(selection),
@@ -115,7 +115,7 @@ def gold(selection: float, parameters: float | None, first_error: int | None) ->
     return GoldFigures(wanted=3, turns=2, selection=selection, parameters=parameters, first_error=first_error)
 
 
-def test_the_radar_by_hand() -> None:
+def test_the_radar_matches_figures_by_hand() -> None:
     rows = [row("won", 1.0, seconds=25.0), row("lost", 0.0, seconds=1.0), row("broke", None), row("free", 1.0)]
     calls = {
         "won": CallFigures(made=6, errors=1, invalid=1, redundant=2, gold=gold(2 / 3, 1.0, 4)),
@@ -143,7 +143,7 @@ def test_without_calls_or_gold_there_is_no_radar() -> None:
     assert found.calls == CallRates(made=0, error_rate=None, invalid_rate=None, redundant_rate=None)
 
 
-def test_effort_is_of_scored_episodes_and_a_pass_costs_what_failures_cost_too() -> None:
+def test_effort_is_of_scored_episodes_and_the_cost_of_a_pass_includes_failures() -> None:
     rows = [row("a", 1.0, cost=2.0), row("b", 0.0, cost=4.0), row("c", None, cost=100.0)]
     effort = measure(rows).effort
     assert (effort["cost"].mean.value, effort["cost"].mean.episodes, effort["cost"].per_pass) == (3.0, 2, 6.0)
@@ -171,7 +171,7 @@ def test_flakes_and_noise_come_from_repeated_trials() -> None:
         ((), []),
     ],
 )
-def test_tags_say_which_axis_they_are_on(tags: tuple[str, ...], axes: list[str]) -> None:
+def test_the_first_word_of_a_tag_gives_its_axis(tags: tuple[str, ...], axes: list[str]) -> None:
     assert [axis for axis, _ in axes_of(tags)] == axes
 
 

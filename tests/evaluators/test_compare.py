@@ -1,4 +1,4 @@
-"""Runs beside runs: ranked where that can be said, refused where not."""
+"""Comparison of runs: ranked if the data allow it, else not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STRONG = run("strong", [[float(n < 30)] for n in range(40)])
 NEARLY = run("nearly", [[float(n < 29)] for n in range(40)])
 
 
-def test_the_better_run_is_called_better_with_its_interval() -> None:
+def test_a_better_run_is_named_with_the_interval_of_the_difference() -> None:
     found = compare([WEAK, STRONG])
     (pair,) = found.pairs
     assert (pair.better, pair.paired.difference, pair.paired.better, pair.paired.worse) == ("strong", 0.5, 20, 0)
@@ -46,7 +46,7 @@ def test_the_better_run_is_called_better_with_its_interval() -> None:
     assert compare([STRONG, WEAK]).pairs[0].better == "strong"
 
 
-def test_inside_the_noise_nobody_is_ranked_and_the_words_say_so() -> None:
+def test_runs_within_the_noise_are_not_ranked() -> None:
     found = compare([STRONG, NEARLY])
     assert found.pairs[0].better is None
     assert found.pairs[0].words == (
@@ -56,7 +56,7 @@ def test_inside_the_noise_nobody_is_ranked_and_the_words_say_so() -> None:
     assert found.verdict == ("No run can be put before another in success: what they differ by is within the noise.")
 
 
-def test_where_few_tasks_are_shared_the_words_say_so() -> None:
+def test_a_statement_on_few_shared_tasks_says_so() -> None:
     few = run("few", [[]] * 36 + [[0.0]] * 8)
     found = compare([run("all", [[1.0]] * 40), few])
     assert found.pairs[0].words.startswith(
@@ -64,7 +64,7 @@ def test_where_few_tasks_are_shared_the_words_say_so() -> None:
     )
 
 
-def test_beside_runs_that_try_the_suite_the_verdict_is_about_the_others() -> None:
+def test_the_verdict_leaves_out_reference_agents() -> None:
     gates = [
         run("oracle", [[1.0]] * 40, {**SUITE, "agent": "oracle"}),
         run("mutated", [[]] * 36 + [[0.0]] * 4, {**SUITE, "agent": "mutated"}),
@@ -77,7 +77,7 @@ def test_beside_runs_that_try_the_suite_the_verdict_is_about_the_others() -> Non
     )
 
 
-def test_a_run_that_nobody_beats_may_not_beat_all() -> None:
+def test_an_unbeaten_run_need_not_beat_all_others() -> None:
     first = run("first", [[1.0]] * 40)
     middle = run("middle", [[0.0]] * 40 + [[1.0]] * 40)
     last = run("last", [[]] * 38 + [[0.0]] * 42)
@@ -86,7 +86,7 @@ def test_a_run_that_nobody_beats_may_not_beat_all() -> None:
     )
 
 
-def test_of_three_runs_two_may_share_the_first_place() -> None:
+def test_two_of_three_runs_may_share_the_first_place() -> None:
     found = compare([WEAK, STRONG, NEARLY])
     assert [pair.better for pair in found.pairs] == ["strong", "nearly", None]
     assert found.verdict == "In success, strong and nearly cannot be told apart; they are not beaten by any other."
@@ -114,7 +114,7 @@ def test_many_pairs_are_corrected_for() -> None:
     assert [pair for pair in found.pairs if pair.better] == []
 
 
-def test_a_run_of_other_tasks_is_shown_and_not_ranked() -> None:
+def test_a_run_with_other_tasks_is_listed_but_not_ranked() -> None:
     other = run("other", [[1.0]] * 40, {**SUITE, "suite_version": "2"})
     found = compare([WEAK, other, STRONG])
     assert [each.comparable for each in found.standings] == [True, False, True]
@@ -125,7 +125,7 @@ def test_a_run_of_other_tasks_is_shown_and_not_ranked() -> None:
     assert [(pair.a, pair.b) for pair in found.pairs] == [("weak", "strong")]
 
 
-def test_a_run_without_a_score_is_shown_and_the_others_are_compared() -> None:
+def test_a_run_without_a_score_is_listed_and_the_others_are_compared() -> None:
     lost = run("lost", [[None]] * 3)
     found = compare([lost, WEAK, STRONG])
     assert found.problems == ("lost: has no score",)
@@ -141,7 +141,7 @@ def test_runs_are_compared_on_the_tasks_they_share() -> None:
     assert compare([WEAK, apart]).problems == ("apart: has a score of no task that weak has one of",)
 
 
-def test_less_is_better_where_it_costs() -> None:
+def test_less_is_better_for_metrics_of_cost() -> None:
     cheap = run("cheap", [[1.0]] * 20, usage=Usage(cost=1.0))
     dear = Contender(
         name="dear",
@@ -156,7 +156,7 @@ def test_less_is_better_where_it_costs() -> None:
     assert found.pairs[0].words.startswith("cheap takes less than dear by 1.095, 95 % interval 1.067 to 1.123")
 
 
-def test_what_graders_gave_can_be_compared_too() -> None:
+def test_components_from_graders_can_be_compared() -> None:
     a = run("a", [[0.0]] * 20, components={"milestones": 0.2})
     b = run("b", [[0.0]] * 20, components={"milestones": 0.9})
     assert compare([a, b], metric="milestones").pairs[0].better == "b"
@@ -185,6 +185,6 @@ def test_power_says_how_many_trials_would_do() -> None:
         ([WEAK, STRONG], "beauty", "no metric 'beauty'; these runs have success, score"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(contenders: list[Contender], metric: str, why: str) -> None:
+def test_invalid_comparisons_are_refused(contenders: list[Contender], metric: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         compare(contenders, metric=metric)

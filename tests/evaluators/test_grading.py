@@ -12,7 +12,7 @@ TASK = Task(id="a", prompts=("go",))
 PLAYED = Trajectory(id="1", env="shop", task="a", final_state="s")
 
 
-def recorded(ref: str) -> Json:
+def read_state(ref: str) -> Json:
     return {"s": {"n": 1}}[ref]
 
 
@@ -30,7 +30,7 @@ def refuses(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
 @pytest.mark.parametrize("outcome", [Outcome.SCORED, Outcome.BUDGET_EXHAUSTED])
 def test_a_verdict_becomes_the_score_and_the_outcome_stays(outcome: Outcome) -> None:
     verdict = Score(value=0.5, components={"did": 3}, reason="half of it")
-    assert apply_grader(gives(verdict), TASK, replace(PLAYED, outcome=outcome), recorded) == replace(
+    assert apply_grader(gives(verdict), TASK, replace(PLAYED, outcome=outcome), read_state) == replace(
         PLAYED, outcome=outcome, score=0.5, components={"did": 3}, reason="half of it"
     )
 
@@ -38,13 +38,13 @@ def test_a_verdict_becomes_the_score_and_the_outcome_stays(outcome: Outcome) -> 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o.is_infra or o is Outcome.CANCELLED])
 def test_a_failed_harness_has_no_score_and_keeps_its_reason(outcome: Outcome) -> None:
     lost = replace(PLAYED, outcome=outcome, reason="server died")
-    assert apply_grader(refuses, TASK, lost, recorded) == lost
-    assert apply_grader(refuses, TASK, replace(lost, score=1.0), recorded) == lost
+    assert apply_grader(refuses, TASK, lost, read_state) == lost
+    assert apply_grader(refuses, TASK, replace(lost, score=1.0), read_state) == lost
 
 
 def test_an_agent_error_is_zero_and_keeps_its_reason() -> None:
     failed = replace(PLAYED, outcome=Outcome.AGENT_ERROR, reason="no usable output")
-    assert apply_grader(refuses, TASK, failed, recorded) == replace(failed, score=0.0)
+    assert apply_grader(refuses, TASK, failed, read_state) == replace(failed, score=0.0)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_an_agent_error_is_zero_and_keeps_its_reason() -> None:
         (Score(value=float("nan")), "the score is nan, not a number in [0, 1]"),
         (Score(value=1.01), "the score is 1.01, not a number in [0, 1]"),
         (Score(value=-0.5), "the score is -0.5, not a number in [0, 1]"),
-        (gives(Score(value="1"))(TASK, PLAYED, recorded), "the score is '1', not a number in [0, 1]"),  # type: ignore[arg-type]
+        (gives(Score(value="1"))(TASK, PLAYED, read_state), "the score is '1', not a number in [0, 1]"),  # type: ignore[arg-type]
         (Score(value=1.0, components={"x": float("inf")}), "component 'x' is inf, not a finite number"),
         (Score(value=1.0, components=[1]), "components are list, not a mapping"),  # type: ignore[arg-type]
         (None, "gave NoneType, not a Score"),
         (1.0, "gave float, not a Score"),
     ],
 )
-def test_a_verdict_that_is_none_is_a_grader_error(verdict: Json, why: str) -> None:
-    graded = apply_grader(gives(verdict), TASK, PLAYED, recorded)
+def test_an_invalid_score_is_a_grader_error(verdict: Json, why: str) -> None:
+    graded = apply_grader(gives(verdict), TASK, PLAYED, read_state)
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
     assert graded.reason == f"grader raised GraderError: {why}"
 
@@ -70,15 +70,15 @@ def test_a_grader_that_raises_costs_the_score_and_not_the_run() -> None:
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         return Score(value=states("missing"))
 
-    graded = apply_grader(grade, TASK, replace(PLAYED, score=1.0), recorded)
+    graded = apply_grader(grade, TASK, replace(PLAYED, score=1.0), read_state)
     assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
     assert graded.reason == "grader raised KeyError: 'missing'"
 
 
 def test_grading_again_after_a_grader_error_restores_how_the_episode_ended() -> None:
     ended = replace(PLAYED, outcome=Outcome.BUDGET_EXHAUSTED, provenance={"git": "abc"})
-    broken = apply_grader(gives(None), TASK, ended, recorded)
-    mended = apply_grader(gives(Score(value=1.0)), TASK, broken, recorded)
+    broken = apply_grader(gives(None), TASK, ended, read_state)
+    mended = apply_grader(gives(Score(value=1.0)), TASK, broken, read_state)
     assert mended == replace(ended, score=1.0)
 
 
@@ -89,8 +89,8 @@ def test_a_grader_sees_no_earlier_verdict() -> None:
         seen.append(trajectory)
         return Score(value=1.0, reason="good")
 
-    once = apply_grader(grade, TASK, PLAYED, recorded)
-    assert apply_grader(grade, TASK, replace(once, score=0.0, components={"x": 1.0}), recorded) == once
+    once = apply_grader(grade, TASK, PLAYED, read_state)
+    assert apply_grader(grade, TASK, replace(once, score=0.0, components={"x": 1.0}), read_state) == once
     assert seen == [PLAYED, PLAYED]
 
 
@@ -99,4 +99,4 @@ def test_interrupting_is_not_a_grader_error() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        apply_grader(grade, TASK, PLAYED, recorded)
+        apply_grader(grade, TASK, PLAYED, read_state)

@@ -13,7 +13,7 @@ def row(task: str, score: float | None, **fields: Json) -> EpisodeRow:
     return EpisodeRow(**{"id": f"{task}/{trial}", "env": "shop", "task": task, "score": score, **fields})
 
 
-def test_a_run_in_numbers() -> None:
+def test_the_metrics_of_a_run_match_figures_by_hand() -> None:
     usage = Usage(tool_calls=2, tool_errors=1, wall_s=0.5)
     summary = measure(
         [
@@ -39,14 +39,14 @@ def test_a_run_in_numbers() -> None:
     assert summary.pass_k == ()
 
 
-def test_infrastructure_is_in_no_mean() -> None:
+def test_infrastructure_failures_enter_no_mean() -> None:
     lost = [row(f"lost{n}", None, outcome=Outcome.ENV_INFRA) for n in range(12)]
     kept = [row(f"kept{n}", 1.0) for n in range(488)]
     overall = measure([*lost, *kept]).overall
     assert (overall.success, overall.ci95, overall.coverage) == (1.0, wilson(488, 488), "488/500 scored, 12 infra")
 
 
-def test_coverage_tells_apart_what_was_lost() -> None:
+def test_coverage_counts_lost_episodes_by_reason() -> None:
     rows = [
         row("a", None, outcome=Outcome.TIMEOUT),
         row("b", None, outcome=Outcome.POLICY_INFRA),
@@ -65,7 +65,7 @@ def test_nothing_scored_is_none_and_not_zero(rows: list[EpisodeRow]) -> None:
     assert (summary.score.value, summary.score.ci95) == (None, None)
 
 
-def test_an_attempt_that_was_tried_again_does_not_count() -> None:
+def test_a_replaced_attempt_does_not_count() -> None:
     rows = [
         row("a", None, outcome=Outcome.TIMEOUT, latest=False, usage=Usage(tool_calls=5)),
         row("a", 1.0, attempt=1, usage=Usage(tool_calls=2)),
@@ -91,7 +91,7 @@ def test_each_category_has_its_own_coverage_and_interval() -> None:
     }
 
 
-def test_pass_k_is_over_tasks_and_leaves_out_what_has_no_score() -> None:
+def test_pass_k_is_over_tasks_and_scored_trials() -> None:
     trials: dict[str, list[float | None]] = {"always": [1.0, 1.0], "once": [1.0, 0.0], "lost": [1.0, None]}
     rows = [row(task, score, trial=n) for task, scores in trials.items() for n, score in enumerate(scores)]
     assert measure(rows).pass_k == (
@@ -107,20 +107,20 @@ def test_a_partial_score_is_no_success() -> None:
     assert summary.pass_k[1] == PassK(k=2, at=1.0, hat=0.0, tasks=1)
 
 
-def test_elapsed_time_is_what_any_episode_covers() -> None:
+def test_elapsed_time_is_the_union_of_the_episodes_spans() -> None:
     spans = [(100.0, 2.0), (101.0, 3.0), (200.0, 1.0)]  # two side by side, then one after a pause
     rows = [row(f"t{i}", 1.0, usage=Usage(started_at=at, wall_s=wall)) for i, (at, wall) in enumerate(spans)]
     assert (measure(rows).wall_s, measure(rows).episode_s) == (5.0, 6.0)
 
 
-def test_elapsed_time_is_that_of_all_attempts_at_an_episode() -> None:
+def test_elapsed_time_includes_all_attempts_at_an_episode() -> None:
     first = row("a", None, outcome=Outcome.TIMEOUT, latest=False, usage=Usage(started_at=100.0, wall_s=60.0))
     again = row("a", 1.0, usage=Usage(started_at=161.0, wall_s=2.0))
     found = measure([first, again])
     assert (found.overall.episodes, found.attempts, found.wall_s, found.episode_s) == (1, 2, 62.0, 62.0)
 
 
-def test_what_lost_attempts_cost_is_counted_too() -> None:
+def test_the_cost_of_lost_attempts_is_counted() -> None:
     use = {"calls": 2.0, "errors": 1.0, "seconds": 0.5, "cost": 0.25}
     model = {"requests": 1.0, "prompt_tokens": 10.0, "completion_tokens": 5.0, "cost": 1.0}
     usage = Usage(prompt_tokens=10, completion_tokens=5, cost=1.25, tools={"pay": use}, models={"m": model})
@@ -135,7 +135,7 @@ def test_what_lost_attempts_cost_is_counted_too() -> None:
     )
 
 
-def test_time_is_split_and_says_how_busy_policy_and_tools_were() -> None:
+def test_time_is_split_by_kind_with_the_mean_number_of_requests() -> None:
     usage = Usage(started_at=100.0, wall_s=10.0, reset_s=1.0, agent_s=5.0, tool_s=2.0, grading_s=0.5)
     lost = Usage(started_at=105.0, wall_s=10.0, agent_s=10.0)
     times = measure([row("a", 1.0, usage=usage), row("b", None, outcome=Outcome.POLICY_INFRA, usage=lost)]).times
@@ -144,7 +144,7 @@ def test_time_is_split_and_says_how_busy_policy_and_tools_were() -> None:
     assert (times.policy_requests, times.tool_calls) == (1.0, 2.0 / 15.0)
 
 
-def test_what_has_not_run_used_no_time() -> None:
+def test_a_run_without_episodes_used_no_time() -> None:
     times = measure([]).times
     assert set(times.share.values()) == {0.0}
     assert (times.policy_requests, times.tool_calls) == (None, None)

@@ -23,7 +23,7 @@ from gymcp.visible_text import visible
 CONFIG = {"env": "shop", "suite": "shop-2", "agent": "react", "limits": {"steps": 9}}
 
 
-def played(task: str, score: float | None, **fields: Json) -> Trajectory:
+def episode(task: str, score: float | None, **fields: Json) -> Trajectory:
     usage = Usage(tool_calls=2, wall_s=0.25)
     return Trajectory(**{"id": task, "env": "shop", "task": task, "score": score, "usage": usage, **fields})
 
@@ -38,7 +38,7 @@ def record(folder: Path, episodes: list[Trajectory], **config: Json) -> None:
 
 
 class Page(HTMLParser):
-    """Checks that tags nest, and gathers what the page would load and what it says."""
+    """Parser that checks the nesting of tags, and collects what the page would load and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -79,14 +79,14 @@ def page(folder: Path) -> Page:
     return Page((folder / "report.html").read_text())
 
 
-def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
+def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
     record(
         tmp_path,
         [
-            played("a", 1.0, components={"did": 1.0}),
-            played("b", 0.0, components={"did": 0.0}),
-            played("c", 1.0),
-            played("d", None, outcome=Outcome.ENV_INFRA),
+            episode("a", 1.0, components={"did": 1.0}),
+            episode("b", 0.0, components={"did": 0.0}),
+            episode("c", 1.0),
+            episode("d", None, outcome=Outcome.ENV_INFRA),
         ],
     )
     overall, refund, order = wilson(2, 3), wilson(1, 2), wilson(1, 1)
@@ -153,13 +153,13 @@ def test_the_summary_is_what_the_command_line_promises(tmp_path: Path) -> None:
     assert list(written) == list(expected)
 
 
-def test_the_page_stands_alone_and_says_what_matters(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_complete(tmp_path: Path) -> None:
     record(
         tmp_path,
         [
-            played("a", 1.0),
-            played("b", 0.25, reason="orders.7 is open"),
-            played("c", None, outcome=Outcome.ENV_INFRA, reason="server died"),
+            episode("a", 1.0),
+            episode("b", 0.25, reason="orders.7 is open"),
+            episode("c", None, outcome=Outcome.ENV_INFRA, reason="server died"),
         ],
     )
     write_report(tmp_path)
@@ -179,9 +179,9 @@ def test_the_page_stands_alone_and_says_what_matters(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in shown.text
 
 
-def test_whatever_a_record_says_is_text(tmp_path: Path) -> None:
+def test_everything_from_a_record_is_text(tmp_path: Path) -> None:
     hostile = "</td></table><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\ud800&amp;\"'"
-    record(tmp_path, [played("a" + hostile, 0.0, reason=hostile, components={hostile: 1.0})], agent=hostile)
+    record(tmp_path, [episode("a" + hostile, 0.0, reason=hostile, components={hostile: 1.0})], agent=hostile)
     write_report(tmp_path)
     shown = page(tmp_path)
     assert shown.links == []
@@ -191,7 +191,7 @@ def test_whatever_a_record_says_is_text(tmp_path: Path) -> None:
 
 
 def test_only_the_worst_are_listed_and_the_rest_is_counted(tmp_path: Path) -> None:
-    record(tmp_path, [played(f"task{n:02}", n / 100, reason="x" * 5000) for n in range(30)])
+    record(tmp_path, [episode(f"task{n:02}", n / 100, reason="x" * 5000) for n in range(30)])
     write_report(tmp_path)
     text = page(tmp_path).text
     assert "Tasks it fails, worst first (20 of 30)" in text
@@ -213,7 +213,7 @@ def test_only_the_worst_are_listed_and_the_rest_is_counted(tmp_path: Path) -> No
 )
 def test_a_gate_says_whether_it_held(tmp_path: Path, agent: str, scores: list[float | None], said: str) -> None:
     outcomes = [Outcome.TIMEOUT if score is None else Outcome.SCORED for score in scores]
-    episodes = [played(f"t{n}", scores[n], outcome=outcome) for n, outcome in enumerate(outcomes)]
+    episodes = [episode(f"t{n}", scores[n], outcome=outcome) for n, outcome in enumerate(outcomes)]
     record(tmp_path, episodes, agent=agent)
     write_report(tmp_path)
     text = page(tmp_path).text
@@ -230,9 +230,9 @@ def test_a_run_without_episodes_has_a_report_without_numbers(tmp_path: Path) -> 
 
 
 def test_the_newest_grade_is_reported(tmp_path: Path) -> None:
-    record(tmp_path, [played("a", 0.0)])
+    record(tmp_path, [episode("a", 0.0)])
     with TrajectoryStore.open(tmp_path, write=True) as store:
-        store.add_grade(played("a", 1.0), grader="v2")
+        store.add_grade(episode("a", 1.0), grader="v2")
     assert write_report(tmp_path)["success"] == 1.0
 
 
@@ -242,7 +242,7 @@ def test_a_folder_without_a_run_has_no_report(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_are_written_so_that_rounding_does_not_lie() -> None:
+def test_rounding_never_turns_a_share_into_0_or_100_percent() -> None:
     assert [percent(share) for share in (None, 0.0, 0.0001, 0.8125, 0.9999, 1.0)] == [
         "–",
         "0.0 %",
@@ -265,7 +265,7 @@ def test_report_and_viewer_spell_out_the_same_characters() -> None:
     assert [char for char in every if (visible(char) == char) == bool(in_page.match(char))] == []
 
 
-def test_what_is_unseen_is_spelt_out_in_report_and_markdown(tmp_path: Path) -> None:
+def test_invisible_characters_are_spelt_out_in_report_and_markdown(tmp_path: Path) -> None:
     hidden = "".join(map(chr, (0x200B, 0x202E, 0x2066, 0xFEFF, 0xAD, 0x3164, 0xE0041, 0xE0101, 0x1B, 0x9B, 0xD800)))
     write_hostile(tmp_path / "run")
     with TrajectoryStore.open(tmp_path / "run", write=True) as store:

@@ -1,4 +1,4 @@
-"""Reports of several runs, and of broken ones: who is better is said where it can be, and what is left is shown."""
+"""Reports of several runs, and of damaged ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def gate(folder: Path, agent: str, scores: list[float], **config: Json) -> Path:
     return folder
 
 
-def test_several_runs_say_who_is_better_by_how_much_and_where_they_fail(tmp_path: Path) -> None:
+def test_a_report_of_several_runs_has_verdict_differences_and_weak_spots(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "steady", "steady", paying=30, tasks=40),
         write_run(tmp_path / "hasty", "hasty", paying=2, tasks=40),
@@ -61,7 +61,7 @@ def test_runs_that_cannot_be_ranked_are_not(tmp_path: Path) -> None:
     assert "cannot be told apart" in Page(read_report(runs, no_tasks).text("html")).text
 
 
-def test_what_cannot_be_read_or_compared_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_unreadable_or_incomparable_runs_are_named_and_the_rest_is_reported(tmp_path: Path) -> None:
     whole = write_run(tmp_path / "whole", "steady", paying=5, tasks=40)
     cut = write_run(tmp_path / "cut", "hasty", paying=5, tasks=40)
     file = cut / FILE_NAME
@@ -98,7 +98,7 @@ def test_gates_are_found_beside_the_run_if_their_tasks_are_the_same(tmp_path: Pa
     assert "– mutated must score 0.0 %: no run of it beside this one" in text
 
 
-def test_calls_are_measured_beside_the_gold(tmp_path: Path) -> None:
+def test_a_report_compares_calls_with_gold(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "steady", paying=2, tasks=4, trials=1)
     gold = tuple(
         ToolCall(id=str(n), name=name, arguments={"order": "7", **more})
@@ -110,7 +110,7 @@ def test_calls_are_measured_beside_the_gold(tmp_path: Path) -> None:
     assert "MCP-RADAR" in (run / "report.html").read_text()
 
 
-def test_a_training_run_shows_what_it_learnt(tmp_path: Path) -> None:
+def test_a_training_run_has_learning_curves(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(Trajectory(id="a", env="shop", task="t", score=1.0, outcome=Outcome.SCORED), {})
     (tmp_path / "training.json").write_text(json.dumps({"recipe": {"env": "shop", "name": "small", "seed": 3}}))

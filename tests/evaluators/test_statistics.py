@@ -38,7 +38,7 @@ def test_wilson_agrees_with_known_numbers(successes: int, n: int, expected: tupl
     assert bounds(wilson(successes, n)) == expected
 
 
-def test_wilson_of_nothing_is_none() -> None:
+def test_wilson_without_trials_is_none() -> None:
     assert wilson(0, 0) is None
 
 
@@ -86,12 +86,12 @@ def test_chunks_do_not_change_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("scores", [{}, {"a": []}])
-def test_no_scores_no_interval(scores: dict[str, list[float]]) -> None:
+def test_without_scores_there_is_no_interval(scores: dict[str, list[float]]) -> None:
     assert mean_ci95(scores) is None
     assert bootstrap_by_task(scores) is None
 
 
-def test_zeros_and_ones_of_single_trials_get_wilson() -> None:
+def test_single_trials_of_0_or_1_get_wilson() -> None:
     scores = {str(n): [float(n < 8)] for n in range(10)}
     assert mean_ci95(scores) == wilson(8, 10)
 
@@ -120,12 +120,12 @@ def test_tasks_without_a_score_do_not_count() -> None:
     assert mean_ci95({"a": [1.0], "lost": []}) == wilson(1, 1)
 
 
-def test_pass_at_k_and_pass_hat_k_by_hand() -> None:
+def test_pass_at_k_and_pass_hat_k_match_figures_by_hand() -> None:
     # 4 trials, 2 solved: of the 6 pairs 1 is solved twice, 4 once, 1 never
     assert [pass_at_k(4, 2, k) for k in (1, 2, 3, 4)] == [0.5, pytest.approx(5 / 6), 1.0, 1.0]
     assert [pass_hat_k(4, 2, k) for k in (1, 2, 3, 4)] == [0.5, pytest.approx(1 / 6), 0.0, 0.0]
 
 
-def test_pass_at_k_is_exact_where_factorials_are_huge() -> None:
+def test_pass_at_k_is_exact_with_huge_factorials() -> None:
     assert math.isclose(pass_at_k(2000, 1, 1000), 0.5)
     assert math.isclose(pass_hat_k(2000, 1999, 1000), 0.5)

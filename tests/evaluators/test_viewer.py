@@ -1,4 +1,4 @@
-"""The viewer without a browser: who may ask, what is found, what a broken run still shows, how it ends."""
+"""The viewer without a browser: access, search, damaged runs, and its end."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import httpx
 import pytest
 from recorded_runs import write_run
 from records import order_episode
-from viewing import viewed
+from viewer_process import run_viewer
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.json_diff import changes
-from gymcp.evaluators.viewer.divergence import parting
-from gymcp.evaluators.viewer.index import told, untold
+from gymcp.evaluators.viewer.divergence import first_divergence
+from gymcp.evaluators.viewer.index import escape_surrogates, restore_surrogates
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.store import TrajectoryStore, create_run
@@ -30,18 +29,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
-    with viewed(folder) as (address, _):
+    with run_viewer(folder) as (address, _):
         yield address
 
 
-def entered(browser: httpx.Client, answer: httpx.Response) -> str:
-    """The folder of the viewer's pages, to which the answer to a token leads."""
+def enter(browser: httpx.Client, answer: httpx.Response) -> str:
+    """Path of the viewer's pages, to which the response to a token leads."""
     assert answer.status_code == 200
     (folder,) = re.findall(r'content="0; url=(/[\w-]{32}/)', answer.text)
     return str(folder)
 
 
-def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str) -> None:
+def test_only_requests_with_token_and_loopback_host_are_served(address: str) -> None:
     base, token = address.split("/?token=")
     port = base.rpartition(":")[2]
     with httpx.Client(base_url=base) as browser:
@@ -52,7 +51,7 @@ def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str)
         assert browser.get("/api/about", headers={"host": "evil.example:" + port}).status_code == 421
         assert browser.head("/", params={"token": token}).status_code == 403
         answer = browser.get("/", params={"token": token})
-        folder = entered(browser, answer)
+        folder = enter(browser, answer)
         cookie = answer.headers["set-cookie"].split("; ")
         assert {"HttpOnly", "SameSite=strict", f"Path={folder}"} <= set(cookie)
         assert token not in answer.headers["set-cookie"]
@@ -75,24 +74,25 @@ def test_only_who_has_the_token_and_names_the_loopback_is_answered(address: str)
 
 
 def test_a_token_lets_one_browser_in_once(folder: Path) -> None:
-    with viewed(folder) as (address, _):
+    with run_viewer(folder) as (address, _):
         with httpx.Client() as browser:
-            place = address.split("/?token=")[0] + entered(browser, browser.get(address))
+            place = address.split("/?token=")[0] + enter(browser, browser.get(address))
             assert browser.get(place).status_code == 200
             again = browser.get(address)
         assert (again.status_code, "it lets one browser in, once" in again.text) == (403, True)
         assert httpx.get(place).status_code == 403
 
 
-def test_no_server_on_another_port_is_sent_the_cookie(folder: Path) -> None:
-    with viewed(folder) as (mine, _), viewed(folder) as (other, _), httpx.Client() as browser:
-        entered(browser, browser.get(mine))
+def test_the_cookie_is_not_sent_to_servers_on_other_ports(folder: Path) -> None:
+    with run_viewer(folder) as (mine, _), run_viewer(folder) as (other, _), httpx.Client() as browser:
+        enter(browser, browser.get(mine))
         elsewhere = browser.build_request("GET", other.split("?")[0])
         assert "cookie" not in elsewhere.headers
 
 
 def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) -> None:
-    """A browser of the test's own tells through a pipe how it was called, and what is in the file that it was given."""
+    """A stand-in for the browser reports its arguments, and the content of the file that it was given, through a
+    pipe."""
     told, browser = tmp_path / "told", tmp_path / "browser"
     os.mkfifo(told)
     browser.write_text(
@@ -100,7 +100,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
     )
     browser.chmod(0o755)
     environment = {"BROWSER": f"{browser} %s", "DISPLAY": ":9"}
-    with viewed(folder, options=(), environment=environment) as (address, process):
+    with run_viewer(folder, options=(), environment=environment) as (address, process):
         called, mode, page = told.read_text().splitlines()
         (inside,) = re.findall(r'url=(http://127\.0\.0\.1:\d+/\?token=[\w-]+)"', page)
         assert (called.startswith("file:///"), "token" in called, mode) == (True, False, f"600-{os.getuid()}")
@@ -113,7 +113,7 @@ def test_the_browsers_command_line_has_no_token(folder: Path, tmp_path: Path) ->
         assert not file.parent.exists()
 
 
-def test_it_listens_on_the_loopback_alone(address: str) -> None:
+def test_the_viewer_listens_on_the_loopback_alone(address: str) -> None:
     port = int(re.findall(r":(\d+)/", address)[0])
     rows = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     assert {row for row in rows if row.endswith(f":{port:04X}")} >= {f"0100007F:{port:04X}"}
@@ -121,8 +121,8 @@ def test_it_listens_on_the_loopback_alone(address: str) -> None:
 
 
 @pytest.mark.parametrize("name", [2, 15])
-def test_it_ends_at_once_when_it_is_asked_to(folder: Path, name: int) -> None:
-    with viewed(folder) as (_, process):
+def test_the_viewer_ends_at_once_on_a_signal(folder: Path, name: int) -> None:
+    with run_viewer(folder) as (_, process):
         process.send_signal(name)
         out, errors = process.communicate(timeout=60)
         assert (process.returncode, out, errors) == (0, "stopped\n", "")
@@ -145,18 +145,18 @@ def test_it_ends_at_once_when_it_is_asked_to(folder: Path, name: int) -> None:
         ("-died", 20),
     ],
 )
-def test_a_query_finds(folder: Path, query: str, count: int) -> None:
+def test_queries_find_the_expected_episodes(folder: Path, query: str, count: int) -> None:
     with open_runs([folder]) as runs:
         assert runs.index.page(0, query, "recorded", 0)["total"] == count
 
 
 @pytest.mark.parametrize("query", ["is:red", "colour:red", "steps>many", "task>3", "x" * 2000])
-def test_a_query_that_means_nothing_says_why(query: str) -> None:
+def test_an_invalid_query_is_explained(query: str) -> None:
     with pytest.raises(QueryError, match=r"have|not a number|only numbers|longer than"):
         condition(query)
 
 
-def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
+def test_episodes_recorded_while_the_viewer_is_open_appear(tmp_path: Path) -> None:
     write_run(tmp_path, "steady", paying=1, tasks=1, trials=1)
     with open_runs([tmp_path]) as runs:
         with TrajectoryStore.open(tmp_path, write=True) as store:
@@ -169,27 +169,17 @@ def test_what_is_recorded_while_it_is_open_appears(tmp_path: Path) -> None:
         assert [row["attempt"] for row in runs.index.page(0, "lost", "recorded", 0)["rows"]] == [1]
 
 
-def test_where_two_episodes_part() -> None:
+def test_the_first_divergence_of_two_episodes() -> None:
     pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
-    assert parting(pays, pays) is None
-    assert parting(pays, refunds) == (1, "they call different tools")
+    assert first_divergence(pays, pays) is None
+    assert first_divergence(pays, refunds) == (1, "they call different tools")
 
 
-def test_what_a_step_changed() -> None:
-    found = changes({"a": [1, True], "b": {"x": "old"}, "c": 1}, {"a": [1, 1], "b": {"x": "new"}, "d": None})
-    assert [(".".join(each["path"]), each["kind"], each["before"], each["after"]) for each in found["changes"]] == [
-        ("a.1", "changed", "true", "1"),
-        ("b.x", "changed", "old", "new"),
-        ("c", "removed", "1", None),
-        ("d", "added", None, "null"),
-    ]
+def test_text_that_sqlite_refuses_is_restored() -> None:
+    assert restore_surrogates(escape_surrogates("a\ud800b\udfff\U0001f600")) == "a\ud800b\udfff\U0001f600"
 
 
-def test_text_that_sqlite_refuses_is_kept() -> None:
-    assert untold(told("a\ud800b\udfff\U0001f600")) == "a\ud800b\udfff\U0001f600"
-
-
-def test_a_broken_run_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_a_damaged_run_is_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
     whole = write_run(tmp_path / "whole", "steady", paying=5, tasks=40)
     cut = write_run(tmp_path / "cut", "hasty", paying=5, tasks=40)
     file = cut / FILE_NAME
@@ -206,7 +196,7 @@ def test_a_broken_run_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
         pass
 
 
-def test_runs_of_other_tasks_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_different_tasks_are_reported(tmp_path: Path) -> None:
     one = write_run(tmp_path / "one", "steady", paying=1, tasks=1)
     with create_run(tmp_path / "other", {"suite": "bank"}), TrajectoryStore.open(tmp_path / "other", write=True):
         pass

@@ -1,4 +1,4 @@
-"""The viewer in a real browser: what one sees, what keys do, and what a hostile run cannot do."""
+"""The viewer in a real browser: the page, its keys, and hostile runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from recorded_runs import write_hostile, write_run
 from records import HOSTILE_TEXT
-from viewing import viewed
+from viewer_process import run_viewer
 
 from gymcp.cli.evaluation.view import private_page
 
@@ -30,40 +30,40 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
-    """A viewer that a browser was let into: the address of its first page, and the cookie for it."""
+class ViewerAccess:
+    """A viewer with one browser let in: the address of its first page, and the cookie for it."""
 
     url: str
     cookie: Any
 
 
-def enter(browser: Browser, address: str) -> Entered:
-    """Opens the address, which can be done once; each page of a test is then one more of the same browser."""
+def enter(browser: Browser, address: str) -> ViewerAccess:
+    """Open the address, which works once; every page of a test belongs to the same browser."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(address)
     expect(page.locator("#search")).to_be_visible()
-    found = Entered(url=page.url, cookie=context.storage_state())
+    found = ViewerAccess(url=page.url, cookie=context.storage_state())
     context.close()
     return found
 
 
 @pytest.fixture(scope="module")
-def two(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Entered]:
+def two(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerAccess]:
     folder = tmp_path_factory.mktemp("two")
     one, other = write_run(folder / "a", "steady", paying=100), write_run(folder / "b", "hasty", paying=40)
-    with viewed(one, other) as (address, _):
+    with run_viewer(one, other) as (address, _):
         yield enter(browser, address)
 
 
 @pytest.fixture
-def page(browser: Browser, two: Entered) -> Iterator[Page]:
-    yield from opened(browser, two)
+def page(browser: Browser, two: ViewerAccess) -> Iterator[Page]:
+    yield from open_page(browser, two)
 
 
-def opened(browser: Browser, entered: Entered, **options: Any) -> Iterator[Page]:
-    """The page, which may ask nobody but the viewer, and may not fail."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=entered.cookie, **options)
+def open_page(browser: Browser, access: ViewerAccess, **options: Any) -> Iterator[Page]:
+    """A page that may send requests to the viewer only, and must not fail."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, storage_state=access.cookie, **options)
     context.set_default_timeout(TIMEOUT_MS)
     page = context.new_page()
     wrong: list[str] = []
@@ -75,7 +75,7 @@ def opened(browser: Browser, entered: Entered, **options: Any) -> Iterator[Page]
         route.abort()
 
     page.route(re.compile(r"^(?!http://127\.0\.0\.1:)"), elsewhere)
-    page.goto(entered.url)
+    page.goto(access.url)
     yield page
     context.close()
     assert wrong == []
@@ -100,7 +100,7 @@ def test_episodes_are_listed_filtered_and_searched(page: Page) -> None:
     expect(page.locator(".row").last).to_contain_text("lost")
 
 
-def test_keys_do_everything(page: Page) -> None:
+def test_every_action_has_a_key(page: Page) -> None:
     expect(page.locator(".row").first).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("task000")
@@ -151,7 +151,7 @@ def test_an_episode_shows_calls_changes_tokens_credit_and_its_anchors(page: Page
     expect(siblings.nth(1)).to_contain_text("get_order")
 
 
-def test_two_runs_are_put_side_by_side_where_they_part(page: Page) -> None:
+def test_two_runs_are_shown_side_by_side_from_their_divergence(page: Page) -> None:
     page.get_by_role("button", name="side by side").click()
     expect(page.locator("#found")).to_contain_text("60 pairs")
     page.locator(".row", has_text="task050").click()
@@ -163,12 +163,12 @@ def test_two_runs_are_put_side_by_side_where_they_part(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: Entered, scheme: Any) -> None:
+def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, two: ViewerAccess, scheme: Any) -> None:
     def is_dark(page: Page) -> bool:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour))) < 300
 
-    for page in opened(browser, two, color_scheme=scheme):
+    for page in open_page(browser, two, color_scheme=scheme):
         expect(page.locator(".row").first).to_be_visible()
         assert is_dark(page) is (scheme == "dark")
         page.keyboard.press("t")
@@ -178,9 +178,9 @@ def test_light_and_dark_follow_the_system_and_can_be_chosen(browser: Browser, tw
         assert is_dark(page) is (scheme != "dark")
 
 
-def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
-    with viewed(write_hostile(tmp_path / "run")) as (address, _):
-        for page in opened(browser, enter(browser, address)):
+def test_a_hostile_run_stays_text(browser: Browser, tmp_path: Path) -> None:
+    with run_viewer(write_hostile(tmp_path / "run")) as (address, _):
+        for page in open_page(browser, enter(browser, address)):
             expect(page.locator(".row")).to_have_count(2)
             for row, name in enumerate(("<script>alert(1)</script>", "xxxx")):
                 page.locator(".row").nth(row).click()
@@ -208,9 +208,9 @@ def test_a_hostile_run_is_only_text(browser: Browser, tmp_path: Path) -> None:
             expect(page.locator(".more", has_text="less")).to_have_count(1)
 
 
-def test_a_local_file_leads_into_the_viewer_and_the_token_is_gone_from_sight(browser: Browser, tmp_path: Path) -> None:
-    """The cookie is sent although the way in began at another site: the file that a browser is started with."""
-    with viewed(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
+def test_a_local_file_opens_the_viewer_and_hides_the_token(browser: Browser, tmp_path: Path) -> None:
+    """The browser starts with a local file, so the way in begins at another site; the cookie is sent all the same."""
+    with run_viewer(write_run(tmp_path / "run", "steady", paying=1, tasks=2)) as (address, _):
         file = private_page(str(tmp_path), address)
         context = browser.new_context()
         page = context.new_page()

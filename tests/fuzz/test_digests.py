@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from gymcp.mcp_servers.programs.digest.server import Teller, reader_of
+from gymcp.mcp_servers.programs.digest.server import DigestService, make_reader
 from gymcp.mcp_servers.programs.digest.tree import Tree
 from gymcp.mcp_servers.workspaces.copying import copy_tree
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT
@@ -38,12 +38,12 @@ LIMITS = {"bytes": 10_000_000, "entries": 10_000, "depth": 64, "seconds": 60.0}
 Op = tuple[Any, ...]
 
 
-def teller(folder: Path, kind: str, path: str = ".") -> Teller:
+def teller(folder: Path, kind: str, path: str = ".") -> DigestService:
     tree = Tree(LIMITS, [], time.time_ns())
-    return Teller(tree, reader_of(kind, tree), os.open(folder, os.O_RDONLY | os.O_DIRECTORY), path)
+    return DigestService(tree, make_reader(kind, tree), os.open(folder, os.O_RDONLY | os.O_DIRECTORY), path)
 
 
-def key(told: Teller, *, again: bool = False) -> str:
+def key(told: DigestService, *, again: bool = False) -> str:
     answer = told.answer({"op": "key", "again": again})
     assert "key" in answer, answer
     return str(answer["key"])

@@ -26,8 +26,8 @@ from gymcp.cli.app import app
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.errors import GymcpError
-from gymcp.evaluators.viewer.episode import NotThere, episode_object
-from gymcp.evaluators.viewer.runs import described, open_runs
+from gymcp.evaluators.viewer.episode import NotFound, episode_object
+from gymcp.evaluators.viewer.runs import describe_runs, open_runs
 from gymcp.store import TrajectoryStore
 from gymcp.store.database import FILE_NAME
 from gymcp.types import Json
@@ -140,10 +140,10 @@ def holds(run: Path, verb: str) -> None:
 def see(run: Path) -> None:
     """The viewer's list, and its page of each episode."""
     with suppress(GymcpError), open_runs([run]) as runs:
-        described(runs)
+        describe_runs(runs)
         runs.index.page(0, "order", "recorded", 0)
         for n, _, _ in runs.index.ids(0, 0, 50):
-            with suppress(GymcpError, NotThere):
+            with suppress(GymcpError, NotFound):
                 json.dumps(episode_object(runs, n, None))
 
 
@@ -237,7 +237,7 @@ def _within(found: Any, key: Any, inner: Callable[[Json], Json], value: Json) ->
 @given(VERB, st.sampled_from((*RECORDS, FILE_NAME, "judge-answers.jsonl")), st.binary(max_size=64))
 @example("report", "run.json", b"[" * 100_000)
 @example("report", "metrics.jsonl", b'{"iteration": 1, "success": "x"}\n')
-def test_files_of_any_bytes(verb: str, name: str, content: bytes) -> None:
+def test_any_bytes_as_a_file(verb: str, name: str, content: bytes) -> None:
     with copied() as run:
         (run / name).write_bytes(content)
         holds(run, verb)

@@ -15,7 +15,7 @@ from gymcp.mcp_servers.native.runtime import (
     MAX_VALUE_DEPTH,
     RESULT_STATE_KEY,
     STATE_KEY,
-    STATE_UNTOLD,
+    STATE_UNAVAILABLE,
     STATE_WITHIN_KEY,
     Server,
     canonical_json,
@@ -98,7 +98,7 @@ def test_a_state_is_told_as_python_reads_it_or_said_to_be_none(value: Any) -> No
     assert line is not None
     answer = read(line)
     if wanted is None:
-        assert answer["error"]["code"] == STATE_UNTOLD
+        assert answer["error"]["code"] == STATE_UNAVAILABLE
         return
     told = answer["result"]["_meta"]
     assert same(told[RESULT_STATE_KEY], wanted[0])

@@ -1,4 +1,4 @@
-"""The digest helper, in its real wall, on trees that mean well and on trees that do not."""
+"""The digest helper in its real sandbox, on honest and on hostile trees."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Work = Callable[[Digester], Coroutine[None, None, None]]
 
 @pytest.fixture(params=["forked", "started"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How helpers come into being."""
+    """Start helpers by fork, or as new processes."""
     if request.param == "forked" and overlay_namespace() is None:
         pytest.skip(f"no helper is forked without overlays: {why_no_overlay()}")
     monkeypatch.setattr(sys.modules[__name__], "WAY", request.param)
@@ -58,18 +58,18 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(autouse=True)
-def as_made(tmp_path: Path) -> None:
-    """The world's own folder has the mode of a workspace that nobody has changed."""
+def set_workspace_mode(tmp_path: Path) -> None:
+    """Give the folder the mode of a new workspace."""
     tmp_path.chmod(0o755)
 
 
 @contextlib.asynccontextmanager
 async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncIterator[list[Digester]]:
-    """As many helpers, of the same world."""
+    """Open `count` helpers for the same workspace."""
     namespace = overlay_namespace()
     entry = namespace.entry if namespace is not None and WAY == "forked" else ()
     give_to_servers(folder)
-    workspace = Workspace(folder=folder, written=folder, seed=folder, entry=entry)
+    workspace = Workspace(folder=folder, upper_folder=folder, seed=folder, entry=entry)
     async with contextlib.AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(warmed(Bubblewrap()))
         opened = [open_digester("desk", source, workspace, sandbox) for _ in range(count)]
@@ -78,7 +78,7 @@ async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncItera
         yield found
 
 
-def digesting(folder: Path, work: Work, source: FileState | None = None) -> None:
+def run_with_digester(folder: Path, work: Work, source: FileState | None = None) -> None:
     async def main() -> None:
         async with helpers(folder, source or FileState()) as (digester,):
             await work(digester)
@@ -92,12 +92,12 @@ def digest_of(folder: Path, **source: Json) -> tuple[str, Json]:
     async def work(digester: Digester) -> None:
         found.append(await digester.state(await digester.key()))
 
-    digesting(folder, work, FileState(**source))
+    run_with_digester(folder, work, FileState(**source))
     return found[0]
 
 
 def digest_here(folder: Path) -> tuple[str, Json]:
-    """The same by another helper, which has told nothing before; from inside a running loop."""
+    """The digest by another helper without a previous state; works inside a running event loop."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return pool.submit(digest_of, folder, masks=("nothing",)).result()
 
@@ -173,7 +173,7 @@ def build_node(path: Path, node: Json) -> None:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TreeOf, TreeOf)
-def test_digests_are_equal_exactly_where_trees_are(left: Json, right: Json) -> None:
+def test_digests_are_equal_exactly_if_trees_are_equal(left: Json, right: Json) -> None:
     with temporary_folder() as one, temporary_folder() as two:
         for folder in (one, two):
             folder.chmod(0o755)
@@ -197,8 +197,8 @@ def temporary_folder() -> Iterator[Path]:
         remove_tree(made)
 
 
-def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
-    """Same size, same mtime, same instant: none of it hides a write."""
+def test_every_kind_of_change_is_seen(tmp_path: Path) -> None:
+    """A write is seen even with the same size, the same mtime or at the same instant."""
     (tmp_path / "file").write_text("aaaa")
     os.utime(tmp_path / "file", ns=(0, 0))
 
@@ -214,10 +214,10 @@ def test_what_changed_is_seen_however_it_changed(tmp_path: Path) -> None:
         seen.add(await digester.key())
         assert len(seen) == 33
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
-def test_what_a_map_writes_is_seen_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_write_through_a_memory_map_is_seen_with_read_again(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a" * 10)
 
     async def work(digester: Digester) -> None:
@@ -234,10 +234,10 @@ def test_what_a_map_writes_is_seen_when_it_is_asked_for(tmp_path: Path) -> None:
             key, state = await digester.state(seen)
             assert (key, state["files"]["file"]["text"]) == (digest_here(tmp_path)[0], "d" + "a" * 9)
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
-def test_of_a_changed_world_only_the_difference_is_told(tmp_path: Path) -> None:
+def test_only_the_difference_of_a_changed_workspace_is_sent(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("a", "b", "folder/c"):
         (tmp_path / name).write_text(name)
@@ -255,10 +255,10 @@ def test_of_a_changed_world_only_the_difference_is_told(tmp_path: Path) -> None:
         (tmp_path / "b").write_text("b")
         assert await digester.state(await digester.key()) == first
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
-def test_masks_leave_out_what_differs_from_run_to_run(tmp_path: Path) -> None:
+def test_masks_leave_out_files_that_differ_from_run_to_run(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("1")
     (tmp_path / "noise.log").write_text("now")
     (tmp_path / "cache").mkdir()
@@ -288,7 +288,7 @@ def test_a_link_is_recorded_and_never_followed(tmp_path: Path) -> None:
 
 def test_a_device_is_named_and_never_opened(tmp_path: Path) -> None:
     try:
-        os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero never ends
+        os.mknod(tmp_path / "device", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero, which never ends
     except PermissionError:
         pytest.skip("only root can make a device")
     assert digest_of(tmp_path)[1] == {"files": {"device": {"type": "device", "mode": "644", "device": "1:5"}}}
@@ -323,7 +323,7 @@ def test_folders_nested_too_deep_are_too_large(tmp_path: Path) -> None:
     assert "too large: folders are nested more than 64 deep" in refusal(tmp_path)
 
 
-def test_a_world_that_takes_too_long_is_too_large(tmp_path: Path) -> None:
+def test_a_workspace_that_takes_too_long_is_too_large(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(500_000_000)
     assert "takes more than 0.01 s" in refusal(tmp_path, limits=DigestLimits(seconds=0.01))
@@ -350,7 +350,7 @@ def test_names_may_be_anything(tmp_path: Path) -> None:
     assert digest_of(tmp_path)[0] != key
 
 
-def test_what_nobody_may_read_is_read_all_the_same(tmp_path: Path) -> None:
+def test_files_without_read_permission_are_read(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_text("hidden")
     (tmp_path / "folder" / "file").chmod(0)
@@ -362,8 +362,8 @@ def test_what_nobody_may_read_is_read_all_the_same(tmp_path: Path) -> None:
         (tmp_path / "folder").chmod(0o700)
 
 
-def test_a_file_that_never_stands_still_is_said_to_be_so_or_digested_whole(tmp_path: Path) -> None:
-    """Whatever the race gives: an answer, in bounded time, and the helper lives on."""
+def test_a_file_that_never_stops_changing_is_reported_or_digested_whole(tmp_path: Path) -> None:
+    """Each outcome of the race is an answer in bounded time, and the helper survives."""
     file, stop = tmp_path / "file", threading.Event()
     contents = [bytes([digit]) * 3_000_000 for digit in b"ab"]
     file.write_bytes(contents[0])
@@ -395,14 +395,14 @@ def test_a_file_that_never_stands_still_is_said_to_be_so_or_digested_whole(tmp_p
         assert await digester.key() == await digester.key()
 
     try:
-        digesting(tmp_path, work)
+        run_with_digester(tmp_path, work)
     finally:
         stop.set()
         churning.join()
     assert all("does not stand still" in said for said in refusals)
 
 
-def test_a_helper_that_is_gone_is_replaced_by_one_that_finds_the_same(tmp_path: Path) -> None:
+def test_a_dead_helper_is_replaced_by_one_with_the_same_digests(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1")
 
     async def work(digester: Digester) -> None:
@@ -413,56 +413,56 @@ def test_a_helper_that_is_gone_is_replaced_by_one_that_finds_the_same(tmp_path: 
         (tmp_path / "file").write_text("2")
         assert await digester.state(await digester.key()) == digest_here(tmp_path)
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
-def test_a_world_that_ends_every_helper_has_no_digest(tmp_path: Path) -> None:
-    """What a crafted file may drive a helper to is not known: here each is given a line that ends it."""
+def test_a_workspace_that_ends_every_helper_has_no_digest(tmp_path: Path) -> None:
+    """Stands for a crafted file that ends its helper: here each helper gets a line that ends it."""
 
     async def work(digester: Digester) -> None:
         await digester.key()
-        again = digester._again
+        start = digester._start_another
 
-        async def spoilt() -> SandboxProcess:
-            process = await again()
+        async def start_broken() -> SandboxProcess:
+            process = await start()
             process.stdin.write(b"this is not JSON\n")
             await process.wait()
             return process
 
-        digester._again = spoilt
+        digester._start_another = start_broken
         digester._process.stdin.write(b"this is not JSON\n")
         await digester._process.wait()
         with pytest.raises(Undigestible, match="server 'desk': its state has no digest: the helper ended: "):
             await digester.key()
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
-def helper_of(digester: Digester) -> Path:
-    """In /proc, of the process behind process 1 of its cell."""
+def find_helper(digester: Digester) -> Path:
+    """The helper's folder in /proc: the child of process 1 of its PID namespace."""
     first = digester._process.pid
     (helper,) = Path(f"/proc/{first}/task/{first}/children").read_text().split()
     return Path("/proc", helper)
 
 
-def rights_of(helper: Path) -> dict[str, int]:
+def read_rights(helper: Path) -> dict[str, int]:
     said = dict(line.split(":\t", 1) for line in (helper / "status").read_text().splitlines())
     names = ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
     return {name: int(said[name], 16) for name in names}
 
 
 @pytest.mark.parametrize("way", ["forked"], indirect=True)
-def test_a_forked_helper_may_read_its_world_and_change_nothing(tmp_path: Path, way: str) -> None:
+def test_a_forked_helper_can_read_its_workspace_and_change_nothing(tmp_path: Path, way: str) -> None:
     async def work(digester: Digester) -> None:
         await digester.key()
-        helper = helper_of(digester)
+        helper = find_helper(digester)
         none = {"CapInh": 0, "CapBnd": 0, "CapAmb": 0}
-        assert rights_of(helper) == {"CapEff": READ_ALL, "CapPrm": READ_ALL, **none, "NoNewPrivs": 1, "Seccomp": 2}
+        assert read_rights(helper) == {"CapEff": READ_ALL, "CapPrm": READ_ALL, **none, "NoNewPrivs": 1, "Seccomp": 2}
         seen = helper / "root" / "workspace"
         assert seen.samefile(tmp_path)
         assert os.statvfs(seen).f_flag & os.ST_RDONLY
 
-    digesting(tmp_path, work)
+    run_with_digester(tmp_path, work)
 
 
 @pytest.mark.parametrize("way", ["forked"], indirect=True)
@@ -474,7 +474,7 @@ def test_a_helper_that_ends_or_hangs_harms_no_other(tmp_path: Path, way: str, fa
         async with helpers(tmp_path, FileState(), count=3) as (before, bad, after):
             assert len({each._process.pid for each in (before, bad, after)}) == 3
             key = await bad.key()
-            os.kill(int(helper_of(bad).name), fault)
+            os.kill(int(find_helper(bad).name), fault)
             bad._timeout_s = 1.0
             if fault == signal.SIGSTOP:
                 with pytest.raises(Undigestible, match="server 'desk': its state has no digest: no answer within 1 s"):
@@ -506,7 +506,7 @@ def test_a_database_is_its_schema_and_its_typed_rows(tmp_path: Path) -> None:
     }
 
 
-def test_databases_are_equal_where_their_rows_are(tmp_path: Path) -> None:
+def test_databases_with_equal_rows_are_equal(tmp_path: Path) -> None:
     database(tmp_path / "one", "CREATE TABLE t (a); INSERT INTO t VALUES (1), (2);")
     database(
         tmp_path / "two",
@@ -519,7 +519,7 @@ def test_databases_are_equal_where_their_rows_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", ["DELETE", "WAL"])
-def test_rows_of_a_live_database_are_seen_when_they_are_committed(tmp_path: Path, journal: str) -> None:
+def test_rows_of_an_open_database_are_seen_once_committed(tmp_path: Path, journal: str) -> None:
     connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
     connection.execute(f"PRAGMA journal_mode={journal}")
     connection.execute("CREATE TABLE t (a)")
@@ -538,7 +538,7 @@ def test_rows_of_a_live_database_are_seen_when_they_are_committed(tmp_path: Path
         assert seen[0] != seen[1] == seen[2] != seen[3]
         assert seen[4] == seen[1]
 
-    digesting(tmp_path, work, FileState(kind="sqlite", path="db"))
+    run_with_digester(tmp_path, work, FileState(kind="sqlite", path="db"))
     connection.close()
 
 
@@ -562,12 +562,12 @@ def test_a_database_cannot_run_for_ever(tmp_path: Path) -> None:
     swap = (
         "PRAGMA writable_schema=ON; UPDATE sqlite_master SET type='table' WHERE name='v'; PRAGMA writable_schema=OFF;"
     )
-    database(tmp_path / "db", swap)  # a view that says it is a table
+    database(tmp_path / "db", swap)  # a view that claims to be a table
     with contextlib.suppress(EnvInfraError):  # refused or unreadable, by the version of sqlite; never endless
         digest_of(tmp_path, kind="sqlite", path="db", limits=DigestLimits(seconds=1.0))
 
 
-def test_a_database_behind_a_link_or_a_fifo_is_none(tmp_path: Path) -> None:
+def test_a_link_or_a_fifo_is_an_empty_database(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/passwd")
     os.mkfifo(tmp_path / "fifo")
     empty: dict[str, object] = {"schema": [], "tables": {}}
@@ -580,7 +580,7 @@ def test_a_database_behind_a_link_or_a_fifo_is_none(tmp_path: Path) -> None:
 
 def git(folder: Path, *arguments: str, **env: str) -> None:
     environment = {"PATH": os.environ["PATH"], **FIXED_ENVIRONMENT, "HOME": "/nonexistent", **env}
-    command = ["git", "-c", "safe.directory=*", *arguments]  # once digested it belongs to servers
+    command = ["git", "-c", "safe.directory=*", *arguments]  # once digested, the folder belongs to servers
     subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
 
 
@@ -616,7 +616,7 @@ def test_a_repository_is_head_refs_index_and_work_tree(tmp_path: Path) -> None:
 
 
 @pytest_git
-def test_repositories_are_equal_whatever_git_has_packed_or_refreshed(tmp_path: Path) -> None:
+def test_packing_and_refreshing_do_not_change_a_repository(tmp_path: Path) -> None:
     one, two = repository(tmp_path / "one"), repository(tmp_path / "two")
     git(two, "gc", "-q")
     git(two, "pack-refs", "--all")
@@ -632,7 +632,7 @@ def test_repositories_are_equal_whatever_git_has_packed_or_refreshed(tmp_path: P
     assert len(seen) == 4
 
 
-def test_a_repository_that_is_elsewhere_is_a_file(tmp_path: Path) -> None:
+def test_a_link_to_another_repository_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: ../other")
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / ".git").symlink_to("/etc")
@@ -641,7 +641,7 @@ def test_a_repository_that_is_elsewhere_is_a_file(tmp_path: Path) -> None:
 
 
 @pytest_git
-def test_settings_of_a_repository_run_nothing(tmp_path: Path) -> None:
+def test_settings_of_a_repository_run_no_program(tmp_path: Path) -> None:
     folder = repository(tmp_path / "repo")
     before = digest_of(tmp_path, kind="git", path="repo")[0]
     git(folder, "config", "core.fsmonitor", "touch /world/repo/ran")

@@ -1,4 +1,4 @@
-"""The docker sandbox beyond containment: one episode per container, images, leftovers, engines that are not there."""
+"""The docker sandbox beyond containment: one episode per container, images, leftovers, missing engines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, check_images, get_sandbox
 from gymcp.mcp_servers.sandbox.docker import process
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.container import Container, State, own_cgroup
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, kill, labelled, request
+from gymcp.mcp_servers.sandbox.docker.container import Container, State, parse_own_cgroup
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, kill, request
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, image_name
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
-from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, Streams
+from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess, StreamDemultiplexer
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
-from gymcp.mcp_servers.sandbox.seccomp import engine_profile
+from gymcp.mcp_servers.sandbox.seccomp import docker_profile
 from gymcp.mcp_servers.spec import FileState
 from gymcp.mcp_servers.workspaces.digester import open_digester
 from gymcp.mcp_servers.workspaces.workspace import Workspace
@@ -38,7 +38,7 @@ from gymcp.process_owner import owner
 from gymcp.types import Json
 
 TIMEOUT_S = 60.0
-# Answers each line with what earlier ones left behind, which is nothing in a world of its own.
+# Answers each line with the files that earlier lines left behind: none in a new container.
 REMEMBERS = """
 import os, sys
 for line in sys.stdin:
@@ -50,7 +50,7 @@ LAUNCH = Launch(argv=("python3", "-I", "-S", "-c", REMEMBERS))
 
 @pytest.fixture
 def pool(engine: None) -> Iterator[Pool]:
-    made = Pool(spares=2)
+    made = Pool(size=2)
     yield made
     made.close()
 
@@ -59,7 +59,7 @@ V1 = ("pids", "memory", "cpuacct")
 
 
 async def _episode(sandbox: Docker) -> tuple[str, bytes]:
-    """Its container, and its one answer."""
+    """(id of the container, its one answer)."""
     async with asyncio.timeout(TIMEOUT_S), sandbox.start(LAUNCH) as process:
         assert isinstance(process, ContainerProcess)
         process.stdin.write(b"\n")
@@ -67,8 +67,8 @@ async def _episode(sandbox: Docker) -> tuple[str, bytes]:
 
 
 def _mine() -> set[str]:
-    """Containers of this process; spares that other tests have left in its own pool go when their time has come."""
-    return {found["Id"] for found in labelled(f"{OWNER_LABEL}={owner()}")}
+    """Containers of this process, with warm ones that other tests have left in its own pool, which expire later."""
+    return {found["Id"] for found in find_containers(f"{OWNER_LABEL}={owner()}")}
 
 
 def test_no_container_serves_two_episodes(pool: Pool) -> None:
@@ -82,13 +82,13 @@ def test_no_container_serves_two_episodes(pool: Pool) -> None:
     assert {answer for _, answer in found} == {b"False\n"}
 
 
-def test_spares_wait_ready_and_go_with_the_pool(pool: Pool) -> None:
+def test_warm_containers_wait_ready_and_end_with_the_pool(pool: Pool) -> None:
     async def two_at_once() -> None:
         await asyncio.gather(_episode(Docker(pool=pool)), _episode(Docker(pool=pool)))
 
     before = _mine()
     asyncio.run(two_at_once())
-    pool.wait_for_spares()
+    pool.wait_until_filled()
     spares = _mine() - before
     assert 1 <= len(spares) <= 2
     container, _ = asyncio.run(_episode(Docker(pool=pool)))
@@ -97,17 +97,17 @@ def test_spares_wait_ready_and_go_with_the_pool(pool: Pool) -> None:
     assert _mine() <= before
 
 
-def test_spares_that_have_ended_are_not_handed_out(pool: Pool) -> None:
+def test_warm_containers_that_have_ended_are_not_handed_out(pool: Pool) -> None:
     before = _mine()
     for _ in range(2):
         asyncio.run(_episode(Docker(pool=pool)))
-    pool.wait_for_spares()
+    pool.wait_until_filled()
     for spare in _mine() - before:
         kill(spare)
     assert asyncio.run(_episode(Docker(pool=pool)))[1] == b"False\n"
 
 
-def test_a_server_is_held_by_the_engines_own_limits(pool: Pool) -> None:
+def test_a_server_has_the_engines_own_limits(pool: Pool) -> None:
     async def inspect() -> dict[str, Any]:
         launch = replace(LAUNCH, limits=Limits(memory_mb=300, processes=10, disk_mb=5, open_files=99))
         async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
@@ -121,17 +121,17 @@ def test_a_server_is_held_by_the_engines_own_limits(pool: Pool) -> None:
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges", f"seccomp={engine_profile(platform.machine())}"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={docker_profile(platform.machine())}"],
         "IpcMode": "private",
     }
     assert (host["Memory"], host["MemorySwap"]) == (300_000_000, 300_000_000)
-    assert host["PidsLimit"] in (10, 11)  # with the engine's first process, where it has one
+    assert host["PidsLimit"] in (10, 11)  # 11 with the engine's init process, if it has one
     assert not host["Privileged"]
     assert found["Config"]["User"] == "65534:65534"
     assert found["Config"]["Labels"][OWNER_LABEL] == owner()
 
 
-def test_cancelled_while_it_starts_leaves_no_container(pool: Pool) -> None:
+def test_a_cancelled_start_leaves_no_container(pool: Pool) -> None:
     async def cancel(turns: int) -> None:
         task = asyncio.create_task(_episode(Docker(pool=pool)))
         for _ in range(turns):
@@ -161,7 +161,7 @@ asyncio.run(serve())
 """
 
 
-def test_what_a_killed_harness_left_is_found_and_removed(engine: None) -> None:
+def test_a_container_of_a_killed_harness_is_found_and_removed(engine: None) -> None:
     with subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True) as harness:
         assert harness.stdout is not None
         container, reaper = harness.stdout.readline().split()
@@ -169,13 +169,13 @@ def test_what_a_killed_harness_left_is_found_and_removed(engine: None) -> None:
         os.kill(int(reaper), signal.SIGKILL)
         harness.kill()
     left = [found for found in find_leftovers() if found.name == container]
-    # none where a command of another test, which looks for leftovers when it starts, was quicker
+    # none if a command of another test, which looks for leftovers when it starts, was quicker
     assert [(found.kind, found.owner.split("-")[0]) for found in left] in ([], [("container", str(harness.pid))])
     remove_leftovers(left)
-    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+    assert container not in [found["Id"] for found in find_containers(OWNER_LABEL)]
 
 
-def test_a_killed_harness_leaves_no_container_to_the_reaper(engine: None) -> None:
+def test_the_reaper_removes_the_containers_of_a_killed_harness(engine: None) -> None:
     with subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True) as harness:
         assert harness.stdout is not None
         container, reaper = harness.stdout.readline().split()
@@ -183,7 +183,7 @@ def test_a_killed_harness_leaves_no_container_to_the_reaper(engine: None) -> Non
         harness.kill()
     assert select.select([handle], [], [], TIMEOUT_S)[0]  # its work is done
     os.close(handle)
-    assert container not in [found["Id"] for found in labelled(OWNER_LABEL)]
+    assert container not in [found["Id"] for found in find_containers(OWNER_LABEL)]
 
 
 DOCKERFILE = """
@@ -195,7 +195,7 @@ CMD ["python3", "-I", "-S", "/srv/server.py"]
 
 def test_a_server_from_a_dockerfile_runs_its_own_command(pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
-    (tmp_path / "server.py").write_text(f"print({str(tmp_path)!r})")  # new content: an image that is not there yet
+    (tmp_path / "server.py").write_text(f"print({str(tmp_path)!r})")  # new content: an image that does not exist yet
     dockerfile = tmp_path / "Dockerfile"
     with pytest.raises(SandboxUnavailable, match=f"gymcp sandbox build {dockerfile}"):
         check_images(Docker(pool=pool), [dockerfile])
@@ -212,7 +212,7 @@ def test_a_server_from_a_dockerfile_runs_its_own_command(pool: Pool, tmp_path: P
         request("DELETE", f"/images/{image_name(dockerfile)}")
 
 
-def test_an_image_that_is_missing_says_what_to_run(pool: Pool) -> None:
+def test_the_error_for_a_missing_image_has_the_command_to_run(pool: Pool) -> None:
     async def start() -> None:
         async with Docker(pool=pool).start(Launch(argv=(), image="no-such-image:1")):
             pass
@@ -226,7 +226,7 @@ def test_servers_from_images_need_docker() -> None:
         check_images(get_sandbox("bwrap"), [None, "a:1"])
 
 
-def test_a_mount_that_nobody_may_read_says_so(pool: Pool, tmp_path: Path) -> None:
+def test_an_unreadable_mount_is_an_error(pool: Pool, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     secret.chmod(0o600)
@@ -240,8 +240,8 @@ def test_a_mount_that_nobody_may_read_says_so(pool: Pool, tmp_path: Path) -> Non
         asyncio.run(start())
 
 
-def test_what_a_server_has_closed_to_everybody_is_digested(pool: Pool, tmp_path: Path) -> None:
-    """Else an agent could take itself out of the mean with a chmod."""
+def test_files_without_any_permission_are_digested(pool: Pool, tmp_path: Path) -> None:
+    """Otherwise an agent could remove its episode from the mean with a chmod."""
     closed = tmp_path / "closed"
     closed.mkdir()
     (closed / "file").write_text("hidden")
@@ -251,7 +251,7 @@ def test_what_a_server_has_closed_to_everybody_is_digested(pool: Pool, tmp_path:
         path.chmod(0)
 
     async def digested() -> Json:
-        workspace = Workspace(folder=tmp_path, written=tmp_path, seed=tmp_path)
+        workspace = Workspace(folder=tmp_path, upper_folder=tmp_path, seed=tmp_path)
         async with open_digester("desk", FileState(), workspace, Docker(pool=pool)) as digester:
             return (await digester.state(await digester.key()))[1]
 
@@ -269,7 +269,7 @@ def test_what_a_server_has_closed_to_everybody_is_digested(pool: Pool, tmp_path:
     ("host", "why"),
     [("tcp://127.0.0.1:2375", "unset DOCKER_HOST"), ("unix:///nowhere/docker.sock", "no engine answers")],
 )
-def test_no_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str, why: str) -> None:
+def test_a_missing_engine_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, host: str, why: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(SandboxUnavailable, match=why):
         get_sandbox("docker").check()
@@ -281,12 +281,12 @@ def _frame(stream: int, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 1000])
-def test_streams_are_told_apart_wherever_they_are_cut(size: int) -> None:
+def test_streams_are_separated_wherever_their_frames_are_split(size: int) -> None:
     wire = _frame(1, b"out ") + _frame(2, b"error one, ") + _frame(1, b"") + _frame(1, b"more\n") + _frame(2, b"two")
 
     async def feed() -> tuple[bytes, bytes]:
         stdout = asyncio.StreamReader()
-        streams = Streams(stdout, tail_bytes=5)
+        streams = StreamDemultiplexer(stdout, tail_bytes=5)
         for start in range(0, len(wire), size):
             streams.data_received(wire[start : start + size])
         streams.eof_received()
@@ -296,7 +296,7 @@ def test_streams_are_told_apart_wherever_they_are_cut(size: int) -> None:
 
 
 def test_containers_of_another_pid_namespace_are_left_alone(engine: None) -> None:
-    """Whether their owner lives cannot be told from here."""
+    """It is unknown in this PID namespace whether their owner lives."""
     labels = {OWNER_LABEL: "1-1", "gymcp.user": str(os.getuid()), "gymcp.pids": "pid:[1]"}
     made = request("POST", "/containers/create", content={"Image": image_name(None), "Cmd": ["true"], "Labels": labels})
     try:
@@ -313,7 +313,7 @@ signal.pause()
 """
 
 
-def test_a_server_that_holds_its_first_process_is_removed_all_the_same(pool: Pool) -> None:
+def test_a_server_that_traces_its_first_process_is_removed(pool: Pool) -> None:
     async def hold() -> bytes:
         launch = Launch(argv=("python3", "-I", "-S", "-c", HOLDS_FIRST))
         async with asyncio.timeout(TIMEOUT_S), Docker(pool=pool).start(launch) as process:
@@ -324,8 +324,8 @@ def test_a_server_that_holds_its_first_process_is_removed_all_the_same(pool: Poo
     assert _mine() <= before
 
 
-def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine copies the two streams of a server one beside the other: either may be late."""
+def test_stderr_that_arrives_after_a_failure_is_in_its_message(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine copies the two streams of a server independently: either may be late."""
     ours, engines = socket.socketpair()
     running = State(running=True, status=0, out_of_memory=False, pid=-1)
 
@@ -342,7 +342,7 @@ def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, m
             await server.open()
             engines.sendall(struct.pack(">BxxxL", 1, 9) + b"nonsense\n")
             line = await server.stdout.readline()
-            await server.settled()
+            await server.drain_stderr()
             return line, server.stderr_tail()
 
     assert asyncio.run(tail()) == (b"nonsense\n", "last words")
@@ -351,10 +351,10 @@ def test_last_words_that_arrive_after_the_failure_are_told_with_it(pool: Pool, m
 def test_a_container_that_is_ending_is_not_counted_as_the_whole_machine() -> None:
     mounts = "\n".join(f"3{i} 1 0:3{i} / /c/{kind} rw - cgroup cgroup rw,{kind}" for i, kind in enumerate(V1))
     running = [f"{i}:{kind}:/docker/abc" for i, kind in enumerate(V1)]
-    found = own_cgroup("abc", mounts, "\n".join(running))
+    found = parse_own_cgroup("abc", mounts, "\n".join(running))
     assert found is not None
     assert (found.memory, found.cpu) == (Path("/c/memory/docker/abc"), Path("/c/cpuacct/docker/abc"))
-    ending = own_cgroup("abc", mounts, "\n".join([*running[:2], "2:cpuacct:/"]))
+    ending = parse_own_cgroup("abc", mounts, "\n".join([*running[:2], "2:cpuacct:/"]))
     assert ending is not None
     assert ending.cpu is None
-    assert own_cgroup("abc", mounts, "\n".join([running[0], "1:memory:/", "2:cpuacct:/"])) is None
+    assert parse_own_cgroup("abc", mounts, "\n".join([running[0], "1:memory:/", "2:cpuacct:/"])) is None

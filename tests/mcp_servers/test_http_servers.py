@@ -16,7 +16,7 @@ from gymcp.envs.episodes.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
 from gymcp.mcp_servers.packages.locked_server import locked_server
-from gymcp.mcp_servers.programs.http_bridge import Breach, events
+from gymcp.mcp_servers.programs.http_bridge import ProtocolBreach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
@@ -411,7 +411,7 @@ def test_events_are_the_same_wherever_a_stream_is_cut(size: int) -> None:
 
 @pytest.mark.parametrize("stream", [b"data: " + b"a" * 100, b"data: a\n" * 20])
 def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
-    with pytest.raises(Breach, match="of more than 50 bytes"):
+    with pytest.raises(ProtocolBreach, match="of more than 50 bytes"):
         list(events([stream], 50))
 
 

@@ -34,7 +34,7 @@ from gymcp.types import ToolCall
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Sandbox]:
     """Without spares, which would hold on to the images of tests that are over."""
-    pool = Pool(spares=0)
+    pool = Pool(size=0)
     usable("docker")
     yield Docker(pool=pool)
     pool.close()

@@ -20,7 +20,7 @@ from ordinary_user import UID, as_ordinary_user
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.cleanup import cgroup_mountpoints, find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, is_alive, owner, start_time
 from gymcp.scratch import runtime_folder, scratch_folder
 
@@ -97,7 +97,7 @@ def test_living_harness_is_left_alone(harness: tuple[subprocess.Popen[str], str,
 def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
     """Of processes and control groups a command of another test may remove some first: they are gone all the same."""
     process, tag, pid = harness
-    processes = tagged(OWNER_VARIABLE, tag)
+    processes = find_by_environment(OWNER_VARIABLE, tag)
     assert (pid in processes, len(processes)) == (True, 2)
     handles = [os.pidfd_open(one) for one in processes]
     groups = cgroups_of(tag)

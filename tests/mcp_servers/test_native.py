@@ -1,4 +1,4 @@
-"""What of a class enters the sandbox, and what is refused before it could fail there."""
+"""Source of a class that enters the sandbox, and classes that are refused before they could fail there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def class_in(tmp_path: Path, name: str, text: str) -> type:
         ("class Tool:\n    async def f(self) -> int:\n        return 1\n", "class 'Tool': async f: tools run one at a"),
     ],
 )
-def test_what_would_be_missing_inside_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_class_that_uses_missing_names_is_refused(text: str, said: str, tmp_path: Path) -> None:
     cls = class_in(tmp_path, "refused", text)
     with pytest.raises(ConfigError) as caught:
         native_server("s", cls)
@@ -59,7 +59,7 @@ def test_what_would_be_missing_inside_is_refused(text: str, said: str, tmp_path:
         "from math import *\nimport math\nclass Tool:\n    def f(self) -> float:\n        return math.pi\n",
     ],
 )
-def test_what_is_there_inside_is_taken(text: str, tmp_path: Path) -> None:
+def test_a_class_that_uses_available_names_is_accepted(text: str, tmp_path: Path) -> None:
     assert native_server("s", class_in(tmp_path, "taken", text)).state == "declared"
 
 

@@ -1,4 +1,4 @@
-"""The native runtime, as the sandbox sees it: alone, isolated, spoken to by the real SDK."""
+"""The native runtime as in the sandbox: alone, isolated, with the real SDK as its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native runtime, spoken to line by line: what the SDK would never send, too."""
+"""The native runtime line by line, also with messages that the SDK would never send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime_wire import ENVELOPE, Wire, json_values
 
 from gymcp.mcp_servers.native.runtime import (
     MAX_DEPTH,
-    MAX_LINE,
+    MAX_LINE_BYTES,
     RESULT_STATE_KEY,
     STATE_KEY,
     STATE_WITHIN_KEY,
@@ -66,7 +66,7 @@ def test_a_broken_envelope_is_refused_with_the_codes_of_the_sdk(wire: Wire) -> N
 
 
 @pytest.mark.parametrize("method", ["resources/list", "prompts/list", "completion/complete", "gymcp/tools", "nonsense"])
-def test_what_is_not_offered_is_not_found(wire: Wire, method: str) -> None:
+def test_unknown_methods_are_not_found(wire: Wire, method: str) -> None:
     expected = {"code": -32601, "message": "Method not found", "data": method}
     assert wire.ask(method) == wire.ask(method, _meta=ENVELOPE) == expected
 
@@ -88,7 +88,7 @@ def test_setup_happens_once_and_the_state_follows_every_call(wire: Wire) -> None
     assert (modern["state"], modern["resultType"]) == (failed, "complete")
 
 
-def test_a_small_state_comes_with_the_result_where_it_is_asked_for(wire: Wire) -> None:
+def test_a_small_state_comes_with_the_result_if_asked_for(wire: Wire) -> None:
     wire.ask("gymcp/setup", initialState={"a": "x"}, seed=7)
     state = {"a": "x", "seed": 7}
     size = len(canonical_json(state))
@@ -120,7 +120,7 @@ def test_the_harness_methods_are_out_of_the_agents_reach(wire: Wire) -> None:
         (b"\xef\xbb\xbf{}", -32700),
         (b"[" * 200_000, -32700),
         (b'{"a":' * 200_000, -32700),
-        (b"x" * (MAX_LINE + 100), -32700),
+        (b"x" * (MAX_LINE_BYTES + 100), -32700),
         (b"[]", -32600),
         (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
         (b"null", -32600),
@@ -153,7 +153,7 @@ def test_misuse_of_the_protocol_is_answered_with_its_code(lasting_wire: Wire, li
         b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}',
     ],
 )
-def test_what_expects_no_answer_gets_none(lasting_wire: Wire, line: bytes) -> None:
+def test_messages_that_expect_no_answer_get_none(lasting_wire: Wire, line: bytes) -> None:
     lasting_wire.send(line)
     assert lasting_wire.ask("ping") == {}  # its answer is the next line
 
@@ -172,7 +172,7 @@ def test_what_expects_no_answer_gets_none(lasting_wire: Wire, line: bytes) -> No
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_arguments_that_could_not_come_back_are_an_error_result(lasting_wire: Wire, value: bytes, reason: str) -> None:
+def test_arguments_that_json_cannot_return_are_an_error_result(lasting_wire: Wire, value: bytes, reason: str) -> None:
     lasting_wire.send(
         b'{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"echo","arguments":{"value":' + value + b"}}}"
     )
@@ -190,7 +190,7 @@ def test_the_deepest_arguments_allowed_come_back(lasting_wire: Wire) -> None:
     assert lasting_wire.call("echo", value=value)["structuredContent"] == {"result": value}
 
 
-def test_the_server_ends_when_nobody_listens(tree: Path) -> None:
+def test_the_server_ends_when_its_output_is_closed(tree: Path) -> None:
     wire = Wire(tree)
     assert wire.process.stdout is not None
     wire.process.stdout.close()

@@ -1,4 +1,4 @@
-"""Functions and classes as servers: their schemas, and what cannot be one."""
+"""Functions and classes as servers: their schemas, and functions and classes that are refused."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_annotation_without_a_schema_is_refused(hint: Any) -> None:
         schema_of(hint)
 
 
-def test_parameters_carry_defaults_and_what_the_docstring_says() -> None:
+def test_parameters_have_defaults_and_descriptions_of_the_docstring() -> None:
     def find(where: str, /, what: str) -> None: ...
     def many(*what: str) -> None: ...
     def book(seat: str, *, nights: int = 2, colour: Colour = Colour.RED, hook: Any = object) -> None:
@@ -139,7 +139,7 @@ def test_an_explicit_schema_is_taken_as_it_is() -> None:
     assert ask(server, "tools/call", name="all", arguments={"a": True})["result"]["isError"]
 
 
-def test_a_server_without_setup_or_state_says_so() -> None:
+def test_a_server_without_setup_or_state_has_no_such_methods() -> None:
     server = Server("s")
     server.add_tool(lambda: "fine", name="t")
     assert ask(server, "gymcp/setup", initialState=None, seed=0)["error"]["code"] == -32601
@@ -181,7 +181,7 @@ def test_a_tool_that_could_not_be_served_is_refused(options: Any, error: type[Ex
         server.add_tool(lambda: None, **{"name": "x", **options})
 
 
-def test_half_a_character_in_a_result_costs_one_character_not_the_answer() -> None:
+def test_a_lone_surrogate_in_a_result_costs_one_character_not_the_answer() -> None:
     server = Server("s")
     server.add_tool(lambda: "a\ud800b", name="t")
     assert ask(server, "tools/call", name="t")["result"]["content"] == [{"type": "text", "text": "a?b"}]
@@ -202,7 +202,7 @@ def test_an_exception_that_cannot_be_printed_is_an_error_result_too() -> None:
 
 
 class Account:
-    """A world in one class."""
+    """A server in one class."""
 
     def __init__(self, balance: int = 0) -> None:
         self.balance = balance

@@ -1,4 +1,4 @@
-"""Arguments checked against schemas, beside the jsonschema package; canonical states."""
+"""Checks of arguments against schemas, compared with the jsonschema package; canonical states."""
 
 from __future__ import annotations
 
@@ -108,12 +108,14 @@ def test_a_limit_of_two(keyword: str, fits: list[Any], breaks: list[Any]) -> Non
     ],
     ids=str,
 )
-def test_a_violation_says_where_what_and_what_instead(schema: Any, value: Any, violation: str | None) -> None:
+def test_a_violation_names_the_path_the_value_and_the_expectation(
+    schema: Any, value: Any, violation: str | None
+) -> None:
     found = find_violation(value, schema)
     assert found == violation or (violation and found and found.startswith(violation))
 
 
-def test_a_schema_may_refer_to_itself_but_not_for_ever() -> None:
+def test_a_schema_may_refer_to_itself_but_not_endlessly() -> None:
     chain = {"properties": {"next": {"$ref": "#"}, "value": {"type": "integer"}}, "required": ["value"]}
     assert find_violation({"value": 1, "next": {"value": 2}}, chain) is None
     assert find_violation({"value": 1, "next": {}}, chain) == "$.next.value: required, but missing"
@@ -142,6 +144,6 @@ def test_a_value_and_its_round_trip_have_one_key(value: Any) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
     )
 )
-def test_canonical_json_is_what_the_json_module_writes(value: object) -> None:
+def test_canonical_json_equals_the_output_of_the_json_module(value: object) -> None:
     plain = json.loads(json.dumps(value))
     assert canonical_json(value) == json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -213,9 +213,9 @@ def test_under_root_a_folder_is_taken_back_after_the_harness_was_killed(inside: 
     folder.mkdir()
     code = (
         "import asyncio, os, pathlib, signal, sys\n"
-        "from gymcp.mcp_servers.sandbox.users.ownership import lent\n"
+        "from gymcp.mcp_servers.sandbox.users.ownership import lend\n"
         "async def main():\n"
-        "    async with lent([pathlib.Path(sys.argv[1])]):\n"
+        "    async with lend([pathlib.Path(sys.argv[1])]):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )

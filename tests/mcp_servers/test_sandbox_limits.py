@@ -20,7 +20,7 @@ from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, Hierarchy, find_hierarchy
-from gymcp.mcp_servers.sandbox.proctree import tagged
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 from gymcp.process_owner import OWNER_VARIABLE, owner, start_time
 
@@ -247,7 +247,7 @@ def test_dies_with_parent_even_grandchildren(bwrap: Bubblewrap, tmp_path: Path) 
     assert os.read(alive, 1) == b""
     os.close(alive)
     remove_leftovers([leftover for leftover in find_leftovers() if leftover.owner == tag])
-    for pid in tagged(OWNER_VARIABLE, tag):
+    for pid in find_by_environment(OWNER_VARIABLE, tag):
         with contextlib.suppress(ProcessLookupError):  # bwrap itself, on its way out
             handle = os.pidfd_open(pid)
             select.select([handle], [], [], TIMEOUT_S)
@@ -319,7 +319,7 @@ def test_waiting_for_a_cgroup_to_empty_lets_other_episodes_go_on(tmp_path: Path)
     group = Cgroup(version=2, memory=held, pids=held, cpu=None)
 
     async def main() -> None:
-        removed = asyncio.create_task(group.removed())
+        removed = asyncio.create_task(group.remove_when_empty())
         for _ in range(5):
             await asyncio.sleep(0)
         assert not removed.done()

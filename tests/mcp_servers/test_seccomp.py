@@ -1,4 +1,4 @@
-"""The filter, run by the kernel from inside, and by a little Python for the architecture that this machine is not."""
+"""The filter, run by the kernel inside a sandbox, and by a small interpreter for the other architecture."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import pytest
 
 from gymcp.errors import SandboxUnavailable
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, WALL_COMMANDS, engine_profile, program
+from gymcp.mcp_servers.sandbox.seccomp import CHECKED, COMMANDS, DENIED, NAMESPACE_COMMANDS, docker_profile, program
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, KILLED = "allowed", "killed"
 
 
 def verdict(filter_: bytes, arch: int, number: int, *arguments: int) -> str:
-    """What the kernel would do: run classic BPF over one struct seccomp_data."""
+    """Verdict of the kernel: runs classic BPF over one struct seccomp_data."""
     words = struct.pack("=iIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     accumulator = position = 0
     while True:
@@ -81,7 +81,7 @@ def test_socket_families(call: Call) -> None:
     assert (call("socketpair", unix), call("socketpair", inet)) == (ALLOWED, "EAFNOSUPPORT")
 
 
-def test_set_id_bits_are_refused_where_a_mode_is_read(call: Call) -> None:
+def test_set_id_bits_are_refused_in_every_mode_argument(call: Call) -> None:
     assert [call("fchmod", 3, mode) for mode in (0o755, 0o4755, 0o2755, 0o1777)] == [ALLOWED, "EPERM", "EPERM", ALLOWED]
     assert [call("fchmodat2", 3, 0, mode) for mode in (0o755, 0o4755)] == [ALLOWED, "EPERM"]
     read, create, temporary = 0, 0o100, 0o20200000
@@ -110,9 +110,9 @@ def test_commands_are_an_allow_list(call: Call, name: str) -> None:
 
 @pytest.mark.parametrize("machine", list(MACHINES))
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_an_engines_rules_are_the_same_allow_list(machine: str, name: str) -> None:
-    """Each rule refuses a block of commands: none has one that is allowed, together they have all others."""
-    rules = [rule for rule in json.loads(engine_profile(machine))["syscalls"] if rule["names"] == [name]]
+def test_the_docker_profile_has_the_same_allow_list(machine: str, name: str) -> None:
+    """Each rule refuses a block of commands: no block has an allowed one, and together they have all others."""
+    rules = [rule for rule in json.loads(docker_profile(machine))["syscalls"] if rule["names"] == [name]]
     index, refused = UNKNOWN[name]
     assert {rule["errnoRet"] for rule in rules} == {getattr(errno, refused)}
     blocks = [(argument["value"], argument["valueTwo"]) for rule in rules for argument in rule["args"]]
@@ -139,7 +139,7 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
             "LOOP_SET_FD": 0x4C00,
         },
         "prctl": {
-            **WALL_COMMANDS,
+            **NAMESPACE_COMMANDS,
             "PR_SET_SECUREBITS": 28,
             "PR_SET_MM": 35,
             "PR_SET_SPECULATION_CTRL": 53,
@@ -153,18 +153,18 @@ def test_commands_that_reach_beyond_the_process_are_refused(call: Call) -> None:
         )
 
 
-def test_what_makes_a_cell_may_drop_rights_under_the_filter(call: Call) -> None:
-    for more in ("alone", "makes_walls"):
-        assert {call("prctl", command, **{more: True}) for command in WALL_COMMANDS.values()} == {ALLOWED}
+def test_processes_that_create_namespaces_may_drop_rights(call: Call) -> None:
+    for more in ("forked_server", "makes_namespaces"):
+        assert {call("prctl", command, **{more: True}) for command in NAMESPACE_COMMANDS.values()} == {ALLOWED}
         assert call("prctl", 35, **{more: True}) == "EINVAL"  # PR_SET_MM
 
 
-def test_what_a_user_or_the_machine_has_few_of_is_not_there(call: Call) -> None:
+def test_calls_that_use_up_shared_resources_do_not_exist(call: Call) -> None:
     assert {call(name) for name in ("inotify_init1", "io_setup", "mq_open")} == {"ENOSYS"}
 
 
-def test_numbers_of_commands_are_the_c_librarys() -> None:
-    """As far as Python tells them, and the kernel's headers where they are installed."""
+def test_numbers_of_commands_match_the_c_library() -> None:
+    """Compared with the numbers that Python knows, and with the kernel's headers if they are installed."""
     header = Path("/usr/include/linux/prctl.h")
     text = header.read_text() if header.exists() else ""
     told = {
@@ -177,7 +177,7 @@ def test_numbers_of_commands_are_the_c_librarys() -> None:
     assert (len(known["fcntl"]) >= 14, len(known["ioctl"]) >= 15) == (True, True)
 
 
-def test_memory_of_no_process_needs_a_cgroup(call: Call) -> None:
+def test_memory_outside_resident_sets_needs_a_cgroup(call: Call) -> None:
     for name in ("memfd_create", "memfd_secret", "shmget"):
         assert (call(name), call(name, hidden_memory=True)) == ("ENOSYS", ALLOWED)
 
@@ -196,7 +196,7 @@ def test_a_machine_without_a_filter_is_refused() -> None:
 
 
 @pytest.mark.parametrize("machine", list(MACHINES))
-def test_numbers_are_libseccomps(machine: str) -> None:
+def test_numbers_match_libseccomp(machine: str) -> None:
     try:
         resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
     except OSError:

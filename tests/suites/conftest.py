@@ -1,7 +1,7 @@
-"""The suite, installed once in gymcp's cache: the first session needs a package index, later ones do not."""
+"""Fixtures for the suite BFCL, installed once in gymcp's cache: only the first session needs a package index."""
 
 import pytest
-from bfcl_played import ToolsByClass, served_tools
+from bfcl_replay import ToolsByClass, list_tools_by_class
 
 from gymcp.envs.suites.bfcl.suite import install_bfcl, load_suite
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
@@ -25,4 +25,4 @@ def tasks(suite: Suite) -> dict[str, Task]:
 
 @pytest.fixture(scope="session")
 def tools(files: SuiteFiles) -> ToolsByClass:
-    return served_tools(files)
+    return list_tools_by_class(files)

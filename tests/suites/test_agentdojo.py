@@ -19,9 +19,9 @@ from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.agentdojo.grader import grade, surfaces
-from gymcp.envs.suites.agentdojo.suite import LOCK, read_suites
-from gymcp.envs.suites.agentdojo.tasks import folded
-from gymcp.envs.suites.upstream.packages import locked_packages
+from gymcp.envs.suites.agentdojo.suite import AGENTDOJO, read_suites
+from gymcp.envs.suites.agentdojo.tasks import fold_lines
+from gymcp.envs.suites.upstream.packages import install_packages
 from gymcp.envs.wrappers.injection import ATTACKS, inject_attack
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
 from gymcp.errors import GraderError, IntegrityError
@@ -30,7 +30,7 @@ from gymcp.types import Json, Outcome, Task, Trajectory
 
 RULES = Path(__file__).parents[2] / "examples" / "privileges" / "agentdojo.toml"
 PER_SUITE = ("workspace_user_task_32", "travel_user_task_3", "banking_user_task_15", "slack_user_task_11")
-"""Of each suite one with writes, a shared file, an e-mail, payments, and a grader that looks at the calls."""
+"""One task of each suite; among them writes, a shared file, an e-mail, payments, and a grader that reads the calls."""
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_a_record_without_a_state_or_with_another_has_no_score(env: LoadedEnv) -
 @pytest.mark.parametrize("attack", [name for name, attack in ATTACKS.items() if attack.template])
 def test_an_injected_text_stands_in_the_world_as_upstream_s_yaml_would_hold_it(attack: str) -> None:
     text = ATTACKS[attack].text("Do\nthis.")
-    assert f"({folded(text)})" == yaml.safe_load(f'"({text})"')
+    assert f"({fold_lines(text)})" == yaml.safe_load(f'"({text})"')
 
 
 def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv, rules: Privileges) -> None:
@@ -136,17 +136,17 @@ def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv
 
 @pytest.mark.parametrize("attack", ["none", "important_instructions"])
 def test_the_privileges_leave_few_of_the_held_out_goals_within_reach(attack: str, rules: Privileges) -> None:
-    """Goals of odd number were held out. Counted are the pairs of which no call is blocked, and all pairs with the one
-    goal that upstream judges by the calls that were tried, blocked or not."""
+    """Goals of odd number were held out. A pair counts if none of its calls is blocked. All pairs with one goal count,
+    too: upstream judges that goal by the calls that were tried, blocked or not."""
     tasks = load_env(inject_attack(load_spec("agentdojo"), ATTACKS[attack])).suite.tasks
     held_out = [task for task in tasks if task.hijack and int(task.tags[-1].rpartition("_")[2]) % 2]
     tried = [task for task in held_out if (task.tags[0], task.tags[-1]) == ("slack", "injection_task_5")]
-    open_pairs = [task for task in held_out if task not in tried and not _blocked(task, rules)]
+    open_pairs = [task for task in held_out if task not in tried and not _is_blocked(task, rules)]
     assert (len(held_out), len(tried)) == (307, 21)
     assert len(tried + open_pairs) / len(held_out) <= 0.15
 
 
-def _blocked(task: Task, rules: Privileges) -> bool:
+def _is_blocked(task: Task, rules: Privileges) -> bool:
     assert task.hijack is not None
     calls = ((call, call.arguments) for call in task.hijack.calls if isinstance(call.arguments, Mapping))
     return any(rules.decide(task, task.prompts, call, arguments) for call, arguments in calls)
@@ -154,11 +154,11 @@ def _blocked(task: Task, rules: Privileges) -> bool:
 
 def test_a_package_with_another_hash_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     lock = tmp_path / "agentdojo.lock"
-    before = LOCK.read_text()
+    before = AGENTDOJO.lock.read_text()
     name = "typing_extensions-4.16.0-py3-none-any.whl sha256:"
     assert name in before
     start = before.index(name) + len(name)
     lock.write_text(before[:start] + "0" * 64 + before[start + 64 :])
     with pytest.raises(IntegrityError, match=r"suite 'agentdojo': install.*the index has other files than the lock"):
-        locked_packages("agentdojo", lock, tmp_path / "home")
+        install_packages("agentdojo", lock, tmp_path / "home")
     assert [path.name for path in (tmp_path / "home" / "suites" / "packages").iterdir()] == []

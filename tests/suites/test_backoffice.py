@@ -32,7 +32,7 @@ def test_the_same_arguments_make_the_same_tasks() -> None:
     assert {task.id: task for task in SUITE.tasks} == again
 
 
-def test_tasks_have_no_end() -> None:
+def test_there_is_no_last_task() -> None:
     (late,) = make_tasks("train", families=["refund"], levels=[5], count=1, first=12_345)
     (early,) = make_tasks("train", families=["refund"], levels=[5], count=1)
     assert late.initial_state != early.initial_state
@@ -68,7 +68,7 @@ def test_tables_have_hundreds_of_rows() -> None:
 
 
 def test_no_answer_that_is_always_given_is_right_often() -> None:
-    """Who never reads could only say the commonest answer, and do nothing: that must solve less than 5 %."""
+    """An agent that never reads can at best do nothing and say the commonest answer: that must solve less than 5 %."""
     idle = Counter(task.target["answer"] for task in SUITE.tasks if not task.target["state"]["changes"])
     assert idle.most_common(1)[0][1] < 0.05 * len(SUITE.tasks)
 
@@ -85,7 +85,7 @@ def test_levels_ask_for_more_and_more() -> None:
     assert words[1] < words[3] < words[4] < words[5]
 
 
-def test_the_prompt_tells_neither_answer_nor_more_than_it_should() -> None:
+def test_the_prompt_does_not_contain_the_answer() -> None:
     for task in SUITE.tasks:
         answer = task.target["answer"]
         if task.tags[0] in ("contact", "amount", "parcel") and answer != "done":
@@ -110,7 +110,7 @@ def test_a_change_that_is_undone_is_no_difference() -> None:
         ("get_payment", {"order": ""}, "no payment Y"),
     ],
 )
-def test_what_cannot_be_done_is_a_tool_error(call: str, arguments: dict[str, object], says: str) -> None:
+def test_an_impossible_call_is_a_tool_error(call: str, arguments: dict[str, object], says: str) -> None:
     with pytest.raises(ToolError, match=says):
         getattr(Backoffice(3), call)(**arguments)
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from bfcl_played import ToolsByClass, alter, gold_calls, play
+from bfcl_replay import ToolsByClass, alter, gold_calls, play
 from upstream import upstream_verdicts
 
 from gymcp.envs.suites.bfcl.suite import grade
@@ -40,7 +40,7 @@ def test_gold_scores_one_on_all_800_and_imperfect_episodes_as_upstream_says(
 
 
 def _error_type(score: Score) -> str:
-    """In upstream's words; empty for a pass."""
+    """Upstream's name for the error; empty for a pass."""
     if score.value == 1:
         return ""
     if score.reason.endswith("no tool was called"):

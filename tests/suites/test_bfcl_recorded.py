@@ -6,12 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 
-from bfcl_played import ToolsByClass, random_call, tools_of
+from bfcl_replay import ToolsByClass, random_call, tools_of
 from upstream import upstream_verdicts
 
 from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
-from gymcp.agents.strategies.random_arguments import words_of
+from gymcp.agents.strategies.random_arguments import find_words
 from gymcp.agents.strategies.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
@@ -33,7 +33,7 @@ def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
     def agent(task: Task, seed: int) -> Agent:
         if task.id in at_random:
             return RandomAgent(seed)
-        return Replay(play_gold(task, _one_call_altered(task, tools, random.Random(seed))))
+        return Replay(play_gold(task, _alter_one_call(task, tools, random.Random(seed))))
 
     rollouts: list[Rollout] = []
     jobs = [Job(task=task, trial=0, seed=number) for number, task in enumerate(chosen)]
@@ -57,15 +57,15 @@ def test_200_imperfect_recorded_episodes_are_judged_as_upstream_judges_them(
     assert 0 < valid < IMPERFECT
 
 
-def _one_call_altered(task: Task, tools: ToolsByClass, rng: random.Random) -> list[GoldTurn]:
-    """The gold with one call dropped, doubled, replaced by a random one, or with one put before it."""
-    words = words_of(" ".join(task.prompts))
-    filled = [index for index, turn in enumerate(task.gold) if turn.calls]
-    turn = rng.choice(filled)
+def _alter_one_call(task: Task, tools: ToolsByClass, rng: random.Random) -> list[GoldTurn]:
+    """The gold with one call dropped, doubled, replaced by a random call, or with a random call before it."""
+    words = find_words(" ".join(task.prompts))
+    with_calls = [index for index, turn in enumerate(task.gold) if turn.calls]
+    turn = rng.choice(with_calls)
     place = rng.randrange(len(task.gold[turn].calls))
     return [
         GoldTurn(
-            calls=tuple(_altered(gold.calls, place, rng, random_call(rng.choice(tools_of(task, tools)), words, rng)))
+            calls=tuple(_alter(gold.calls, place, rng, random_call(rng.choice(tools_of(task, tools)), words, rng)))
         )
         if index == turn
         else gold
@@ -73,7 +73,7 @@ def _one_call_altered(task: Task, tools: ToolsByClass, rng: random.Random) -> li
     ]
 
 
-def _altered(calls: tuple[ToolCall, ...], place: int, rng: random.Random, stray: ToolCall) -> Iterator[ToolCall]:
+def _alter(calls: tuple[ToolCall, ...], place: int, rng: random.Random, stray: ToolCall) -> Iterator[ToolCall]:
     what = rng.choice(["drop", "double", "replace", "insert"])
     for index, call in enumerate(calls):
         if index != place:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bfcl_played import serve
+from bfcl_replay import serve
 
 from gymcp.envs.suites.bfcl.suite import replay
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
@@ -71,7 +71,7 @@ def test_a_file_in_two_places_at_once_is_another_world_than_two_files(files: Sui
     assert shared["private"]["GorillaFileSystem"]["links"] == [["/b/f", "same", "/a/f"]]
 
 
-def test_a_folder_copied_into_itself_can_still_be_told(files: SuiteFiles) -> None:
+def test_a_folder_copied_into_itself_can_still_be_declared(files: SuiteFiles) -> None:
     _, _, state = _episode(files, FILES, ("cp", {"source": "a", "destination": "a"}), ("cd", {"folder": "a"}))
     assert "$above" in json.dumps(state["public"])
 
@@ -116,7 +116,7 @@ def test_one_task_replayed_twice_in_one_run_starts_fresh(files: SuiteFiles, suit
 
 
 class Same:
-    """Any object with public attributes can be declared."""
+    """An object with public attributes: any such object can be declared."""
 
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
@@ -137,5 +137,5 @@ class Same:
     ],
 )
 def test_declared_states_are_equal_where_python_finds_the_values_equal(one: object, other: object, equal: bool) -> None:
-    told = [json.loads(json.dumps(declare({"Same": Same(value=value)})["public"])) for value in (one, other)]
-    assert (told[0] == told[1]) is (one == other) is equal
+    states = [json.loads(json.dumps(declare({"Same": Same(value=value)})["public"])) for value in (one, other)]
+    assert (states[0] == states[1]) is (one == other) is equal

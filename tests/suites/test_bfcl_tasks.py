@@ -5,7 +5,7 @@ import subprocess
 from collections import Counter
 
 import jsonschema
-from bfcl_played import ToolsByClass, gold_calls, play, tools_of
+from bfcl_replay import ToolsByClass, gold_calls, play, tools_of
 
 from gymcp.envs.suites.bfcl.suite import grade, load_suite
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES
@@ -14,7 +14,7 @@ from gymcp.mcp_servers.programs.bfcl import MODULES, RELAXED, json_schema
 from gymcp.types import Action, Json, Observation, Step, Suite, Task, Trajectory
 
 DISTANCES = (450, 750, 780, 980)
-"""What upstream's vehicle answers when it is asked for a distance, which gold then passes on: world, not gold."""
+"""Distances that upstream's vehicle answers, and gold then passes on: they belong to the world, not to the gold."""
 
 
 def test_there_are_800_tasks_in_four_categories(suite: Suite) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gymcp.atomic import make_once
-from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack_wheel
 from gymcp.errors import IntegrityError, UsageError
 
 
 def _wheel(folder: Path) -> Wheel:
-    """A wheel of one module, lying in `folder`, where pip finds it without a network."""
+    """A wheel of one module in `folder`, in which pip finds it without a network."""
     path = folder / "gymcp_probe-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("gymcp_probe/__init__.py", "")
@@ -31,7 +31,7 @@ def _wheel(folder: Path) -> Wheel:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place pip looks."""
+    """The only folder in which pip looks."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -61,7 +61,7 @@ def test_a_wheel_tampered_with_in_the_cache_is_refused(index: Path, tmp_path: Pa
         fetch_wheel(wheel, tmp_path / "wheels")
 
 
-def test_a_wheel_that_is_nowhere_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path) -> None:
+def test_a_missing_wheel_is_one_line_that_says_what_to_do(index: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"gymcp-probe==1\.0: cannot be downloaded: .*PIP_INDEX_URL") as caught:
         fetch_wheel(Wheel(name="gymcp-probe", version="1.0", sha256="0" * 64), tmp_path / "wheels")
     assert "\n" not in str(caught.value)
@@ -69,21 +69,21 @@ def test_a_wheel_that_is_nowhere_is_one_line_that_says_what_to_do(index: Path, t
 
 def test_only_what_is_allowed_is_unpacked(index: Path, tmp_path: Path) -> None:
     path = fetch_wheel(_wheel(index), tmp_path / "wheels")
-    unpack(path, tmp_path / "out", lambda name: name if name.endswith("__init__.py") else None)
+    unpack_wheel(path, tmp_path / "out", lambda name: name if name.endswith("__init__.py") else None)
     assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["__init__.py"]
 
 
 def test_nothing_is_unpacked_outside_its_folder(index: Path, tmp_path: Path) -> None:
     path = fetch_wheel(_wheel(index), tmp_path / "wheels")
     with pytest.raises(IntegrityError, match="outside its folder"):
-        unpack(path, tmp_path / "out", lambda name: f"../{name}")
+        unpack_wheel(path, tmp_path / "out", lambda name: f"../{name}")
 
 
-def test_two_at_once_make_one_folder(tmp_path: Path) -> None:
-    both_are_at_it = threading.Barrier(2)
+def test_two_threads_at_once_make_one_folder(tmp_path: Path) -> None:
+    both_work = threading.Barrier(2)
 
     def make(folder: Path) -> None:
-        both_are_at_it.wait(timeout=10)
+        both_work.wait(timeout=10)
         (folder / "done").write_text("yes")
 
     with ThreadPoolExecutor(max_workers=2) as threads:
@@ -93,7 +93,7 @@ def test_two_at_once_make_one_folder(tmp_path: Path) -> None:
     assert (tmp_path / "suite" / "done").read_text() == "yes"
 
 
-def test_servers_of_another_user_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+def test_servers_of_another_user_can_read_an_install_whatever_the_umask(tmp_path: Path) -> None:
     def make(folder: Path) -> None:
         before = os.umask(0o077)
         try:

@@ -1,4 +1,4 @@
-"""tau2's telecom domain: upstream's world and checks through real servers, alone and with a user who has the phone."""
+"""tau2's telecom domain: upstream's world and checks through real servers, solo and with a user who has the phone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from gymcp.types import Action, Json, Outcome, Task, ToolCall, Trajectory
 REFUEL = "mms_issue.break_app_both_permissions+data_usage_exceeded.hard"
 PAY = "service_issue.airplane_mode_on+overdue_bill_suspension.none"
 TRANSFER = "service_issue.airplane_mode_on+lock_sim_card_pin.easy"
-"""Calls of both sides with arguments and a new bill; a bill that the user pays; one graded by its calls, too."""
+"""Tasks: one with arguments in calls of both sides and a new bill; one whose bill the user pays; one whose reward also
+depends on the calls."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def dual() -> LoadedEnv:
 
 
 def play(env: LoadedEnv, tasks: list[Task], *agents: str | AgentFactory) -> dict[tuple[str, int], Trajectory]:
-    """By task and place of the agent; all of them at the same time."""
+    """Trajectories by task and number of the agent; all episodes run at the same time."""
     ended: list[Rollout] = []
 
     def make(task: Task, seed: int) -> Agent:
@@ -70,8 +71,8 @@ def test_upstreams_sets_and_its_split(solo: LoadedEnv, dual: LoadedEnv) -> None:
 
 
 def test_the_agent_has_43_tools_alone_and_13_beside_a_user_who_has_the_others(solo: LoadedEnv, dual: LoadedEnv) -> None:
-    wall = get_sandbox("bwrap")
-    alone, beside = (asyncio.run(list_tools(env, wall)) for env in (solo, dual))
+    sandbox = get_sandbox("bwrap")
+    alone, beside = (asyncio.run(list_tools(env, sandbox)) for env in (solo, dual))
     assert (len(alone), len(beside)) == (43, 13)
     assert alone.keys() - beside.keys() == USER_TOOLS
     refuel = beside["refuel_data"]
@@ -81,33 +82,35 @@ def test_the_agent_has_43_tools_alone_and_13_beside_a_user_who_has_the_others(so
 
 
 @pytest.mark.parametrize("mode", ["solo", "dual"])
-def test_gold_passes_twice_with_one_state_and_less_of_it_does_not(mode: str, solo: LoadedEnv, dual: LoadedEnv) -> None:
+def test_gold_passes_twice_with_the_same_state_and_gold_less_a_call_does_not(
+    mode: str, solo: LoadedEnv, dual: LoadedEnv
+) -> None:
     env = {"solo": solo, "dual": dual}[mode]
     names = (REFUEL, PAY, TRANSFER)
     ended = play(env, chosen(env, *names), "oracle", "null", "oracle", "mutated")
     for name in names:
         once, null, again, mutated = (ended[name, place] for place in range(4))
-        assert [each.score for each in (once, null, again, mutated)] == [1.0, 0.0, 1.0, 0.0], name
-        assert {each.outcome for each in (once, null, again, mutated)} == {Outcome.SCORED}
+        assert [record.score for record in (once, null, again, mutated)] == [1.0, 0.0, 1.0, 0.0], name
+        assert {record.outcome for record in (once, null, again, mutated)} == {Outcome.SCORED}
         assert (once.initial_key, once.final_key) == (again.initial_key, again.final_key)
         assert once.components == {"env_assertion": 1.0, "action": 1.0, "communicate": 1.0, "db": 1.0}
     assert (ended[PAY, 0].usage.user_calls > 0) == (mode == "dual")
 
 
-def called(*names: str) -> list[Action]:
+def actions_of(*names: str) -> list[Action]:
     return [Action(tool_calls=(ToolCall(id=f"call_{n}", name=name, arguments={}),)) for n, name in enumerate(names)]
 
 
 def test_the_reward_is_the_product_over_the_basis_and_other_checks_are_components(solo: LoadedEnv) -> None:
-    """The phone is as it must be without the transfer, too; beside it, what else is done makes other databases."""
+    """Without the transfer the phone is right, but the reward is 0; with an extra change to the databases it is 1."""
     (task,) = chosen(solo, TRANSFER)
     summary = ToolCall(id="call_9", name="transfer_to_human_agents", arguments={"summary": "anything"})
 
     def without(task: Task, seed: int) -> Replay:
-        return Replay(iter([*called("toggle_airplane_mode"), Action(text="Done.")]))
+        return Replay(iter([*actions_of("toggle_airplane_mode"), Action(text="Done.")]))
 
     def longer(task: Task, seed: int) -> Replay:
-        calls = called("toggle_airplane_mode", "toggle_wifi")
+        calls = actions_of("toggle_airplane_mode", "toggle_wifi")
         return Replay(iter([*calls, Action(tool_calls=(summary,)), Action(text="Done.")]))
 
     ended = play(solo, [task], without, longer)

@@ -17,9 +17,9 @@ from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.catalog.textworld import ENV
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.suites.textworld.games import Order, install_textworld, make_games, maker
-from gymcp.envs.suites.textworld.solving import as_call, last_necessary
+from gymcp.envs.suites.textworld.solutions import as_call, last_necessary
 from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
-from gymcp.envs.suites.upstream.run_once import run_to_end
+from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.native.runtime import ToolError
@@ -40,11 +40,11 @@ def tasks() -> list[Task]:
     return list(make_tasks("seeds", levels=[1, 2, 3], count=1))
 
 
-def played(env: LoadedEnv, agent: str) -> dict[str, Trajectory]:
-    found: dict[str, Trajectory] = {}
+def play_tasks(env: LoadedEnv, agent: str) -> dict[str, Trajectory]:
+    by_task: dict[str, Trajectory] = {}
 
     def take(done: Rollout, last: bool) -> None:
-        found[done.job.task.id] = done.trajectory
+        by_task[done.job.task.id] = done.trajectory
 
     async def play() -> None:
         jobs = [Job(task=task, trial=0, seed=0) for task in env.suite.tasks]
@@ -52,7 +52,7 @@ def played(env: LoadedEnv, agent: str) -> dict[str, Trajectory]:
             await run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=4), take)
 
     asyncio.run(play())
-    return found
+    return by_task
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,13 @@ def env(tasks: list[Task]) -> LoadedEnv:
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
 def test_scripted_agents_score_in_the_sandbox_what_they_must(env: LoadedEnv, agent: str, score: float) -> None:
-    assert {name: record.score for name, record in played(env, agent).items()} == dict.fromkeys(
+    assert {name: record.score for name, record in play_tasks(env, agent).items()} == dict.fromkeys(
         [task.id for task in env.suite.tasks], score
     )
 
 
 def test_two_episodes_of_the_same_calls_have_the_same_states(env: LoadedEnv) -> None:
-    first, second = played(env, "oracle"), played(env, "oracle")
+    first, second = play_tasks(env, "oracle"), play_tasks(env, "oracle")
     keys = {name: [step.state_key for step in record.steps] for name, record in first.items()}
     assert keys == {name: [step.state_key for step in record.steps] for name, record in second.items()}
     assert all(len(set(of_one)) == len(of_one) for of_one in keys.values())
@@ -79,12 +79,12 @@ def test_the_walkthrough_is_unreadable_from_inside(env: LoadedEnv) -> None:
 
 
 def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
-    """The same facts, commands, score and failure along random plays, up to commands of which we know more.
+    """Facts, commands, score and failure are the same along random plays, except commands of which we know more.
 
-    Its games are made in another order than ours: what was made before a game must not change it.
+    The peer makes its games in another order than ours: a game must not depend on the games made before it.
     """
     program = maker("textworld_peer", modules=("gymcp.mcp_servers.programs.textworld.maker",))
-    answers = run_to_end(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
+    answers = run_once(program, get_sandbox("bwrap"), "".join(f"{order.line()}\n" for order in reversed(ORDERS)))
     for made, line in zip(reversed(make_games(ORDERS)), answers.splitlines(), strict=True):
         world = TextWorld(made["game"])
         for command, facts, commands, score, failed in json.loads(line):
@@ -94,7 +94,7 @@ def test_our_player_agrees_with_textworlds_own_logic_at_every_step() -> None:
             assert [list(fact) for fact in world._world.facts()] == facts
             assert (world.score, world.lost) == (score, failed)
             if not (world.won or world.lost):
-                ours = [each for each in world.commands().split("\n") if not each.startswith(OTHER_WAYS)]
+                ours = [command for command in world.commands().split("\n") if not command.startswith(OTHER_WAYS)]
                 assert ours == commands
 
 
@@ -102,7 +102,7 @@ def test_the_same_arguments_make_the_same_tasks(tasks: list[Task]) -> None:
     assert list(make_tasks("seeds", levels=[1, 2, 3], count=1)) == tasks
 
 
-def test_what_is_handed_over_holds_no_walkthrough(tasks: list[Task]) -> None:
+def test_initial_states_hold_no_walkthrough(tasks: list[Task]) -> None:
     for task in tasks:
         assert set(task.initial_state) == {"game"}
         assert set(task.initial_state["game"]) == {"kinds", "rules", "facts", "names", "texts", "quests"}
@@ -116,7 +116,7 @@ def test_splits_share_no_game_and_the_foods_of_testing_are_new(tasks: list[Task]
         next(iter(make_tasks("values")))
 
 
-def test_gold_is_short_and_wins_and_nothing_of_it_but_reading_can_be_left_out(tasks: list[Task]) -> None:
+def test_gold_fits_into_the_steps_and_names_its_last_necessary_call(tasks: list[Task]) -> None:
     for task in tasks:
         (gold,) = task.gold
         calls = [(call.name, dict(call.arguments)) for call in gold.calls if not isinstance(call.arguments, str)]
@@ -164,12 +164,12 @@ def test_a_meal_is_made_only_of_what_is_ready_and_burning_it_loses() -> None:
         ("cook", {"food": "cookbook", "appliance": "stove"}, "you cannot cook cookbook stove now"),
     ],
 )
-def test_what_cannot_be_done_is_a_tool_error(tool: str, arguments: dict[str, str], says: str) -> None:
+def test_an_impossible_call_is_a_tool_error(tool: str, arguments: dict[str, str], says: str) -> None:
     with pytest.raises(ToolError, match=says):
         getattr(kitchen()[0], tool)(**arguments)
 
 
-def test_textworld_is_installed_without_what_plays_compiled_games() -> None:
+def test_textworld_is_installed_without_the_packages_for_compiled_games() -> None:
     (packages,) = install_textworld().glob("venv/lib/python*/site-packages")
     installed = {path.name for path in Path(packages).iterdir()}
     assert {"textworld", "networkx", "tatsu"} <= installed

@@ -1,4 +1,4 @@
-"""The shelf of servers: its descriptions, its tasks, and an episode with all of them attached."""
+"""The shelf of servers: its descriptions, its tasks, and episodes with all native services attached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NATIVE = ("one", "several", "carry", "choose")
 
 
 def native_env(task: Task) -> LoadedEnv:
-    """The task in an environment of our own services alone."""
+    """An environment of the task with the native services alone."""
     suite = replace(make_suite(), tasks=(task,))
     servers = shelf_servers(tuple(services()))
     return load_env(EnvSpec(name="natives", servers=servers, suite=suite, grade=grade, lazy=True))
@@ -45,13 +45,13 @@ def test_there_are_70_servers_with_500_tools_100_of_them_of_third_parties() -> N
 
 
 def test_every_tool_of_ours_has_a_name_of_its_own_a_description_and_described_parameters() -> None:
-    tools = [(service, each) for service in services().values() for each in service.operations.values()]
-    assert max(Counter(each.name for _, each in tools).values()) == 1
-    assert max(Counter(service.description(each) for service, each in tools).values()) == 1
-    for service, each in tools:
-        schema = service.schema(each)
+    tools = [(service, tool) for service in services().values() for tool in service.operations.values()]
+    assert max(Counter(tool.name for _, tool in tools).values()) == 1
+    assert max(Counter(service.description(tool) for service, tool in tools).values()) == 1
+    for service, tool in tools:
+        schema = service.schema(tool)
         check_schema(schema)
-        assert all(part["description"] for part in schema["properties"].values()), each.name
+        assert all(part["description"] for part in schema["properties"].values()), tool.name
 
 
 def test_no_request_names_a_tool() -> None:
@@ -69,7 +69,7 @@ def test_every_service_can_be_asked_for_something_that_it_has() -> None:
         assert len(wording.requests) >= 2, name
 
 
-def test_the_same_tasks_come_again_and_splits_share_none() -> None:
+def test_the_same_arguments_make_the_same_tasks_and_splits_share_none() -> None:
     assert tuple(make_tasks("test", count=2)) == TASKS
     train = {task.prompts for task in make_tasks("train", count=2)}
     assert not train & {task.prompts for task in TASKS}
@@ -79,7 +79,7 @@ def test_the_same_tasks_come_again_and_splits_share_none() -> None:
         tuple(make_tasks("dev"))
 
 
-def test_a_server_that_there_is_not_is_named_and_those_that_there_are() -> None:
+def test_an_unknown_server_is_named_and_the_known_ones_are_listed() -> None:
     with pytest.raises(ConfigError, match=r"no server 'romos'; have filesystem, git, .*rooms, visitors"):
         shelf_servers(["rooms", "romos"])
 
@@ -134,8 +134,8 @@ def test_gold_solves_what_null_and_mutated_do_not() -> None:
     assert asyncio.run(scores()) == {(task.id, agent): score for task in tasks for agent, score in wanted.items()}
 
 
-def test_what_nobody_asked_for_is_no_success() -> None:
-    """The gold, and one record more in another service."""
+def test_a_change_that_was_not_asked_for_fails() -> None:
+    """The agent plays the gold, and changes one record more in another service."""
     task = next(task for task in TASKS if task.tags[0] == "one")
     other = "lights" if "lights" not in (task.initial_state or {}) else "plants"
     tool, row = ("dim_lamp", "LA-01") if other == "lights" else ("set_water_amount", "PT-01")

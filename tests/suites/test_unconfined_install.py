@@ -1,4 +1,4 @@
-"""Upstream's classes run once, when the suite is installed: never without a sandbox unless that is asked for."""
+"""Upstream's classes run once, at the suite's installation: without a sandbox only if the user asks for that."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ GYMCP = Path(sys.executable).with_name("gymcp")
 
 
 @pytest.fixture
-def fetched(files: SuiteFiles, tmp_path: Path) -> SuiteFiles:
-    """The suite in a cache of the test's own, without what is computed by running it."""
+def unfinished_install(files: SuiteFiles, tmp_path: Path) -> SuiteFiles:
+    """The suite in a cache of the test's own, without the tasks, which running its code computes."""
     there = replace(files, root=tmp_path / "home" / "suites" / "bfcl" / files.root.name)
     shutil.copytree(files.root, there.root)
     return there
 
 
 def _gymcp(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """On a machine that has no bubblewrap."""
+    """Run gymcp as on a machine without bubblewrap."""
     (tmp_path / "bin").mkdir()
     env = {**os.environ, "PATH": str(tmp_path / "bin"), "GYMCP_HOME": str(tmp_path / "home")}
     return subprocess.run([GYMCP, *words], env=env, capture_output=True, text=True, timeout=300, check=False)
@@ -41,8 +41,10 @@ def test_without_bubblewrap_nothing_of_upstream_is_run_or_fetched(words: tuple[s
     assert not (tmp_path / "home" / "suites").exists()
 
 
-def test_who_asks_for_no_sandbox_gets_the_same_tasks(files: SuiteFiles, fetched: SuiteFiles, tmp_path: Path) -> None:
+def test_an_install_without_a_sandbox_has_the_same_tasks(
+    files: SuiteFiles, unfinished_install: SuiteFiles, tmp_path: Path
+) -> None:
     done = _gymcp(tmp_path, "suites", "install", "bfcl", "--sandbox", "none")
     assert done.returncode == 0, done.stderr
     assert "UNCONFINED" in done.stderr
-    assert fetched.tasks.read_bytes() == files.tasks.read_bytes()
+    assert unfinished_install.tasks.read_bytes() == files.tasks.read_bytes()

@@ -1,4 +1,4 @@
-"""Workbench: 270 tasks over six real servers. The gates of all of them are `make nightly`'s; here is a sample."""
+"""Workbench: 270 tasks over six real servers. `make nightly` plays the gates of all tasks, these tests of a sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import LoadedEnv, load_env
@@ -31,7 +31,7 @@ SAMPLE = (
     "multi-parallel-newcomer-3-1",
     "multi-conditional-office_hours-3-0",
 )
-"""Every server is in one of these."""
+"""Tasks that together have every server."""
 
 
 def test_there_are_270_tasks_in_six_categories_at_three_levels() -> None:
@@ -54,14 +54,14 @@ def test_scope_is_the_number_of_servers_that_a_task_needs() -> None:
         assert {SERVER_OF[call.name] for call in task.gold[0].calls} <= needed <= (task.servers or frozenset())
 
 
-def test_the_servers_that_are_there_do_not_tell_what_is_to_be_done() -> None:
+def test_the_servers_of_a_task_do_not_depend_on_what_it_asks() -> None:
     for name in FAMILIES:
         for level in LEVELS:
             there = {task_and_draft("train", name, level, number)[0].servers for number in range(8)}
             assert len(there) == 1, (name, level)
 
 
-def test_structure_is_how_the_calls_hang_on_each_other() -> None:
+def test_structure_says_how_the_calls_depend_on_each_other() -> None:
     for name, family in FAMILIES.items():
         for level in LEVELS:
             _, draft = task_and_draft("test", name, level, 0)
@@ -72,7 +72,7 @@ def test_structure_is_how_the_calls_hang_on_each_other() -> None:
                 assert len(draft.stages) >= 3, name
 
 
-def test_what_is_to_be_done_differs_where_it_is_conditional() -> None:
+def test_conditional_families_have_different_calls_in_different_tasks() -> None:
     for name, family in FAMILIES.items():
         if family.structure == "conditional":
             drafts = [task_and_draft("train", name, 2, number)[1] for number in range(12)]
@@ -80,7 +80,7 @@ def test_what_is_to_be_done_differs_where_it_is_conditional() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_is_said_in_many_ways_some_of_which_are_held_out(family: str) -> None:
+def test_a_family_has_many_wordings_some_of_which_are_held_out(family: str) -> None:
     seen, unseen = ({*wordings(FAMILIES[family].bodies, held_out=held_out)} for held_out in (False, True))
     assert (len(seen) >= 30, len(unseen) >= 18, seen & unseen) == (True, True, set())
 
@@ -89,14 +89,14 @@ def test_the_same_arguments_make_the_same_tasks() -> None:
     assert make_suite() == SUITE
 
 
-def test_tasks_have_no_end_and_training_shares_no_office_with_the_test() -> None:
+def test_there_is_no_last_task_and_training_shares_no_office_with_the_test() -> None:
     late = [*make_tasks("train", families=["multi-parallel"], levels=[3], count=1, first=12_345)]
     assert len(late) == 5
     tested = {str(task.initial_state) for task in SUITE.tasks}
     assert not tested & {str(task.initial_state) for task in make_tasks("train", count=3)}
 
 
-def test_no_answer_stands_in_the_request() -> None:
+def test_no_request_contains_its_answer() -> None:
     asked = [task for task in SUITE.tasks if "answer" in task.target]
     assert len(asked) >= 40
     for task in asked:
@@ -112,12 +112,12 @@ def test_no_answer_stands_in_the_request() -> None:
         ({"split": "dev"}, "no split 'dev'; have train, test"),
     ],
 )
-def test_what_there_is_not_is_named(arguments: dict[str, list[str]], says: str) -> None:
+def test_an_unknown_family_level_or_split_is_named(arguments: dict[str, list[str]], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         next(make_tasks(**{"split": "test", **arguments}))  # type: ignore[arg-type]
 
 
-def test_a_task_of_a_server_that_there_is_not_is_refused() -> None:
+def test_a_task_with_an_unknown_server_is_refused() -> None:
     env = replace(ENV, suite=replace(SUITE, tasks=(replace(SUITE.tasks[0], servers=frozenset({"fax"})),)))
     with pytest.raises(ConfigError, match="its servers are fax; have calendar, desk, filesystem, git, memory, time"):
         load_env(env)
@@ -130,7 +130,7 @@ def env(node: None) -> LoadedEnv:
     return replace(loaded, suite=replace(loaded.suite, tasks=tasks))
 
 
-def played(env: LoadedEnv, make: AgentFactory) -> list[Trajectory]:
+def play(env: LoadedEnv, make: AgentFactory) -> list[Trajectory]:
     sandbox = get_sandbox("bwrap")
     plan = Plan(agent="oracle", sandbox=sandbox.name)
     ended: list[Trajectory] = []
@@ -139,17 +139,17 @@ def played(env: LoadedEnv, make: AgentFactory) -> list[Trajectory]:
         if last:
             ended.append(rollout.trajectory)
 
-    jobs = list(jobs_of(plan, select_tasks(env.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(env.suite, plan)))
     asyncio.run(run_jobs(env, sandbox, make, jobs, Schedule(concurrency=4), note))
     return ended
 
 
 def scores(env: LoadedEnv, make: AgentFactory) -> dict[str, float | None]:
-    return {trajectory.task: trajectory.score for trajectory in played(env, make)}
+    return {trajectory.task: trajectory.score for trajectory in play(env, make)}
 
 
 def at_once(task: Task, seed: int) -> Replay:
-    """The oracle that makes the calls of a stage in one step, the last first."""
+    """An oracle that makes the calls of a stage in one step, the last call first."""
     name, level, number = task.id.split("-")[2:]
     _, draft = task_and_draft("test", name, int(level), int(number))
     calls, actions = list(task.gold[0].calls), []
@@ -169,13 +169,13 @@ def test_calls_of_one_stage_may_be_made_at_once_and_in_any_order(env: LoadedEnv)
     assert scores(env, at_once) == dict.fromkeys(SAMPLE, 1.0)
 
 
-def test_only_a_tasks_own_servers_are_there_and_damage_beside_is_seen(env: LoadedEnv) -> None:
+def test_an_agent_sees_only_the_tasks_servers_and_unasked_changes_fail(env: LoadedEnv) -> None:
     def careless(task: Task, seed: int) -> Replay:
         (turn,) = task.gold
         extra = replace(turn.calls[0], id="extra", name="create_ticket", arguments={"title": "By the way"})
         return Replay(iter([Action(tool_calls=(*turn.calls, extra)), Action(text=turn.final_text)]))
 
-    for trajectory in played(env, careless):
+    for trajectory in play(env, careless):
         names = {tool.name for tool in trajectory.steps[0].observation.tools}
         (task,) = (task for task in env.suite.tasks if task.id == trajectory.task)
         assert names == {tool for server in task.servers or () for tool in TOOLS[server]}

@@ -1,4 +1,4 @@
-"""Runs inside: TextWorld's own logic plays at random, and says at every step what holds and what could be done."""
+"""A program inside the sandbox: TextWorld's own logic plays at random, and writes facts and commands at every step."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from gymcp.mcp_servers.programs.textworld.maker import make_game, textworld
 
 STEPS = 30
 OTHER_WAYS = ("look", "inventory", "examine", "prepare")
-"""Commands that change nothing, and the one whose conditions TextWorld knows in its compiled games only."""
+"""Commands that change nothing, and one whose conditions TextWorld knows in its compiled games only."""
 
 
 def main() -> None:
-    new_options, said = textworld()
+    new_options, log = textworld()
     progression = importlib.import_module("textworld.generator.game").GameProgression
     for line in sys.stdin:
         order = json.loads(line)
-        said.clear()
-        sys.stdout.write(json.dumps(played(progression(make_game(new_options, order)), order["seed"])) + "\n")
+        log.clear()
+        sys.stdout.write(json.dumps(play(progression(make_game(new_options, order)), order["seed"])) + "\n")
 
 
-def played(game: Any, seed: int) -> list[Any]:
+def play(game: Any, seed: int) -> list[Any]:
+    """The command, facts, possible commands, score and failure of every step of one random play."""
     rng = random.Random(seed)
     names = {key: info.name for key, info in game.game.infos.items()}
-    found, chosen = [], ""
+    steps, chosen = [], ""
     for _ in range(STEPS):
-        actions = {command: action for action in game.valid_actions if (command := worded(action, names))}
+        actions = {command: action for action in game.valid_actions if (command := command_of(action, names))}
         facts = sorted([fact.name, *(each.name for each in fact.arguments)] for fact in game.state.facts)
         failed = any(quest.failed for quest in game.quest_progressions)
-        found.append([chosen, facts, sorted(actions), game.score, failed])
+        steps.append([chosen, facts, sorted(actions), game.score, failed])
         if not actions or failed or game.completed:
             break
         chosen = rng.choice(sorted(actions))
         game.update(actions[chosen])
-    return found
+    return steps
 
 
-def worded(action: Any, names: dict[str, str]) -> str:
+def command_of(action: Any, names: dict[str, str]) -> str:
+    """The command of an action; empty for one that is not compared."""
     command = str(action.format_command(names))
     return "" if command.startswith(OTHER_WAYS) else command

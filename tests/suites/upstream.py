@@ -1,4 +1,4 @@
-"""Upstream's own `multi_turn_checker`, in a virtualenv of its own, on trajectories of ours."""
+"""Verdicts of upstream's own `multi_turn_checker`, in a virtualenv of its own, on our trajectories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKER = Path(__file__).with_name("upstream_checker.py")
 
 
 def upstream_verdicts(home: Path, files: SuiteFiles, trajectories: Sequence[Trajectory]) -> list[Json]:
-    """Upstream's verdict on each: ``{"valid": bool, "error_type": ...}``. Each is checked in a process of its own."""
+    """Upstream's verdicts: ``{"valid": bool, "error_type": ...}``. Each is made in a process of its own."""
     entries, golds = _upstream_entries(files), _upstream_golds(files)
     lines = [
         json.dumps({"entry": entries[t.task], "gold": golds[t.task], "turns": to_upstream(t)}) for t in trajectories
@@ -33,7 +33,7 @@ def upstream_verdicts(home: Path, files: SuiteFiles, trajectories: Sequence[Traj
 def to_upstream(trajectory: Trajectory) -> list[list[list[str]]]:
     """The calls as upstream's decoders give them: per user turn, per step, as Python text.
 
-    What our harness refused becomes a call of something unknown, as which upstream does not run it either. Traps: we
+    A call that our harness refused becomes a call of an unknown function, so upstream does not run it either. Traps: we
     withhold functions that upstream would run if called, and upstream rewrites ``name(`` inside of strings.
     """
     turns: list[list[list[str]]] = [[] for _ in range(max((s.turn for s in trajectory.steps), default=-1) + 1)]
@@ -71,7 +71,7 @@ def _rows(path: Path) -> list[Json]:
 
 
 def _virtualenv(home: Path) -> Path:
-    """Upstream and nothing else, from the pinned wheels; kept for the next session."""
+    """A virtualenv with upstream's package and nothing else, from the pinned wheels; later sessions use it again."""
     wheels = [fetch_wheel(wheel, home / "wheels") for wheel in (BFCL, MPMATH)]
 
     def make(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs in upstream's virtualenv: one trajectory a line on standard input, one verdict a line on standard output."""
+"""A program in upstream's virtualenv: one trajectory a line of standard input, one verdict a line of its output."""
 
 import importlib
 import json

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from gymcp.trainers.credit.anchors import Anchor, anchor_codes
-from gymcp.trainers.credit.diagnostics import anchor_statistics, explained_share
+from gymcp.trainers.credit.diagnostics import anchor_statistics, correlation_ratio
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 
 def episode(group: str, score: float, *places: tuple[str, str]) -> Trajectory:
-    """Steps that saw each text in each world; the world after a step is that of the next one."""
+    """Steps that read each text in each world; the world after a step is that of the next one."""
     worlds = [world for world, _ in places] + ["end"]
     steps = tuple(
         Step(
@@ -60,9 +60,9 @@ def test_statistics_count_what_can_be_compared() -> None:
     assert weighed.step_share == pytest.approx((1 + 4 / 3) / (1 + 4 / 3 + 6)), "as the preset weighs it"
 
 
-def test_a_step_advantage_that_only_follows_the_index_is_found_out() -> None:
+def test_a_step_advantage_that_only_follows_the_index_is_detected() -> None:
     batch = batch_of_columns([[0.0, 0.0, 1.0]] * 2, ["g", "g"])
     turn = batch.keys["turn"]
-    assert explained_share(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
-    assert explained_share(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
-    assert explained_share(np.zeros(6), batch.keys["group"], turn) == 0.0
+    assert correlation_ratio(turn.astype(np.float64), batch.keys["group"], turn) == pytest.approx(1.0)
+    assert correlation_ratio(np.array([1.0, 1, 1, -1, -1, -1]), batch.keys["group"], turn) == pytest.approx(0.0)
+    assert correlation_ratio(np.zeros(6), batch.keys["group"], turn) == 0.0

@@ -1,4 +1,4 @@
-"""What a training run is given and cannot use: one clear error, or the rule that is documented for it."""
+"""Training runs with inputs they cannot use: one clear error, or the behaviour documented for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import BANK, even_answers
+from coin_flip_bank import BANK, make_coin_flip_bank
 from safetensors.torch import load_file
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
@@ -23,7 +23,7 @@ from gymcp.types import Score
 TABLE: dict[str, Any] = {
     "env": str(BANK),
     "name": "bad",
-    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 4, "turns": 1, "concurrency": 4, "slots": 4},
+    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 4, "max_turns": 1, "concurrency": 4, "slots": 4},
     "learn": {"iterations": 5},
     "evaluation": {"every": 0, "tasks": 1},
 }
@@ -31,7 +31,7 @@ TABLE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def bank() -> LoadedEnv:
-    return even_answers()
+    return make_coin_flip_bank()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def without_gold(env: LoadedEnv) -> LoadedEnv:
 
 
 def without_server(env: LoadedEnv) -> LoadedEnv:
-    """Its servers end before they have said a word."""
+    """The environment with servers that exit before they send anything."""
     return replace(env, servers=tuple(replace(server, argv=("/bin/false",), fork=None) for server in env.servers))
 
 
@@ -80,21 +80,21 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_reason(bank: LoadedEnv,
     ending = train(recipe, bank, tmp_path, resume=False)
     assert ending.iterations < 5
     assert "is not finite; no weight was changed" in ending.reason
-    (told,) = read_evidence(tmp_path).problems
-    assert told == f"training stopped after {ending.iterations} iterations: {ending.reason}"
+    (problem,) = read_evidence(tmp_path).problems
+    assert problem == f"training stopped after {ending.iterations} iterations: {ending.reason}"
     checkpoint = torch.load(tmp_path / "checkpoint" / str(ending.iterations) / "learner.pt", weights_only=True)
-    kept = load_file(tmp_path / "final" / "model.safetensors")
-    assert all(torch.equal(kept[name], weight) for name, weight in checkpoint["weights"].items() if name in kept)
+    final = load_file(tmp_path / "final" / "model.safetensors")
+    assert all(torch.equal(final[name], weight) for name, weight in checkpoint["weights"].items() if name in final)
 
 
-def test_a_warm_start_that_leads_nowhere_is_one_error(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
-    recipe = make_recipe(table(model, warm_start={"tasks": 2, "epochs": 8, "batch": 1}, learn={"iterations": 0}))
+def test_a_warm_start_that_diverges_is_one_error(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(table(model, warm_start={"tasks": 2, "epochs": 8, "batch_size": 1}, learn={"iterations": 0}))
     broken = replace(recipe, warm_start=replace(recipe.warm_start, learning_rate=1e30))
     with pytest.raises(ConfigError, match=r"warm start: the .* is not finite.*; is warm_start\.learning_rate, 1e\+30"):
         train(broken, bank, tmp_path, resume=False)
 
 
-def test_prompts_that_leave_no_room_for_a_step_end_the_run_with_the_reason(
+def test_prompts_longer_than_the_context_end_the_run_with_the_reason(
     bank: LoadedEnv, model: Path, tmp_path: Path
 ) -> None:
     recipe = make_recipe({**TABLE, "model": {"path": str(model), "context": 20}})
@@ -102,11 +102,11 @@ def test_prompts_that_leave_no_room_for_a_step_end_the_run_with_the_reason(
         train(recipe, bank, tmp_path / "run", resume=False)
 
 
-def test_an_iteration_of_which_nothing_is_left_changes_no_weight_and_the_next_goes_on(
+def test_an_iteration_whose_episodes_are_all_filtered_out_is_passed_over(
     bank: LoadedEnv, model: Path, tmp_path: Path
 ) -> None:
     alike = replace(bank, spec=replace(bank.spec, grade=lambda task, trajectory, states: Score(value=0.0)))
-    recipe = make_recipe(table(model, learn={"iterations": 2, "informative": True}))
+    recipe = make_recipe(table(model, learn={"iterations": 2, "drop_uninformative": True}))
     assert train(recipe, alike, tmp_path / "run", resume=False).reason == "finished"
     rows = read_metrics(tmp_path / "run")[1:]
     assert [(row["dropped"], row["advantage/size"], "loss" in row) for row in rows] == [(8, 0.0, False)] * 2
@@ -124,7 +124,7 @@ def test_a_folder_without_a_model_is_refused(bank: LoadedEnv, tmp_path: Path) ->
 
 
 def test_a_checkpoint_of_another_model_is_refused(bank: LoadedEnv, model: Path, tmp_path: Path) -> None:
-    """The recipe is the same; what lies in its model's folder is not."""
+    """The recipe is the same, but its model folder holds another model."""
     place = tmp_path / "model"
     place.symlink_to(model)
     recipe = make_recipe(table(place, learn={"iterations": 0}))
@@ -136,7 +136,7 @@ def test_a_checkpoint_of_another_model_is_refused(bank: LoadedEnv, model: Path, 
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
-def test_an_adapter_does_not_go_on_with_another_model_of_the_same_shape(
+def test_an_adapter_is_not_continued_over_another_model_of_the_same_shape(
     bank: LoadedEnv, model: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "model"

@@ -1,7 +1,7 @@
-"""What holds of every preset, and, of the few of which it does not, why not and what they give instead.
+"""Properties of all presets; for the few exceptions the reason, and the advantages that they give instead.
 
-Properties are tried on recorded episodes, through the presets' own shapers; what a mapping exempts is pinned on an
-example that can be followed by hand. A preset that is added is in every property until it is exempted here.
+Properties are checked on recorded episodes, through the presets' own shapers. An exception is pinned on an example that
+can be followed by hand. A preset that is added is in every property until it is exempted here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import UNDISCOUNTED, Drawn, Rows, again, but, episodes, example, made, near, nothing, rows, same, tried
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import (
+    UNDISCOUNTED,
+    Drawn,
+    Rows,
+    again,
+    but,
+    episodes,
+    example,
+    near,
+    nothing,
+    record_batch,
+    rows,
+    same,
+    try_examples,
+)
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import assign_credit
@@ -24,20 +38,20 @@ from gymcp.trainers.credit.step_batch import batch_of_columns
 # --- What holds of all of them.
 
 
-@tried
+@try_examples
 @given(drawn=episodes, seed=st.integers(0, 1000))
 def test_the_order_of_episodes_does_not_matter(drawn: list[Drawn], seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(drawn)).tolist()
-    plain, shuffled = made(drawn), made([drawn[i] for i in order])
+    plain, shuffled = record_batch(drawn), record_batch([drawn[i] for i in order])
     for name in PRESETS:
         found = rows(plain, name)
         assert same(rows(shuffled, name), [found[i] for i in order]), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
-def test_credit_is_finite_and_one_number_a_step(drawn: list[Drawn]) -> None:
-    batch = made(drawn)
+def test_credit_is_one_finite_number_per_step(drawn: list[Drawn]) -> None:
+    batch = record_batch(drawn)
     for name in PRESETS:
         found = rows(batch, name)
         assert [len(row) for row in found] == [len(each.steps) for each in drawn], name
@@ -48,7 +62,7 @@ def test_credit_is_finite_and_one_number_a_step(drawn: list[Drawn]) -> None:
 
 
 def beta(at: float, a: float, b: float) -> float:
-    """The density of the Beta distribution with parameters `a` and `b`."""
+    """Density of the Beta distribution with parameters `a` and `b`."""
     return float(at ** (a - 1) * (1 - at) ** (b - 1) * math.gamma(a + b) / math.gamma(a) / math.gamma(b))
 
 
@@ -63,7 +77,8 @@ BATCH_WIDE = {
         (0.5, 0.5 / beta(0.5, 1 + 0.125 / 3, 1 + 0.375 / 3), 0.5 / beta(0.5, 1 + 0.3125 / 3, 1 + 0.9375 / 3)),
     ),
 }
-"""Why, and what a solved episode gets beside a failed one: alone, beside a failed group, and with both groups twice."""
+"""Reason, and advantages of a solved episode beside a failed one: alone, beside a failed group, and with both groups
+twice."""
 DEGREES_OF_FREEDOM = {
     "reinforce_pp": "n - 1 over the tokens of the batch",
     "ppo": "n - 1 over the tokens of the batch",
@@ -72,24 +87,24 @@ DEGREES_OF_FREEDOM = {
 }
 
 
-@tried
+@try_examples
 @given(drawn=episodes, others=episodes)
 def test_other_groups_in_the_batch_change_nothing(drawn: list[Drawn], others: list[Drawn]) -> None:
-    alone, together = made(drawn), made([*drawn, *again(others)])
+    alone, together = record_batch(drawn), record_batch([*drawn, *again(others)])
     for name in but(BATCH_WIDE):
         assert same(rows(together, name)[: len(drawn)], rows(alone, name)), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
-def test_groups_given_twice_under_other_names_get_the_same_twice(drawn: list[Drawn]) -> None:
-    once, twice = made(drawn), made([*drawn, *again(drawn)])
+def test_a_batch_repeated_under_other_groups_gets_the_same_credit_twice(drawn: list[Drawn]) -> None:
+    once, twice = record_batch(drawn), record_batch([*drawn, *again(drawn)])
     for name in but(DEGREES_OF_FREEDOM):
         assert same(rows(twice, name), rows(once, name) * 2), name
 
 
 @pytest.mark.parametrize("name", BATCH_WIDE)
-def test_what_is_compared_over_the_batch_sees_other_groups(name: str) -> None:
+def test_presets_that_compare_over_the_batch_depend_on_other_groups(name: str) -> None:
     alone = example(name, [[1.0], [0.0]], "gg")
     beside = example(name, [[1.0], [0.0], [0.0], [0.0]], "gghh", entropy=[[0.0], [0.0], [1.0], [1.0]])
     twice = example(name, [[1.0], [0.0], [0.0], [0.0]] * 2, "gghhiijj", entropy=[[0.0], [0.0], [1.0], [1.0]] * 2)
@@ -114,21 +129,22 @@ TO_SOLVED: dict[str, tuple[str, Rows, dict[str, Any], tuple[float, float]]] = {
         (0.25 / beta(0.25, 1 + 0.3125 / 3, 1 + 2.1875 / 3), 0.25 / beta(0.75, 1 + 4.0625 / 3, 1 + 2.4375 / 3)),
     ),
 }
-"""Why, and what the first episode gets before and after a half is added to all scores."""
+"""Reason, and advantages of the first episode before and after a half is added to all scores."""
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
 def test_a_constant_added_to_all_scores_changes_nothing(drawn: list[Drawn]) -> None:
-    """Without a discount, which makes a constant depend on how far the end is: see `ALIKE`."""
-    plain, higher = made(drawn), made([replace(each, score=each.score + 2.0) for each in drawn])
+    """Checked without a discount, which makes the effect of a constant depend on the distance to the end: see
+    `ALIKE`."""
+    plain, higher = record_batch(drawn), record_batch([replace(each, score=each.score + 2.0) for each in drawn])
     for name in but(TO_SOLVED):
         options = UNDISCOUNTED.get(name, {})
         assert same(rows(higher, name, **options), rows(plain, name, **options)), name
 
 
 @pytest.mark.parametrize("name", TO_SOLVED)
-def test_what_depends_on_the_level_of_scores(name: str) -> None:
+def test_exceptions_that_depend_on_the_level_of_scores(name: str) -> None:
     _, rewards, columns, expected = TO_SOLVED[name]
     higher = [[*row[:-1], row[-1] + 0.5] for row in rewards]
     found = [example(name, each, "gghh"[: len(rewards)], **columns)[0] for each in (rewards, higher)]
@@ -148,7 +164,7 @@ ALIKE = {
     "matchtir": ("reads calls instead: none matched against one", [[-0.7071], [0.7071, 0.3536, 0.3536], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[-0.04], [0.06, 0.06, -0.04], [-0.04]]),
 }
-"""Why, and what is given to [[1], [0, 0, 1]], both from state s, and to a failed episode of another group."""
+"""Reason, and advantages of [[1], [0, 0, 1]], both from state s, and of a failed episode in another group."""
 ALL_FAILED = {
     "reinforce_pp": ("compares with the batch", [[-0.4472], [-0.4472, -0.4472, -0.4472], [1.7889]]),
     "rebn": ("compares with the batch", [[-0.5], [-0.5, -0.5, -0.5], [2.0]]),
@@ -156,7 +172,7 @@ ALL_FAILED = {
     "matchtir": ALIKE["matchtir"],
     "empg": ALIKE["empg"],
 }
-"""Likewise for [[0], [0, 0, 0]] and to a solved episode of another group."""
+"""Reason, and advantages of [[0], [0, 0, 0]] and of a solved episode in another group."""
 CALLED: dict[str, Any] = {
     "anchors": [["s"], ["s", "t", "u"], ["v"]],
     "calls": [[0.0], [1.0, 1.0, 0.0], [0.0]],
@@ -170,41 +186,41 @@ ALONE = {
     "eapo": ("compares its steps: 1/4, 1/2, 1", [[-0.8729, -0.2182, 1.0911], [0.0]]),
     "empg": ("a bonus for the step to come; centred", [[0.05, 0.05, -0.05], [-0.05]]),
 }
-"""Why, and what is given to [[0, 0, 1]], in state s twice, and to a failed episode of another group."""
+"""Reason, and advantages of [[0, 0, 1]], in state s twice, and of a failed episode in another group."""
 
 
 @pytest.mark.parametrize("score", [0.0, 0.1, 1.0])
-@tried
+@try_examples
 @given(alike=episodes, others=episodes)
-def test_a_group_that_scores_alike_gets_nothing(score: float, alike: list[Drawn], others: list[Drawn]) -> None:
-    """Whatever its episodes' lengths, states and calls, and whatever else is in the batch."""
-    batch = made([*(replace(each, group=3, score=score) for each in alike), *others])
+def test_a_group_with_equal_scores_gets_no_credit(score: float, alike: list[Drawn], others: list[Drawn]) -> None:
+    """Holds for all lengths, states and calls of the episodes, and for any other groups in the batch."""
+    batch = record_batch([*(replace(each, group=3, score=score) for each in alike), *others])
     for name in but(ALIKE if score else ALL_FAILED):
         assert nothing(rows(batch, name)[: len(alike)], name), name
     for name in ("gigpo", "eapo"):  # it is the discount that tells their steps apart
         assert nothing(rows(batch, name, gamma=1.0)[: len(alike)], name), name
 
 
-@tried
+@try_examples
 @given(drawn=episodes)
-def test_a_group_of_one_gets_nothing(drawn: list[Drawn]) -> None:
-    batch = made([replace(each, group=n) for n, each in enumerate(drawn)])
+def test_a_group_of_one_gets_no_credit(drawn: list[Drawn]) -> None:
+    batch = record_batch([replace(each, group=n) for n, each in enumerate(drawn)])
     for name in but(ALONE):
         assert nothing(rows(batch, name), name), name
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_what_a_group_that_scores_alike_is_given(name: str) -> None:
+def test_exceptions_that_credit_a_group_with_equal_scores(name: str) -> None:
     assert example(name, [[1.0], [0.0, 0.0, 1.0], [0.0]], "ggh", **CALLED) == near(ALIKE[name][1])
 
 
 @pytest.mark.parametrize("name", ALL_FAILED)
-def test_what_a_group_that_all_failed_is_given(name: str) -> None:
+def test_exceptions_that_credit_a_group_that_all_failed(name: str) -> None:
     assert example(name, [[0.0], [0.0, 0.0, 0.0], [1.0]], "ggh", **CALLED) == near(ALL_FAILED[name][1])
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_a_group_of_one_is_given(name: str) -> None:
+def test_exceptions_that_credit_a_group_of_one(name: str) -> None:
     assert example(name, [[0.0, 0.0, 1.0], [0.0]], "gh", anchors=[["s", "s", "u"], ["v"]]) == near(ALONE[name][1])
 
 
@@ -216,7 +232,7 @@ def test_what_a_group_of_one_is_given(name: str) -> None:
         ("eapo", [[0.7837], [-1.3044, -0.2630, 0.7837]], [[-0.9990, -0.0017, 1.0006]]),
     ],
 )
-def test_the_figures_of_the_page_are_those_of_the_defaults(name: str, solved: Rows, alone: Rows) -> None:
+def test_the_documented_figures_are_those_of_the_defaults(name: str, solved: Rows, alone: Rows) -> None:
     found = rows(batch_of_columns([[1.0], [0.0, 0.0, 1.0]], "gg", [["s"], ["s", "t", "u"]]), name)
     by_itself = rows(batch_of_columns([[0.0, 0.0, 1.0]], "g", [["s", "s", "u"]]), name)
     assert (found, by_itself) == (near(solved), near(alone))
@@ -231,25 +247,25 @@ PADDED = {
     "empg": ("a step to come; centred", [[0.9095], [-0.4047, -0.5047]], [[0.7571], [-0.6571, -0.7571]]),
     "matchtir": ("stands beside real steps of its index", [[0.3536], [-0.3536, 0.0]], [[0.3536], [-0.3536, 0.3536]]),
 }
-"""Why, and what is given to [[1], [0, 0]] before and after the first is padded to the length of the second."""
+"""Reason, and advantages of [[1], [0, 0]] before and after the first is padded to the length of the second."""
 
 
-@tried
+@try_examples
 @given(drawn=episodes, padded=st.integers(1, 3))
 def test_empty_steps_after_the_end_change_nothing_before_it(drawn: list[Drawn], padded: int) -> None:
-    plain, longer = made(drawn), made(drawn, padded)
+    plain, longer = record_batch(drawn), record_batch(drawn, padded)
     for name in but(PADDED):
         assert same([row[:-padded] for row in rows(longer, name)], rows(plain, name)), name
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_what_empty_steps_change(name: str) -> None:
+def test_exceptions_that_depend_on_empty_steps(name: str) -> None:
     plain = example(name, [[1.0], [0.0, 0.0]], "gg", matched=[[1.0], [0.0, 1.0]])
     padded = example(name, [[1.0, 0.0], [0.0, 0.0]], "gg", tokens=[[1.0, 0.0], [1.0, 1.0]], matched=[[1.0, 0], [0, 1]])
     assert [plain, [padded[0][:1], padded[1]]] == [near(each) for each in PADDED[name][1:]]
 
 
-def test_a_score_that_is_no_share_is_refused_where_the_preset_needs_one() -> None:
+def test_bnpo_refuses_scores_outside_0_to_1() -> None:
     batch = batch_of_columns([[1.5], [1.0], [0.0], [1.0]], ["a", "a", "b", "b"])
     with pytest.raises(ConfigError, match=r"bnpo needs scores from 0 to 1, and means of groups go from 0\.5 to 1\.25"):
         assign_credit(batch, make_preset("bnpo"))

@@ -1,3 +1,5 @@
+"""The learner: shared prefixes, micro-batches, updates, checkpoints, and rows of recorded episodes."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -12,9 +14,11 @@ from peft import LoraConfig, get_peft_model
 from transformers import PreTrainedModel
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.learner.forward import common_prefix, plan, token_values
-from gymcp.trainers.learner.learner import Learner, LearnerSettings, learning_rate
-from gymcp.trainers.learner.micro_batch_loss import Sums
+from gymcp.trainers.learner.forward import common_prefix_length, plan_micro_batches, token_values
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings, learning_rate
+from gymcp.trainers.learner.losses import Denominators
+from gymcp.trainers.learner.micro_batch_loss import count_rows_with_tokens, measure_loss
 from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.trainers.settings.loss import Loss, TruncatedWeight
 from gymcp.types import Action, Observation, Row, Sampled, Step, Trajectory
@@ -33,7 +37,7 @@ def gradients(model: PreTrainedModel, rows: list[Row], prefix: int) -> tuple[tor
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str, longer: int) -> None:
     model, rows = tiny.model(kind), tiny.group(1, longer=longer)
-    assert common_prefix(rows) == 40
+    assert common_prefix_length(rows) == 40
     plain, plain_gradients = gradients(model, rows, 0)
     shared, shared_gradients = gradients(model, rows, 40)
     assert torch.allclose(plain, shared, atol=1e-5)
@@ -42,7 +46,7 @@ def test_a_shared_prefix_changes_neither_values_nor_gradients(kind: str, longer:
 
 
 @pytest.mark.parametrize("longer", [0, 3])
-def test_values_are_those_of_a_plain_forward_at_the_temperature(longer: int) -> None:
+def test_token_values_equal_those_of_a_plain_forward_at_the_temperature(longer: int) -> None:
     model, rows = tiny.model(), tiny.group(2, longer=longer)
     values = token_values(model, rows, temperature=0.7).logprobs
     expected = []
@@ -53,17 +57,17 @@ def test_values_are_those_of_a_plain_forward_at_the_temperature(longer: int) -> 
     assert torch.allclose(values, torch.stack(expected), atol=1e-5)
 
 
-def test_the_plan_holds_every_row_once_within_its_bound() -> None:
+def test_micro_batches_hold_every_row_once_within_the_token_bound() -> None:
     rows = [*tiny.group(1), *tiny.group(2, episodes=1), *tiny.group(3)]
     groups = [0] * 4 + [1] + [2] * 4
     for tokens in (1, 150, 10_000):
-        batches = plan(rows, groups, tokens=tokens, share=True)
+        batches = plan_micro_batches(rows, groups, tokens=tokens, share=True)
         assert sorted(place for batch in batches for place in batch.rows) == list(range(9))
         for batch in batches:
             width = max(len(rows[place].token_ids) for place in batch.rows) - batch.prefix
             assert len(batch.rows) == 1 or batch.prefix + len(batch.rows) * width <= tokens
-    assert {batch.prefix for batch in plan(rows, groups, tokens=10_000, share=True)} == {0, 40}
-    assert {batch.prefix for batch in plan(rows, groups, tokens=10_000, share=False)} == {0}
+    assert {batch.prefix for batch in plan_micro_batches(rows, groups, tokens=10_000, share=True)} == {0, 40}
+    assert {batch.prefix for batch in plan_micro_batches(rows, groups, tokens=10_000, share=False)} == {0}
 
 
 LOSSES = [
@@ -77,7 +81,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_micro_batches_change_nothing(loss: Loss) -> None:
+def test_splitting_a_batch_into_micro_batches_changes_no_statistic(loss: Loss) -> None:
     rows = [*tiny.group(1), *tiny.group(2)]
     examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
     found = []
@@ -91,7 +95,7 @@ def test_micro_batches_change_nothing(loss: Loss) -> None:
     assert found[3] == pytest.approx(found[0], rel=1e-4)
 
 
-def test_several_workers_change_the_weights_in_the_same_way_every_time() -> None:
+def test_updates_with_several_workers_are_reproducible() -> None:
     rows = [*tiny.group(1), *tiny.group(2)]
     examples = [tiny.example(row, (0.5 * n - 1, 1.0)) for n, row in enumerate(rows)]
     first, second = (Learner(tiny.model(), replace(SETTINGS, micro_batch_tokens=60, workers=3)) for _ in range(2))
@@ -102,7 +106,7 @@ def test_several_workers_change_the_weights_in_the_same_way_every_time() -> None
         assert torch.equal(a, b)
 
 
-def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:
+def test_updates_raise_the_probability_of_rewarded_rows_and_lower_that_of_others() -> None:
     good, bad = tiny.group(1, episodes=2)
     learner = Learner(tiny.model(), SETTINGS)
     before = learner.logprobs([good, bad])
@@ -113,13 +117,12 @@ def test_what_was_praised_becomes_likelier_and_what_was_blamed_less() -> None:
     assert after[1].sum() < before[1].sum()
 
 
-def test_tokens_that_were_not_drawn_are_not_trained_on() -> None:
-    """Their advantage is 0 and nothing counts them, whatever stands there."""
+def test_only_drawn_tokens_are_trained_on() -> None:
     row = tiny.group(1, episodes=1)[0]
     assert Learner(tiny.model(), SETTINGS).update([tiny.example(row, (1.0, 1.0))], Loss()).tokens == sum(row.loss_mask)
 
 
-def test_a_checkpoint_goes_on_bit_exactly(tmp_path: Path) -> None:
+def test_a_learner_goes_on_from_its_checkpoint_bit_exactly(tmp_path: Path) -> None:
     examples = [tiny.example(row, (1.0, -0.5)) for row in tiny.group(1)]
     straight = Learner(tiny.model(), SETTINGS)
     for _ in range(4):
@@ -145,16 +148,17 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft 0.21 asks transformers 5.23
-def test_adapters_train_and_the_rest_stays(tmp_path: Path) -> None:
+def test_an_update_changes_the_adapter_and_no_frozen_weight(tmp_path: Path) -> None:
     base = tiny.model()
     adapted = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
     frozen = {name: weight.clone() for name, weight in adapted.named_parameters() if not weight.requires_grad}
     learner = Learner(adapted, SETTINGS)  # type: ignore[arg-type]
     examples = [tiny.example(row, (1.0, 1.0)) for row in tiny.group(1)]
-    before = sum(each.sum() for each in learner.logprobs([each.row for each in examples], [0] * 4))
+    rows = [example.row for example in examples]
+    before = sum(row.sum() for row in learner.logprobs(rows, [0] * 4))
     for _ in range(3):
         learner.update(examples, Loss(), groups=[0] * 4)
-    assert sum(each.sum() for each in learner.logprobs([each.row for each in examples], [0] * 4)) > before
+    assert sum(row.sum() for row in learner.logprobs(rows, [0] * 4)) > before
     assert all(torch.equal(weight, frozen[name]) for name, weight in adapted.named_parameters() if name in frozen)
     learner.save(tmp_path)
     assert (tmp_path / "learner.pt").stat().st_size < 100_000
@@ -168,16 +172,17 @@ def test_a_loss_that_is_not_finite_changes_no_weight() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
 
 
-def moved(learner: Learner, rows: list[Row], updates: int = 2) -> None:
+def move(learner: Learner, rows: list[Row], updates: int = 2) -> None:
+    """Change the weights by a few updates."""
     for _ in range(updates):
         learner.update([tiny.example(row, (1.0, 1.0)) for row in rows], Loss(kind="likelihood"))
 
 
-def test_the_divergence_from_the_reference_is_k3_by_hand() -> None:
+def test_the_divergence_from_the_reference_is_the_k3_estimate() -> None:
     rows, learner = tiny.group(1), Learner(tiny.model(), SETTINGS)
-    learner.keep_reference()
+    learner.set_reference()
     at_first = learner.logprobs(rows)
-    moved(learner, rows)
+    move(learner, rows)
     now, then = learner.logprobs(rows), learner.reference_logprobs(rows)
     assert all(np.array_equal(a, b) for a, b in zip(at_first, then, strict=True))
     assert all(np.array_equal(a, b) for a, b in zip(now, learner.logprobs(rows), strict=True))
@@ -190,11 +195,11 @@ def test_the_divergence_from_the_reference_is_k3_by_hand() -> None:
     assert update.loss == pytest.approx(0.1 * by_hand, rel=1e-4)
 
 
-def test_a_reference_policy_pulls_back_and_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+def test_a_kl_loss_pulls_back_to_the_reference_also_after_a_checkpoint(tmp_path: Path) -> None:
     settings = replace(SETTINGS, betas=(0.0, 0.95))  # without momentum, which would carry it further away
     rows, learner = tiny.group(1), Learner(tiny.model(), settings)
-    learner.keep_reference()
-    moved(learner, rows)
+    learner.set_reference()
+    move(learner, rows)
     learner.save(tmp_path)
     again = Learner(tiny.model(seed=9), settings).load(tmp_path)
     still = [tiny.example(row, (0.0, 0.0)) for row in rows]
@@ -211,8 +216,8 @@ def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
     without = Learner(tiny.model(), SETTINGS).logprobs(rows)
     adapted: Any = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
     learner = Learner(adapted, SETTINGS)
-    learner.keep_reference()
-    moved(learner, rows)
+    learner.set_reference()
+    move(learner, rows)
     with adapted.disable_adapter():
         disabled = learner.logprobs(rows)
     for plain, off, reference, now in zip(
@@ -223,29 +228,35 @@ def test_the_reference_of_an_adapter_is_the_model_without_it() -> None:
         assert not np.allclose(now, off, atol=1e-3)
 
 
-def test_bfloat16_arithmetic_over_float32_weights_goes_the_same_way() -> None:
+def test_bfloat16_arithmetic_over_float32_weights_gives_nearly_the_same_update() -> None:
     rows = tiny.group(1)
     examples = [tiny.example(row, (1.0, -0.5)) for row in rows]
     exact, rounded = (Learner(tiny.model(), replace(SETTINGS, autocast=on)) for on in (False, True))
-    first, second = (each.update(examples, Loss(), groups=[0] * 4) for each in (exact, rounded))
+    first, second = (learner.update(examples, Loss(), groups=[0] * 4) for learner in (exact, rounded))
     assert second.entropy == pytest.approx(first.entropy, rel=2e-2)
     assert second.grad_norm == pytest.approx(first.grad_norm, rel=5e-2)
     assert second.grad_norm != first.grad_norm
     assert {weight.dtype for weight in rounded.model.parameters()} == {torch.float32}
 
 
-def test_what_is_clipped_is_counted_by_the_ratio_that_is_clipped() -> None:
-    """Up for one token of a sequence and down for the other: the sequence's own ratio is 1."""
+def test_clipped_tokens_are_counted_by_the_ratio_that_the_loss_clips() -> None:
+    """One token of the sequence becomes likelier and the other less likely, so that the sequence's ratio is 1."""
     new, old, mask = torch.tensor([[0.1, -0.1]]), torch.zeros(1, 2), torch.ones(1, 2)
     shares = []
     for loss in (Loss(clip_low=0.05, clip_high=0.05), Loss(kind="gspo", clip_low=0.05, clip_high=0.05)):
-        seen = Sums()
-        seen.add(loss, torch.zeros(()), new, old, mask, torch.zeros(2))
-        shares.append(seen.clipped / seen.tokens)
+        stats = measure_loss(loss, torch.zeros(()), new, old, mask, torch.zeros(2))
+        shares.append(stats.clipped / stats.tokens)
     assert shares == [1.0, 0.0]
 
 
-def test_schedules() -> None:
+def test_the_learner_divides_by_rows_that_have_a_token_that_counts() -> None:
+    one, other = (tiny.example(row, (1.0, 1.0)) for row in tiny.group(1, episodes=2))
+    nothing = replace(other, counted=(np.zeros_like(other.counted[0]),))
+    expected = Denominators(tokens=float(sum(one.row.loss_mask)), sequences=1.0)
+    assert count_rows_with_tokens([one, nothing], term=0) == expected
+
+
+def test_learning_rates_follow_warm_up_and_schedule() -> None:
     settings = LearnerSettings(learning_rate=1.0, warmup_steps=2, total_steps=6, schedule="linear")
     assert [learning_rate(settings, step) for step in range(7)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
     assert learning_rate(replace(settings, schedule="cosine"), 4) == pytest.approx(0.5)
@@ -257,7 +268,7 @@ def step(prompt: tuple[int, ...], ids: tuple[int, ...]) -> Step:
     return Step(turn=0, observation=Observation(messages=(), tools=()), action=Action(), sampled=sampled)
 
 
-def test_a_row_is_what_the_engine_saw_and_drew() -> None:
+def test_a_row_holds_exactly_the_tokens_that_the_engine_read_and_drew() -> None:
     record = Trajectory(id="", env="e", task="t", steps=(step((1, 2), (3,)), step((1, 2, 3, 4), (5, 6))))
     (row,) = rows_of(record)
     assert row.token_ids == (1, 2, 3, 4, 5, 6)
@@ -271,7 +282,7 @@ def test_an_edited_context_opens_a_new_row() -> None:
     assert [row.token_ids for row in rows_of(record)] == [(1, 2, 3), (1, 9, 5)]
 
 
-def test_a_run_without_tokens_cannot_be_trained_on() -> None:
+def test_an_episode_without_tokens_cannot_be_trained_on() -> None:
     record = Trajectory(id="", env="e", task="t", steps=(replace(step((1,), (2,)), sampled=None),))
     with pytest.raises(ConfigError, match="no tokens are recorded"):
         rows_of(record)

@@ -1,3 +1,5 @@
+"""Policy losses against the official functions, by hand, and in pieces."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,14 +10,21 @@ from torch import Tensor
 from vectors import VECTORS, near
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.learner.losses import Denominators, importance_weights, kl_estimate, policy_loss
+from gymcp.trainers.learner.losses import (
+    Denominators,
+    aggregate,
+    count_all_rows,
+    importance_weights,
+    kl_estimate,
+    policy_loss,
+)
 from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
 
 INPUTS = VECTORS["policy_losses"]["inputs"]
 PPO: dict[str, Any] = {"kind": "ppo", "clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
 LOSSES = {
     **{
-        # verl divides the sum by the length 3 alone, we by the number of sequences too, as the paper does: 2 * 1.5.
+        # verl divides the sum by the length 3 alone; gymcp, like the paper, by the number of sequences too: 2 * 1.5
         f"ppo_clip_0.2_0.28_dual3|{way}": Loss(**PPO, aggregation=way, constant_length=1.5)
         for way in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
     },
@@ -44,13 +53,13 @@ def test_losses_and_their_gradients_match_the_official_functions(name: str) -> N
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
-def test_pieces_of_a_batch_add_up_to_the_whole(loss: Loss) -> None:
+def test_micro_batches_with_common_denominators_add_up_to_the_batch(loss: Loss) -> None:
     new, old, advantages, mask = tensors()
     whole = policy_loss(loss, new, old, advantages, mask)
     pieces = [
         policy_loss(
             loss, new[i : i + 1], old[i : i + 1], advantages[i : i + 1], mask[i : i + 1],
-            denominators=Denominators.of(mask),
+            denominators=count_all_rows(mask),
         )
         for i in range(2)
     ]  # fmt: skip
@@ -60,12 +69,20 @@ def test_pieces_of_a_batch_add_up_to_the_whole(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
 def test_padding_changes_nothing(loss: Loss) -> None:
     new, old, advantages, mask = tensors()
-    wide = [torch.nn.functional.pad(each, (0, 4)) for each in (new, old, advantages, mask)]
+    wide = [torch.nn.functional.pad(tensor, (0, 4)) for tensor in (new, old, advantages, mask)]
     plain = policy_loss(loss, new, old, advantages, mask)
     assert policy_loss(loss, *wide).item() == pytest.approx(plain.item(), abs=1e-12)
 
 
-def test_weights_between_engine_and_trainer() -> None:
+def test_a_row_without_tokens_is_a_sequence_unless_the_denominators_leave_it_out() -> None:
+    loss = Loss(kind="likelihood", aggregation="seq-mean-token-sum")
+    losses, mask = torch.ones(2, 2), torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    assert count_all_rows(mask) == Denominators(tokens=2.0, sequences=2.0)
+    assert aggregate(loss, losses, mask).item() == 1.0
+    assert aggregate(loss, losses, mask, Denominators(tokens=2.0, sequences=1.0)).item() == 2.0
+
+
+def test_importance_weights_match_the_official_functions() -> None:
     vector = VECTORS["truncated_is"]
     trainer, rollout = (
         torch.tensor([vector["inputs"][name]]).double().log() for name in ("trainer_prob", "rollout_prob")
@@ -78,7 +95,7 @@ def test_weights_between_engine_and_trainer() -> None:
     assert importance_weights(BandWeight(), change, mask)[0].tolist() == near(vector["icepop_0_5_2_0"])
 
 
-def test_the_correction_carries_no_gradient() -> None:
+def test_importance_weights_carry_no_gradient() -> None:
     old = torch.tensor([[-1.0]], requires_grad=True)
     new = torch.tensor([[-1.0]], requires_grad=True)
     rollout, ones = torch.tensor([[-1.5]]), torch.ones(1, 1)
@@ -87,15 +104,15 @@ def test_the_correction_carries_no_gradient() -> None:
     assert gradient.item() == pytest.approx(-(2.718281828459045**0.5), abs=1e-6)
 
 
-def test_decoupled_loss_by_hand() -> None:
-    """p_new .6, p_prox .5, p_behave .25: ratio 1.2 within the clip, weight 2; and one whose weight 8 is left out."""
+def test_the_decoupled_loss_matches_a_calculation_by_hand() -> None:
+    """p_new .6, p_prox .5, p_behave .25: ratio 1.2 within the clip, weight 2. A token of weight 8 is left out."""
     new, old, rollout = (torch.tensor([each]).log() for each in ([0.6, 0.8], [0.5, 0.8], [0.25, 0.1]))
     ones = torch.ones(1, 2)
     loss = policy_loss(Loss(decoupled=True), new, old, ones, ones, rollout=rollout)
     assert loss.item() == pytest.approx(-(1.2 * 2.0 + 0.0) / 2)
 
 
-def test_the_divergence_estimate_is_zero_only_where_both_agree() -> None:
+def test_the_kl_estimate_is_zero_only_if_both_policies_agree() -> None:
     new, reference = torch.tensor([0.5, 0.25, 0.5]).log(), torch.tensor([0.5, 0.5, 0.25]).log()
     assert kl_estimate(new, reference).tolist() == pytest.approx([0.0, 2 - 1 - 0.693147, 0.5 - 1 + 0.693147], abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""What a recipe may change about any preset: which tasks teach, and how much failures count."""
+"""Settings of a recipe that apply to any preset: filters, the overlong penalty and the weight of failures."""
 
 from __future__ import annotations
 
@@ -10,48 +10,51 @@ import pytest
 from gymcp.trainers.credit.assign import assign_credit, step_credits
 from gymcp.trainers.credit.presets import PRESETS
 from gymcp.trainers.credit.step_batch import batch_of_columns
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.load import make_recipe
 
 REWARDS = [[0.0, 1.0], [0.0], [1.0], [1.0]]
-"""Two tasks of two episodes; of the second both succeed."""
+"""Scores of two tasks with two episodes each; both episodes of the second succeed."""
 GROUPS = ["a", "a", "b", "b"]
 
 
 def credit(**learn: Any) -> Any:
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": "loop"}, "learn": learn})
     tokens = [[4.0, 4.0], [9.0], [7.0], [6.0]]
-    return assign_credit(batch_of_columns(REWARDS, GROUPS, tokens=tokens), recipe.preset)
+    return assign_credit(batch_of_columns(REWARDS, GROUPS, tokens=tokens), build_preset(recipe))
 
 
-def test_failures_count_as_much_as_the_recipe_says() -> None:
+def test_negative_scale_weakens_failures() -> None:
     assert credit().advantage.tolist() == [1.0, 1.0, -1.0, 0.0, 0.0]
-    assert credit(negative=0.25).advantage.tolist() == [1.0, 1.0, -0.25, 0.0, 0.0]
+    assert credit(negative_scale=0.25).advantage.tolist() == [1.0, 1.0, -0.25, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("informative", "kept"), [(False, 4), (True, 2)])
-def test_tasks_that_all_solve_or_none_are_left_out_where_the_recipe_says_so(informative: bool, kept: int) -> None:
-    found = credit(informative=informative)
-    assert (len(found.batch.tasks), found.dropped) == (kept, 4 - kept)
+@pytest.mark.parametrize(("drop", "count"), [(False, 4), (True, 2)])
+def test_drop_uninformative_leaves_out_tasks_with_equal_scores(drop: bool, count: int) -> None:
+    found = credit(drop_uninformative=drop)
+    assert (len(found.batch.tasks), found.dropped) == (count, 4 - count)
     assert np.count_nonzero(found.advantage) == 3
 
 
-def test_long_episodes_are_docked_where_the_recipe_says_so_and_their_score_stays() -> None:
+def test_overlong_tokens_penalise_long_episodes_and_leave_their_score() -> None:
     found = credit(overlong_tokens=8, overlong_buffer=2)  # 8 tokens cost 1, 9 cost 1.5, 7 cost .5 and 6 nothing
     assert found.advantage.tolist() == [1.5, 1.5, -1.5, -0.5, 0.5]
     assert found.batch.totals(found.batch.column("reward")).tolist() == [1.0, 0.0, 1.0, 1.0]
 
 
-def test_so_many_episodes_of_a_task_are_learnt_from_as_the_recipe_says() -> None:
-    found = credit(cleanest=4)
+def test_keep_cleanest_limits_the_episodes_of_a_task() -> None:
+    found = credit(keep_cleanest=4)
     assert (found.batch.tasks, found.dropped) == (("a", "a"), 2)
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"matchtir"}))
-@pytest.mark.parametrize("learn", [{"informative": True, "negative": 0.1}, {"cleanest": 4}], ids=["dapo", "roc"])
-def test_where_nothing_is_left_to_learn_from_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "learn", [{"drop_uninformative": True, "negative_scale": 0.1}, {"keep_cleanest": 4}], ids=["dapo", "roc"]
+)
+def test_without_episodes_left_there_is_no_credit(preset: str, learn: dict[str, Any]) -> None:
     options = {"components": ["reward"]} if preset == "gdpo" else {}
     recipe = make_recipe({"env": "backoffice", "credit": {"preset": preset, **options}, "learn": learn})
     batch = batch_of_columns([[1.0], [1.0]], ["a", "a"], entropy=[[0.1], [0.2]], value=[[0.0], [0.0]])
-    found = assign_credit(batch, recipe.preset)
+    found = assign_credit(batch, build_preset(recipe))
     assert (len(found.advantage), found.dropped) == (0, 2)
-    assert step_credits(found, recipe.preset, name=preset, options={}) == []
+    assert step_credits(found, build_preset(recipe), name=preset, options={}) == []

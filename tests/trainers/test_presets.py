@@ -1,4 +1,4 @@
-"""Presets checked by hand where no reference vector is; what holds of all of them is in test_degenerate.py."""
+"""Presets checked by hand if there is no reference vector. Properties of all presets are in test_degenerate.py."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.estimators import beta_density
-from gymcp.trainers.credit.filters import CleanSuccesses, Informative
+from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
 from gymcp.types import Action, GoldTurn, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
 
 
-def test_gigpo_splits_credit_where_episodes_part_ways() -> None:
+def test_gigpo_splits_credit_where_episodes_diverge() -> None:
     rewards = [[0.0, 1.0], [0.0, 0.0]]  # same first state; then one episode succeeds
     found = advantages(make_preset("gigpo", gamma=1.0), rewards, ["g", "g"], [["s", "x"], ["s", "y"]])
     assert found == [[1.0, 0.5], [-1.0, -0.5]]
@@ -44,7 +44,7 @@ def test_eapo_compares_discounted_rows(rewards: list[list[float]], gamma: float,
 
 
 def test_gdpo_keeps_a_large_component_from_drowning_a_small_one() -> None:
-    """Each is +-1/sqrt 2 in its group, so they cancel where they disagree, whatever their sizes."""
+    """Each component is +-1/sqrt 2 in its group, so two that disagree cancel, whatever their sizes."""
     preset = make_preset("gdpo", components=["big", "small"], epsilon=0.0)
     found = advantages(
         preset,
@@ -73,13 +73,13 @@ def test_bnpo_divides_by_the_density_of_group_means() -> None:
     assert found == pytest.approx([each / density for each in (0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75)])
 
 
-def test_bnpo_is_no_scaling_where_all_groups_are_alike() -> None:
+def test_bnpo_does_not_scale_if_all_groups_are_alike() -> None:
     found = advantages(make_preset("bnpo"), [[1.0], [0.0], [1.0], [0.0]], ["a", "a", "b", "b"])
     assert [row[0] for row in found] == [0.5, -0.5, 0.5, -0.5]
     assert beta_density(np.array([0.5]), np.array([0.5])).tolist() == [1.0]
 
 
-def test_aspo_pays_for_early_use_within_its_bound() -> None:
+def test_aspo_rewards_early_tool_use_within_its_bound() -> None:
     """Both solved, tools at tokens 0 and 10 of 20: a quarter from the mean, times -2 is +-.5, more than .7 |A|."""
     columns = {"calls": [[1.0, 0.0], [0.0, 1.0], [0.0]], "tokens": [[10.0, 10.0], [10.0, 10.0], [5.0]]}
     rewards = [[0.0, 1.0], [0.0, 1.0], [0.0]]
@@ -92,7 +92,7 @@ def test_aspo_pays_for_early_use_within_its_bound() -> None:
     assert found[2] == plain[2]
 
 
-def test_aspo_leaves_episodes_without_tools_alone() -> None:
+def test_aspo_leaves_episodes_without_tools_unchanged() -> None:
     rewards = [[1.0], [0.0]]
     found = advantages(make_preset("aspo"), rewards, ["g"] * 2, calls=[[0.0], [0.0]])
     assert found == advantages(make_preset("grpo"), rewards, ["g"] * 2)
@@ -138,7 +138,7 @@ def test_matchtir_rewards_the_calls_that_match_gold() -> None:
     assert better[2] > 0 > worse[2]  # the last step itself was as good: half of its credit is the episode's
 
 
-def test_matchtir_without_gold_says_so() -> None:
+def test_matchtir_refuses_a_task_without_gold() -> None:
     with pytest.raises(ConfigError, match="task 't' has no gold calls"):
         assign_credit(batch_of([record("t", "g", 1.0)]), make_preset("matchtir"))
 
@@ -152,9 +152,9 @@ def test_lost_episodes_never_enter_a_batch() -> None:
         batch_of(lost)
 
 
-def test_groups_that_say_nothing_are_dropped() -> None:
+def test_groups_with_equal_scores_are_dropped() -> None:
     batch = batch_of_columns([[1.0], [1.0], [1.0], [0.0], [0.0]], ["same", "same", "split", "split", "alone"])
-    kept = batch.keep(Informative()(batch))
+    kept = batch.keep(DropUninformative()(batch))
     assert kept.tasks == ("split", "split", "alone")
     assert kept.column("reward").tolist() == [1.0, 0.0, 0.0]
 
@@ -166,14 +166,14 @@ def test_roc_keeps_the_cleanest_successes() -> None:
         calls=[[4.0]] * 6,
         errors=[[2.0], [0.0], [1.0], [0], [0], [0]],
     )
-    assert CleanSuccesses(keep=4)(batch).tolist() == [False, True, True, True, True, False]
+    assert KeepCleanest(keep=4)(batch).tolist() == [False, True, True, True, True, False]
 
 
-def test_roc_takes_a_part_of_the_score_for_a_failure_that_says_something() -> None:
+def test_roc_counts_a_partial_score_as_a_failure() -> None:
     batch = batch_of_columns(
         [[1.0], [0.3], [0.3], [0.3], [0.3], [0.0]], ["g", "g", "g", "same", "same", "lone"], calls=[[1.0]] * 6
     )
-    assert CleanSuccesses(keep=4)(batch).tolist() == [True, True, True, False, False, False]
+    assert KeepCleanest(keep=4)(batch).tolist() == [True, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("name", ["reinforce_pp", "ppo"])
@@ -191,12 +191,12 @@ def test_a_batch_without_two_tokens_to_compare_has_no_advantage(name: str, token
         ("gdpo", {}, "needs components"),
     ],
 )
-def test_a_preset_that_is_not_there_is_refused(name: str, options: dict[str, Any], says: str) -> None:
+def test_an_unknown_preset_or_option_is_refused(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_preset(name, **options)
 
 
 @pytest.mark.parametrize(("name", "column"), [("empg", "entropy"), ("ppo", "value")])
-def test_what_a_preset_needs_is_asked_for_by_name(name: str, column: str) -> None:
+def test_a_missing_column_is_named(name: str, column: str) -> None:
     with pytest.raises(ConfigError, match=f"needs the column {column}"):
         advantages(make_preset(name), [[1.0]], ["g"])

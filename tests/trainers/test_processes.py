@@ -1,4 +1,4 @@
-"""Learning in several processes, really started by a launcher: DDP and FSDP2, on CPU cores."""
+"""Training in two processes that a launcher starts: DDP and FSDP2, on CPU cores."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import tomli_w
-from spread import SCRIPT, WAIT_S, launched
+from launch import SCRIPT, WAIT_S, launch
 from transformers import AutoModelForCausalLM
 
 from gymcp.trainers.run.checkpoints import CHECKPOINT
-from gymcp.trainers.run.loop import FINAL
 from gymcp.trainers.run.metrics_log import read_metrics
+from gymcp.trainers.run.model_files import FINAL
 
 RECIPE: dict[str, Any] = {
     "env": "backoffice",
@@ -24,8 +24,8 @@ RECIPE: dict[str, Any] = {
     "deterministic": True,
     "model": {"vocabulary": 600, "hidden": 32, "layers": 2, "heads": 2, "context": 640},
     "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
-    "warm_start": {"tasks": 6, "epochs": 1, "batch": 3},
-    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 8, "turns": 2, "concurrency": 4, "slots": 4},
+    "warm_start": {"tasks": 6, "epochs": 1, "batch_size": 3},
+    "rollout": {"groups": 2, "episodes": 4, "max_tokens": 8, "max_turns": 2, "concurrency": 4, "slots": 4},
     "learn": {"iterations": 2, "learning_rate": 1e-3},
     "credit": {"preset": "ppo"},
     "evaluation": {"every": 1, "tasks": 4},
@@ -33,14 +33,16 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp-from-main"])
-def test_several_processes_learn_what_one_would(way: str, tmp_path: Path) -> None:
-    done = launched(SCRIPT, way, "compare", tmp_path)
+def test_two_processes_compute_and_learn_the_same_as_one(way: str, tmp_path: Path) -> None:
+    done = launch(SCRIPT, way, "compare", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     for kind, found in json.loads((tmp_path / "found.json").read_text()).items():
         assert found.pop("spoilt") == 0
-        # over bfloat16, what is rounded in another way is all there is to see from the second update on
-        told = ("start", "first") if "bfloat16" in kind else ("",)
-        assert {name: value for name, value in found.items() if name.startswith(told) and not value <= 1e-3} == {}, kind
+        # with bfloat16, differences in rounding hide everything else from the second update on
+        compared = ("start", "first") if "bfloat16" in kind else ("",)
+        assert {
+            name: value for name, value in found.items() if name.startswith(compared) and not value <= 1e-3
+        } == {}, kind
 
 
 @pytest.fixture(scope="module")
@@ -50,43 +52,44 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def rounded(folder: Path) -> list[Mapping[str, Any]]:
+def approximate_metrics(folder: Path) -> list[Mapping[str, Any]]:
+    """The rows of a run, of which numbers compare equal within 1e-4."""
     return [
         {name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value for name, value in row.items()}
         for row in read_metrics(folder)
     ]
 
 
-def test_a_whole_run_in_two_processes_is_that_of_one(recipe: Path, tmp_path: Path) -> None:
+def test_a_run_in_two_processes_has_the_metrics_and_the_model_of_a_run_in_one(recipe: Path, tmp_path: Path) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
-    done = launched("-m", "gymcp.cli", "train", recipe, "--out", together)
+    done = launch("-m", "gymcp.cli", "train", recipe, "--out", together)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("finished after 2 iterations") == 1
     one = [sys.executable, "-m", "gymcp.cli", "train", str(recipe), "--out", str(alone)]
     subprocess.run(one, check=True, capture_output=True, timeout=WAIT_S)
-    assert read_metrics(together) == rounded(alone)
+    assert read_metrics(together) == approximate_metrics(alone)
     final = [AutoModelForCausalLM.from_pretrained(folder / FINAL) for folder in (alone, together)]
     for one_weight, other in zip(*(model.parameters() for model in final), strict=True):
         assert (one_weight - other).abs().max() < 1e-3
 
-    # a checkpoint that one process cannot see is an error, and not other weights there
-    blind = launched(SCRIPT, "ddp", "blind", recipe, "--resume", "--set", "learn.iterations=3", "--out", together)
+    # a checkpoint that one process cannot see is an error: that process does not go on with other weights
+    blind = launch(SCRIPT, "ddp", "blind", recipe, "--resume", "--set", "learn.iterations=3", "--out", together)
     assert blind.returncode != 0
     assert f"checkpoint {together.with_name('nowhere')}: there is no learner.pt" in blind.stderr
     assert "training: load: 1 of 2 processes failed, and the main one did not" in blind.stderr
     assert len(read_metrics(together)) == 3
 
-    # what two have saved, one goes on with
+    # one process continues the checkpoint of two
     more = [*one[:-1], str(together), "--resume", "--set", "learn.iterations=3"]
     subprocess.run(more, check=True, capture_output=True, timeout=WAIT_S)
     assert (together / CHECKPOINT / "3" / "learner.pt").exists()
     assert [row["iteration"] for row in read_metrics(together)] == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_trained_so_is_said_once_and_every_process_ends(recipe: Path, tmp_path: Path) -> None:
-    done = launched(SCRIPT, "fsdp", "train", recipe, "--out", tmp_path / "run")
+def test_an_impossible_setup_is_reported_once_and_ends_every_process(recipe: Path, tmp_path: Path) -> None:
+    done = launch(SCRIPT, "fsdp", "train", recipe, "--out", tmp_path / "run")
     assert done.returncode != 0
     assert done.stderr.count("the embedded engine needs whole weights, and FSDP spreads them") == 1
     assert not (tmp_path / "run").exists()
-    done = launched(SCRIPT, "ddp", "refuse")
+    done = launch(SCRIPT, "ddp", "refuse")
     assert done.returncode == 0, done.stderr[-3000:]

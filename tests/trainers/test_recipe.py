@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,24 @@ import pytest
 from gymcp.cli.training.train_run import run, teller
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.presets import WITHOUT_GROUPS
-from gymcp.trainers.recipe.load import load_recipe, make_recipe
+from gymcp.trainers.recipe.build_preset import build_preset
+from gymcp.trainers.recipe.load import RENAMED_KEYS, load_recipe, make_recipe, restore_recipe
+from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.loss import TruncatedWeight
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.stem)
-def test_shipped_recipes_can_be_read(path: Path) -> None:
+def test_shipped_recipes_load(path: Path) -> None:
     assert load_recipe(path).name == path.stem
 
 
-def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
+def test_settings_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('env = "backoffice"\n[learn]\niterations = 3\n')
     recipe = load_recipe(path, (("learn.iterations", 5), ("credit.preset", "grpo"), ("loss.clip_high", 0.4)))
-    assert (recipe.name, recipe.learn.iterations, recipe.preset.loss.clip_high) == ("mine", 5, 0.4)
+    assert (recipe.name, recipe.learn.iterations, build_preset(recipe).loss.clip_high) == ("mine", 5, 0.4)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +49,9 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         ({"rollout": {"temperature": 0}}, "must be above 0"),
         ({"evaluation": {"temperature": -1.0}}, "evaluation.temperature is -1.0; it must not be negative"),
         ({"rollout": {"groups": 0}}, "rollout.groups must be 1 or more"),
-        ({"learn": {"updates": 0}}, "learn.updates must be 1 or more"),
+        ({"learn": {"minibatches": 0}}, "learn.minibatches must be 1 or more"),
         ({"learn": {"patience": 0}}, "learn.patience must be 1 or more"),
-        ({"warm_start": {"batch": 0}}, "warm_start.batch must be 1 or more"),
+        ({"warm_start": {"batch_size": 0}}, "warm_start.batch_size must be 1 or more"),
         ({"model": {"layers": 0}}, "model.layers must be 1 or more"),
         ({"learn": {"max_grad_norm": 0}}, "learn.max_grad_norm must be above 0"),
         ({"model": {"heads": 5}}, "model.heads is 5: it must be even"),
@@ -88,38 +91,63 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
             {"learn": {"overlong_tokens": 9, "overlong_buffer": 4}, "credit": {"preset": "bnpo"}},
             "docks scores below 0, and bnpo needs scores from 0 to 1",
         ),
-        ({"learn": {"cleanest": 3}}, "learn.cleanest is 3: of each task at least 2 solved ones and as many others"),
+        (
+            {"learn": {"keep_cleanest": 3}},
+            "learn.keep_cleanest is 3: of each task at least 2 solved ones and as many others",
+        ),
         ({"learn": {"learning_rate": 1e30}}, "learn.learning_rate is 1e[+]30: it must be at most 1"),
         ({"warm_start": {"learning_rate": 2}}, "warm_start.learning_rate is 2: it must be at most 1"),
         ({"learn": {"demonstrations": 8}}, "nothing is shown that could be repeated; set warm_start.tasks"),
     ],
 )
-def test_a_recipe_that_cannot_be_followed_is_refused(table: dict[str, Any], says: str) -> None:
+def test_an_invalid_recipe_is_refused(table: dict[str, Any], says: str) -> None:
     given = table if not table else {"env": "backoffice", **table}
     with pytest.raises(ConfigError, match=says):
         make_recipe(given)
 
 
-def test_a_preset_without_groups_takes_one_episode_of_each_task() -> None:
+@pytest.mark.parametrize("old", RENAMED_KEYS)
+def test_a_renamed_key_is_refused_with_its_new_name(old: str, tmp_path: Path) -> None:
+    section, key = old.split(".")
+    says = re.escape(f"recipe: no key '{old}'; it is now '{RENAMED_KEYS[old]}'")
+    with pytest.raises(ConfigError, match=says):
+        make_recipe({"env": "backoffice", section: {key: 1}})
+    path = tmp_path / "mine.toml"
+    path.write_text('env = "backoffice"\n')
+    with pytest.raises(ConfigError, match=says):
+        load_recipe(path, ((old, 1),))
+
+
+@pytest.mark.parametrize("old", RENAMED_KEYS)
+def test_a_stored_recipe_may_have_a_former_key(old: str) -> None:
+    section, key = old.split(".")
+    new_section, new_key = RENAMED_KEYS[old].split(".")
+    assert section == new_section
+    value = getattr(getattr(Recipe(env="backoffice"), section), new_key)
+    stored = list(value) if isinstance(value, tuple) else value
+    assert restore_recipe({"env": "backoffice", section: {key: stored}}) == make_recipe({"env": "backoffice"})
+
+
+def test_a_preset_without_groups_takes_one_episode_per_task() -> None:
     for preset in WITHOUT_GROUPS:
         assert make_recipe({"env": "backoffice", "credit": {"preset": preset}, "rollout": {"episodes": 1}})
 
 
-def test_the_loss_of_the_preset_is_changed_key_by_key() -> None:
+def test_loss_settings_replace_single_keys_of_the_presets_loss() -> None:
     weight = {"rule": "truncated", "cap": 3.0}
     recipe = make_recipe({"env": "e", "credit": {"preset": "grpo"}, "loss": {"kl": 0.1, "weight": weight}})
-    loss = recipe.preset.loss
+    loss = build_preset(recipe).loss
     assert (loss.kl, loss.weight, loss.aggregation) == (0.1, TruncatedWeight(cap=3.0), "seq-mean-token-mean")
 
 
-def test_a_recipe_for_an_environment_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_environment_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lost.toml").write_text('env = "backofice"\n')
     with pytest.raises(ConfigError, match="backofice"):
         run(tmp_path / "lost.toml", (), tmp_path / "out", resume=False, as_json=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("env = [")
     with pytest.raises(ConfigError, match=r"recipe '.*bad\.toml'"):
         load_recipe(tmp_path / "bad.toml")
@@ -127,7 +155,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path) -> None:
         load_recipe(tmp_path / "absent.toml")
 
 
-def test_an_iteration_says_where_it_stands_and_how_long_the_rest_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_iteration_prints_its_progress_and_the_remaining_time(capsys: pytest.CaptureFixture[str]) -> None:
     tell = teller(make_recipe({"env": "backoffice", "learn": {"iterations": 15}}))
     tell({"iteration": 0, "test/seeds/success": 0.427})
     tell({"iteration": 6, "success": 0.3125, "calls": 1.44, "entropy": 0.457, "kl": 0.001, "seconds": 19.3})

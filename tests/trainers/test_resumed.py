@@ -1,4 +1,4 @@
-"""A deterministic run repeats itself to the last digit, also when it is killed in the middle and continued."""
+"""A deterministic run repeats itself to the last digit, even if it is killed midway and continued."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ families = ["cancel", "ticket"]
 [warm_start]
 tasks = 6
 epochs = 1
-batch = 3
+batch_size = 3
 [rollout]
 groups = 2
 episodes = 3
 max_tokens = 8
-turns = 2
+max_turns = 2
 concurrency = 6
 slots = 4
 [credit]
@@ -53,7 +53,7 @@ preset = "ppo"
 kl = 0.01
 [learn]
 iterations = 3
-updates = 2
+minibatches = 2
 demonstrations = 2
 [evaluation]
 every = 2
@@ -63,7 +63,7 @@ tasks = 2
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Here and in the process that is killed: the number of threads is part of the machine."""
+    """One thread here, as in the process that is killed, because sums depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -79,36 +79,37 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def first(recipe: Path) -> Path:
-    return trained(recipe, recipe.parent / "first", resume=False)
+    return run_training(recipe, recipe.parent / "first", resume=False)
 
 
-def trained(recipe: Path, folder: Path, *, resume: bool) -> Path:
+def run_training(recipe: Path, folder: Path, *, resume: bool) -> Path:
     ending = train(load_recipe(recipe), load_env(load_spec("backoffice")), folder, resume=resume)
     assert (ending.iterations, ending.reason) == (3, "finished")
     return folder
 
 
-def weights(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(folder / CHECKPOINT / "3" / "learner.pt", weights_only=True)["weights"]
-    return found
+def load_weights(folder: Path) -> dict[str, Any]:
+    weights: dict[str, Any] = torch.load(folder / CHECKPOINT / "3" / "learner.pt", weights_only=True)["weights"]
+    return weights
 
 
-def same_weights(a: Path, b: Path) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(weights(a).values(), weights(b).values(), strict=True))
+def has_same_weights(a: Path, b: Path) -> bool:
+    pairs = zip(load_weights(a).values(), load_weights(b).values(), strict=True)
+    return all(torch.equal(one, other) for one, other in pairs)
 
 
 def test_the_same_recipe_and_seed_give_the_same_metrics_to_the_last_digit(first: Path, recipe: Path) -> None:
-    again = trained(recipe, recipe.parent / "again", resume=False)
+    again = run_training(recipe, recipe.parent / "again", resume=False)
     assert (again / METRICS).read_bytes() == (first / METRICS).read_bytes()
-    assert same_weights(again, first)
+    assert has_same_weights(again, first)
     rows = read_metrics(first)
     assert {"kl_reference", "critic/loss", "demonstrations/loss", "entropy", "success"} <= rows[3].keys()
     assert rows[1]["entropy"] != rows[2]["entropy"]
     assert not any("seconds" in name for row in rows for name in row)
 
 
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe: Path) -> None:
-    """With SIGKILL, once its first iteration is written and its second is under way."""
+def test_a_killed_run_continues_to_the_same_metrics_and_weights(first: Path, recipe: Path) -> None:
+    """Killed with SIGKILL during its second iteration, when the first is written."""
     folder = recipe.parent / "killed"
     command = [str(part) for part in (GYMCP, "train", recipe, "--deterministic", "--out", folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -122,13 +123,13 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(first: Path, recipe
     process.stdout.close()
     assert len(read_metrics(folder)) < 4
     assert json.loads((folder / "training.json").read_text())["iteration"] < 3
-    trained(recipe, folder, resume=True)
+    run_training(recipe, folder, resume=True)
     assert (folder / METRICS).read_bytes() == (first / METRICS).read_bytes()
-    assert same_weights(folder, first)
+    assert has_same_weights(folder, first)
 
 
-def test_a_run_that_has_ended_goes_on_where_more_iterations_are_wanted(first: Path, recipe: Path) -> None:
-    """As if it had been wanted from the start, but for the look at held-out tasks where it ended before."""
+def test_a_finished_run_can_be_continued_for_more_iterations(first: Path, recipe: Path) -> None:
+    """Its metrics are those of the longer run, except for the evaluation at the earlier end."""
     folder = recipe.parent / "longer"
     shorter = load_recipe(recipe, [("learn.iterations", 2)])
     env = load_env(load_spec("backoffice"))
@@ -137,6 +138,6 @@ def test_a_run_that_has_ended_goes_on_where_more_iterations_are_wanted(first: Pa
         train(load_recipe(recipe, [("learn.iterations", 1)]), env, folder, resume=True)
     with pytest.raises(ConfigError, match="another recipe: learn; only"):
         train(load_recipe(recipe, [("learn.schedule", "linear")]), env, folder, resume=True)
-    trained(recipe, folder, resume=True)
+    run_training(recipe, folder, resume=True)
     assert read_metrics(folder)[3] == read_metrics(first)[3]
-    assert same_weights(folder, first)
+    assert has_same_weights(folder, first)

@@ -1,4 +1,4 @@
-"""The whole loop on a real environment, small: warm start, rollouts in sandboxed servers, credit, update, resume."""
+"""The training loop on a real environment with a tiny model: warm start, rollouts, credit, update, resume."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
-from gymcp.trainers.recipe.model import load_pupil
+from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
-from gymcp.trainers.rollouts.rollouts import Ground
-from gymcp.trainers.run.checkpoints import CHECKPOINT, plain, saved_training
-from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
+from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
+from gymcp.trainers.run.checkpoints import CHECKPOINT, find_saved_state, recipe_as_json
+from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import CURVES, METRICS, read_metrics
+from gymcp.trainers.run.model_files import FINAL
 from gymcp.types import Sampled, Sampling
 
 TABLE: dict[str, Any] = {
@@ -35,8 +36,8 @@ TABLE: dict[str, Any] = {
     "name": "small",
     "model": {"vocabulary": 600, "hidden": 32, "layers": 2, "heads": 2, "context": 640},
     "tasks": {"levels": [1], "families": ["cancel", "ticket"]},
-    "warm_start": {"tasks": 6, "epochs": 1, "batch": 3},
-    "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "turns": 2, "concurrency": 4, "slots": 4},
+    "warm_start": {"tasks": 6, "epochs": 1, "batch_size": 3},
+    "rollout": {"groups": 2, "episodes": 2, "max_tokens": 8, "max_turns": 2, "concurrency": 4, "slots": 4},
     "learn": {"iterations": 2},
     "evaluation": {"every": 1, "tasks": 4},
 }
@@ -70,11 +71,11 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
     assert all(step.sampled is not None for episode in episodes for step in episode.steps)
 
 
-def test_what_was_practised_can_be_given_credit_again_with_its_gold(finished: Path) -> None:
+def test_a_dry_run_assigns_credit_to_training_rollouts_with_their_gold(finished: Path) -> None:
     with TrajectoryStore.open(finished) as store:
         ids = {row.id for row in store.summaries()}
-    found = advantages_of(finished, "matchtir", {"anchor": ["group", "state"]})
-    assert found.keys() == ids
+    advantages = advantages_of(finished, "matchtir", {"anchor": ["group", "state"]})
+    assert advantages.keys() == ids
 
 
 def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> None:
@@ -84,26 +85,36 @@ def test_a_finished_run_is_not_started_again(finished: Path, env: LoadedEnv) -> 
         train(replace(RECIPE, seed=9), env, finished, resume=True)
 
 
-def test_a_run_goes_on_under_a_gymcp_whose_recipes_have_more_keys(tmp_path: Path) -> None:
-    recipe = plain(RECIPE)
-    del recipe["learn"]["cleanest"]
+def test_a_run_can_be_continued_when_recipes_have_got_more_keys(tmp_path: Path) -> None:
+    recipe = recipe_as_json(RECIPE)
+    del recipe["learn"]["keep_cleanest"]
     state = {"iteration": 1, "trackers": {"fewest_calls": {}}, "recipe": recipe}
     (tmp_path / "training.json").write_text(json.dumps(state))
-    saved = saved_training(tmp_path, RECIPE, resume=True)
+    saved = find_saved_state(tmp_path, RECIPE, resume=True)
     assert saved is not None
     assert saved.iteration == 1
 
 
-def test_a_run_that_was_cut_goes_on_from_its_last_whole_iteration(env: LoadedEnv, tmp_path: Path) -> None:
-    class Cut(Exception):
+def test_a_run_whose_recipe_this_version_cannot_read_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    recipe = recipe_as_json(RECIPE)
+    recipe["learn"]["forgotten"] = 1
+    state = {"iteration": 1, "trackers": {"fewest_calls": {}}, "recipe": recipe}
+    (tmp_path / "training.json").write_text(json.dumps(state))
+    says = r"not one of this version of gymcp \(.*no key 'learn.forgotten'.*\); continue the run with the version that"
+    with pytest.raises(ConfigError, match=says):
+        find_saved_state(tmp_path, RECIPE, resume=True)
+
+
+def test_an_interrupted_run_continues_after_its_last_complete_iteration(env: LoadedEnv, tmp_path: Path) -> None:
+    class Interruption(Exception):
         pass
 
-    def cut(row: Any) -> None:
+    def interrupt(row: Any) -> None:
         if row.get("iteration") == 1:
-            raise Cut
+            raise Interruption
 
-    with pytest.raises(Cut):
-        train(RECIPE, env, tmp_path / "run", resume=False, tell=cut)
+    with pytest.raises(Interruption):
+        train(RECIPE, env, tmp_path / "run", resume=False, on_row=interrupt)
     with (tmp_path / "run" / METRICS).open("a") as file:
         file.write('{"iteration": 7')  # what a kill may leave
     assert train(RECIPE, env, tmp_path / "run", resume=True).iterations == 2
@@ -111,48 +122,48 @@ def test_a_run_that_was_cut_goes_on_from_its_last_whole_iteration(env: LoadedEnv
     assert json.loads((tmp_path / "run" / "training.json").read_text())["iteration"] == 2
 
 
-def test_tasks_are_practised_once_and_never_shown_or_tested(env: LoadedEnv) -> None:
+def test_training_tasks_are_used_once_and_neither_demonstrated_nor_tested(env: LoadedEnv) -> None:
     many: Recipe = make_recipe({**TABLE, "rollout": {**TABLE["rollout"], "groups": 16}})
-    seen = [task.id for iteration in range(3) for task, _ in practised(env, many, iteration)]
-    shown = {task.id for task in demonstrated_tasks(env, many)}
-    tested = {task.id for task in held_out(env, many, "seeds")}
+    seen = [task.id for iteration in range(3) for task, _ in training_tasks(env, many, iteration)]
+    demonstrated = {task.id for task in demonstration_tasks(env, many)}
+    tested = {task.id for task in heldout_tasks(env, many, "seeds")}
     assert len(set(seen)) == len(seen) == 48
-    assert not set(seen) & shown
-    assert not (set(seen) | shown) & tested
+    assert not set(seen) & demonstrated
+    assert not (set(seen) | demonstrated) & tested
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_held_out_tasks_are_played_at_the_temperature_of_the_recipe(
+def test_held_out_tasks_are_sampled_at_the_temperature_of_the_recipe(
     temperature: float, env: LoadedEnv, finished: Path, tmp_path: Path
 ) -> None:
     class Listener:
-        """Ends every answer at once, and keeps what it was asked with."""
+        """A policy that ends every answer at once and records its sampling settings."""
 
         def __init__(self) -> None:
-            self.heard: list[Sampling] = []
+            self.settings: list[Sampling] = []
 
         async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-            self.heard.append(sampling)
+            self.settings.append(sampling)
             return Sampled(prompt_ids=tuple(prompt_ids), ids=(0,), logprobs=(0.0,), versions=(("0", 0, 1),))
 
-    async def looked() -> list[Sampling]:
+    async def evaluate() -> list[Sampling]:
         listener = Listener()
         recipe = make_recipe({**TABLE, "evaluation": {"tasks": 4, "temperature": temperature}})
         async with warmed(get_sandbox("bwrap")) as sandbox:
             with TrajectoryStore.open(tmp_path, write=True) as store:
-                ground = Ground(env=env, recipe=recipe, sandbox=sandbox, store=store)
-                await ground.test(load_pupil(recipe.model, finished / FINAL), listener, whole=False)
-        return listener.heard
+                episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store)
+                await episodes.evaluate(load_trainable(recipe.model, finished / FINAL), listener, final=False)
+        return listener.settings
 
-    heard = asyncio.run(looked())
-    assert {sampling.temperature for sampling in heard} == {temperature}
-    assert len({sampling.seed for sampling in heard}) == len(heard)  # one chance event must not decide over all tasks
+    settings = asyncio.run(evaluate())
+    assert {sampling.temperature for sampling in settings} == {temperature}
+    assert len({sampling.seed for sampling in settings}) == len(settings)  # no seed is shared between tasks
 
 
-def test_held_out_tasks_are_of_the_families_that_are_practised_but_for_a_split_of_others(env: LoadedEnv) -> None:
+def test_held_out_tasks_are_of_the_training_families_unless_the_split_has_others(env: LoadedEnv) -> None:
     def families(split: str, **evaluation: Any) -> set[str]:
         recipe = make_recipe({**TABLE, "evaluation": {"tasks": 16, **evaluation}})
-        return {task.tags[0] for task in held_out(env, recipe, split)}
+        return {task.tags[0] for task in heldout_tasks(env, recipe, split)}
 
     assert families("seeds") == families("wordings") == families("values") == {"cancel", "ticket"}
     assert families("families") == set(HELD_OUT_FAMILIES)
@@ -160,10 +171,10 @@ def test_held_out_tasks_are_of_the_families_that_are_practised_but_for_a_split_o
     assert families("families", families=["refund"]) == set(HELD_OUT_FAMILIES)
 
 
-def test_a_fixed_suite_is_tested_on_what_it_does_not_train_on(env: LoadedEnv) -> None:
+def test_a_fixed_suite_is_tested_on_the_tasks_it_does_not_train_on(env: LoadedEnv) -> None:
     tasks = [replace(task, split="train" if n % 2 else "test") for n, task in enumerate(env.suite.tasks)]
     fixed = replace(env, spec=replace(env.spec, more_tasks=None), suite=replace(env.suite, tasks=tuple(tasks)))
-    tested = {task.id for task in held_out(fixed, RECIPE, "seeds", len(tasks))}
+    tested = {task.id for task in heldout_tasks(fixed, RECIPE, "seeds", len(tasks))}
     assert tested == {task.id for task in tasks if task.split == "test"}
 
 
@@ -175,11 +186,11 @@ def test_a_fixed_suite_is_tested_on_what_it_does_not_train_on(env: LoadedEnv) ->
         ({"tasks": {"families": ["stock"]}}, "family 'stock' is for the split 'families'"),
         ({"warm_start": {"tasks": 1, "families": ["gossip"]}}, "no family 'gossip'; have "),
         ({"evaluation": {"splits": ["sedes"]}}, "no split 'sedes'; have "),
-        ({"evaluation": {"whole_splits": ["sedes"]}}, "no split 'sedes'; have "),
+        ({"evaluation": {"final_splits": ["sedes"]}}, "no split 'sedes'; have "),
         ({"evaluation": {"levels": [0]}}, "no level 0; have "),
     ],
 )
-def test_tasks_that_there_are_not_are_refused_before_anything_starts(
+def test_unknown_families_levels_and_splits_are_refused_before_anything_starts(
     table: dict[str, Any], says: str, env: LoadedEnv, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=says):

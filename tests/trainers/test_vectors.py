@@ -1,4 +1,4 @@
-"""Every preset against what its authors' code, or its paper's formula, gives."""
+"""Every preset against the output of its authors' code, or of its paper's formula."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from vectors import VECTORS, near
 
 from gymcp.trainers.credit.assign import advantages, assign_credit
-from gymcp.trainers.credit.call_matching import assigned, hard_rewards, similarities, soft_rewards
+from gymcp.trainers.credit.call_matching import assign_gold, hard_rewards, similarities, soft_rewards
 from gymcp.trainers.credit.filters import tool_penalty
 from gymcp.trainers.credit.presets import PARITY, Preset, make_preset
-from gymcp.trainers.credit.returns import generalised_advantages
-from gymcp.trainers.credit.shapers import ShortEnough, Trackers, overlong_penalty, tool_productivity
+from gymcp.trainers.credit.returns import gae
+from gymcp.trainers.credit.shapers import OverlongPenalty, Trackers, overlong_penalties, tool_productivity
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
 from gymcp.trainers.credit.transforms import EntropyModulation
 from gymcp.types import ToolCall
@@ -58,7 +58,7 @@ def test_gigpo(unit: str, norm: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["step", "trajectory"])
-def test_gigpo_docks_an_invalid_step_after_the_returns(unit: str) -> None:
+def test_gigpo_penalises_an_invalid_step_after_the_returns(unit: str) -> None:
     vector = VECTORS["gigpo"] if unit == "step" else VECTORS["gigpo_traj_weighted"]
     expected = vector["row_weighted_mean_norm_penalty_0_1" if unit == "step" else "mean_norm_penalty_0_1"]
     preset = make_preset("gigpo", unit=unit, singleton="raw", invalid_penalty=0.1)
@@ -66,7 +66,7 @@ def test_gigpo_docks_an_invalid_step_after_the_returns(unit: str) -> None:
     assert credit.advantage.tolist() == near(expected["A_total"])
 
 
-def test_hdpo_compares_economy_among_the_solved_only() -> None:
+def test_hdpo_compares_economy_among_solved_episodes_only() -> None:
     vector = VECTORS["hdpo"]
     inputs = vector["inputs"]
     turns = [max(calls, 1) for calls in inputs["n_tool_turns"]]
@@ -94,7 +94,7 @@ def test_matchtir_similarity_and_both_matchings() -> None:
     vector = VECTORS["matchtir_similarity_and_matching"]
     table = similarities(_calls(vector["inputs"]["pred"], "arguments"), _calls(vector["inputs"]["gold"], "parameters"))
     assert table.tolist() == near(vector["similarity"])
-    assert hard_rewards(table, how="greedy") == near(vector["hard_rewards_unmatched0"])
+    assert hard_rewards(table, assignment="greedy") == near(vector["hard_rewards_unmatched0"])
     assert hard_rewards(table) == near(vector["hard_true_kuhn_munkres"])
     assert soft_rewards(table) == near(vector["soft_rewards_sinkhorn_reg0_1"])
 
@@ -102,8 +102,8 @@ def test_matchtir_similarity_and_both_matchings() -> None:
 def test_the_authors_matching_is_greedy_and_ours_is_not() -> None:
     vector = VECTORS["matchtir_similarity_and_matching"]["greedy_vs_optimal"]
     table = np.array(vector["matrix"])
-    assert assigned(table, "greedy") == vector["official_assignment"]
-    assert assigned(table) == vector["optimal_assignment"]
+    assert assign_gold(table, "greedy") == vector["official_assignment"]
+    assert assign_gold(table) == vector["optimal_assignment"]
 
 
 def test_matchtir_adds_the_episode_and_the_turn() -> None:
@@ -170,7 +170,7 @@ def test_empg_scales_by_confidence_and_centres() -> None:
     assert found.tolist() == near(VECTORS["empg"]["expected"]["A"])
 
 
-def test_loop_leaves_each_out_of_its_own_baseline() -> None:
+def test_loop_leaves_each_episode_out_of_its_baseline() -> None:
     vector = VECTORS["loop"]
     groups = [g for g, row in enumerate(vector["inputs"]["unit_test_fraction"]) for _ in row]
     rewards = [[value] for row in vector["inputs"]["unit_test_fraction"] for value in row]
@@ -192,11 +192,11 @@ def test_rebn_whitens_returns_over_the_batch() -> None:
     assert [value for row in found for value in row] == near(vector["adv"])
 
 
-def test_generalised_advantages_pass_over_what_the_policy_did_not_say() -> None:
+def test_gae_skips_tokens_that_the_policy_did_not_sample() -> None:
     vector = VECTORS["gae_tokens_skip_obs"]
     inputs = vector["inputs"]
     drawn = np.array(inputs["mask"][0]) == 1
-    found = generalised_advantages(
+    found = gae(
         np.array(inputs["rewards"][0])[drawn],
         np.array(inputs["values"][0])[drawn],
         np.array([0, int(drawn.sum())]),
@@ -206,7 +206,7 @@ def test_generalised_advantages_pass_over_what_the_policy_did_not_say() -> None:
     assert found.tolist() == near(np.array(vector["adv_unwhitened"][0])[drawn].tolist())
 
 
-def test_ppo_whitens_generalised_advantages() -> None:
+def test_ppo_whitens_gae() -> None:
     vector = VECTORS["gae_tokens_skip_obs"]
     inputs = vector["inputs"]
     drawn = np.array(inputs["mask"][0]) == 1
@@ -216,11 +216,11 @@ def test_ppo_whitens_generalised_advantages() -> None:
     assert found[0] == near(np.array(vector["adv_whitened"][0])[drawn].tolist())
 
 
-def test_overlong_answers_are_docked_softly() -> None:
+def test_the_overlong_penalty_grows_linearly() -> None:
     params = VECTORS["dapo_overlong"]["params"]
-    rule = ShortEnough(most=params["L_max"], buffer=params["buffer"], factor=params["factor"])
+    rule = OverlongPenalty(max_tokens=params["L_max"], buffer=params["buffer"], factor=params["factor"])
     for length, expected in VECTORS["dapo_overlong"]["penalty"].items():
-        assert overlong_penalty(np.array([float(length)]), rule).tolist() == near([expected])
+        assert overlong_penalties(np.array([float(length)]), rule).tolist() == near([expected])
 
 
 def test_roc_counts_failed_calls() -> None:

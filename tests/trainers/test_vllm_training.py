@@ -1,4 +1,4 @@
-"""The recipes for real models on a tiny random Qwen3: vLLM draws, and gets new weights or adapters as it runs."""
+"""The recipes for real models on a tiny random Qwen3: vLLM samples, and gets new weights or adapters while it runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coin_flip_bank import BANK, make_coin_flip_bank
 from equipment import is_required
-from parity import BANK, even_answers
+from launch import SCRIPT, keep_served, launch
 from peft import PeftModel
-from spread import SCRIPT, keep_served, launched
 from transformers import AutoModelForCausalLM
 
 from gymcp.agents.policies.specs import parse_policy
@@ -21,14 +21,16 @@ from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.policies.vllm.client import open_vllm
 from gymcp.agents.policies.vllm.install import CPU, vllm_python
 from gymcp.store import TrajectoryStore
-from gymcp.trainers.learner.learner import Learner, LearnerSettings
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.engines import served
-from gymcp.trainers.run.checkpoints import plain
-from gymcp.trainers.run.loop import FINAL, train
+from gymcp.trainers.rollouts.engines import open_vllm_server
+from gymcp.trainers.run.checkpoints import recipe_as_json
+from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.metrics_log import read_metrics
+from gymcp.trainers.run.model_files import FINAL
 from gymcp.types import Json
 
 ROOT = Path(__file__).parents[2]
@@ -42,23 +44,23 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the real ones are: grouped-query attention, tied embeddings, tools and calls in Qwen's format."""
+    """A tiny model like the real ones: grouped-query attention, tied embeddings, tools and calls in Qwen's format."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     return make_tiny_model(folder, "qwen", size=TinySize(hidden=64, heads=2, layers=2, init_std=0.1))
 
 
 def small(path: Path, model: Path, **more: Json) -> Recipe:
-    """The recipe with another model, two tasks and three iterations."""
+    """The recipe with a tiny model, two tasks per iteration and two iterations."""
     settings: dict[str, Json] = {
         "env": str(BANK),
         "model.path": str(model),
         "model.context": 2048,
         "tasks.levels": [],
-        "rollout.vllm": [],
+        "rollout.vllm_args": [],
         "rollout.groups": 2,
         "rollout.episodes": 4,
         "rollout.max_tokens": 12,
-        "rollout.turns": 2,
+        "rollout.max_turns": 2,
         "learn.iterations": 2,
         "learn.learning_rate": 0.01,
         "learn.warmup_steps": 0,
@@ -70,34 +72,36 @@ def small(path: Path, model: Path, **more: Json) -> Recipe:
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[str]:
-    """As a run of the LoRA recipe starts it; the other recipe is then trained with it, too."""
+    """The server that the LoRA recipe starts; the other recipe is trained with it too."""
     if vllm_python(CPU) is None and not is_required("vllm"):
         pytest.skip("vLLM is not set up: gymcp serve MODEL --cpu")
-    with served(small(LORA, model, **{"model.lora_rank": 4})) as spec:
+    with open_vllm_server(small(LORA, model, **{"model.lora_rank": 4})) as spec:
         yield spec
 
 
 async def reset(server: str, model: Path) -> None:
-    """An adapter goes with the weights that the server was started with, and another test has changed them."""
+    """Load the model's own weights into the server, because another test has changed them."""
     spec = parse_policy(server)
     async with open_vllm(spec.url, spec.model) as policy:
         await policy.load_weights(model, "start")
 
 
-def trained(recipe: Recipe, folder: Path, way: str) -> Path:
-    """The run, and in `folder`/kept what the server drew from in its second iteration."""
+def run_training(recipe: Recipe, folder: Path, way: str) -> Path:
+    """Train in `folder`; `folder`/kept then holds what the server sampled from in the second iteration."""
     if way == "alone":
-        assert train(recipe, even_answers(), folder, resume=False, tell=keep_served(folder)).reason == "finished"
+        assert (
+            train(recipe, make_coin_flip_bank(), folder, resume=False, on_row=keep_served(folder)).reason == "finished"
+        )
     else:
         file = folder.with_suffix(".json")
-        file.write_text(json.dumps(plain(recipe)))
-        done = launched(SCRIPT, way, "practise", file, folder)
+        file.write_text(json.dumps(recipe_as_json(recipe)))
+        done = launch(SCRIPT, way, "train-on-bank", file, folder)
         assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
-def recorded_error(folder: Path, version: str, model: Any) -> float:
-    """How far the logprobs that the server recorded for its tokens of a version are from a plain forward pass."""
+def logprob_error(folder: Path, version: str, model: Any) -> float:
+    """Largest difference between the logprobs that the server recorded under a version and those of a plain forward."""
     with TrajectoryStore.open(folder) as store:
         rows = [row for record in store.iter_trajectories() for row in rows_of(record)]
     of_version = [row for row in rows if {name for name, _, _ in row.versions} == {version}]
@@ -107,18 +111,18 @@ def recorded_error(folder: Path, version: str, model: Any) -> float:
 
 
 @pytest.mark.parametrize("way", ["alone", "fsdp"])
-def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
+def test_all_weights_are_trained_and_each_iteration_samples_from_the_latest(
     way: str, model: Path, server: str, tmp_path: Path
 ) -> None:
     asyncio.run(reset(server, model))
-    folder = trained(small(FULL, model, **{"rollout.server": server}), tmp_path / "run", way)
+    folder = run_training(small(FULL, model, **{"rollout.server": server}), tmp_path / "run", way)
     start = AutoModelForCausalLM.from_pretrained(model)
     second = AutoModelForCausalLM.from_pretrained(folder / "kept")
-    assert recorded_error(folder, "0", start) < 1e-4
-    assert recorded_error(folder, "1", second) < 1e-4
-    assert recorded_error(folder, "1", start) > 1e-2
+    assert logprob_error(folder, "0", start) < 1e-4
+    assert logprob_error(folder, "1", second) < 1e-4
+    assert logprob_error(folder, "1", start) > 1e-2
     rows = read_metrics(folder)
-    assert {"entropy", "kl", "clipped", "anchor/singletons", "calls", "outcome/scored", "component/said"} <= {
+    assert {"entropy", "kl", "clipped", "anchor/singletons", "calls", "outcome/scored", "component/characters"} <= {
         *rows[1],
         *rows[2],
     }
@@ -126,20 +130,20 @@ def test_all_weights_are_trained_and_each_iteration_draws_from_the_last_ones(
 
 
 @pytest.mark.parametrize("way", ["alone", "fsdp"])
-def test_an_adapter_is_trained_and_goes_to_the_server_alone(
+def test_an_adapter_is_trained_and_only_the_adapter_is_sent_to_the_server(
     way: str, model: Path, server: str, tmp_path: Path
 ) -> None:  # fmt: skip
     asyncio.run(reset(server, model))
     recipe = small(LORA, model, **{"rollout.server": server, "model.lora_rank": 4})
-    folder = trained(recipe, tmp_path / "run", way)
+    folder = run_training(recipe, tmp_path / "run", way)
     base = AutoModelForCausalLM.from_pretrained(model)
     fresh = AutoModelForCausalLM.from_pretrained(model)
     adapted: Any = PeftModel.from_pretrained(fresh, folder / "kept", is_trainable=True)
     assert {path.name for path in (folder / "kept").iterdir()} >= {"adapter_config.json", "adapter_model.safetensors"}
     assert not list((folder / "kept").glob("model*"))
-    assert recorded_error(folder, "0", base) < 1e-4
-    assert recorded_error(folder, "1", adapted) < 1e-4
-    assert recorded_error(folder, "1", base) > 1e-2
+    assert logprob_error(folder, "0", base) < 1e-4
+    assert logprob_error(folder, "1", adapted) < 1e-4
+    assert logprob_error(folder, "1", base) > 1e-2
     assert read_metrics(folder)[2]["kl_reference"] > read_metrics(folder)[1]["kl_reference"]
     assert AutoModelForCausalLM.from_pretrained(folder / FINAL).num_parameters() == base.num_parameters()
 
@@ -151,5 +155,5 @@ def test_an_adapter_over_a_bfloat16_base_is_trained_with_the_embedded_engine(mod
         "rollout.engine": "embedded",
         "learn.iterations": 1,
     }
-    assert train(small(LORA, model, **more), even_answers(), tmp_path, resume=False).iterations == 1
+    assert train(small(LORA, model, **more), make_coin_flip_bank(), tmp_path, resume=False).iterations == 1
     assert read_metrics(tmp_path)[1]["grad_norm"] > 0

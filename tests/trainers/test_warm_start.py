@@ -1,4 +1,4 @@
-"""What a warm start is made of: which tokens of an episode are to be learnt."""
+"""Warm starts: the episodes that are demonstrated, and the tokens of them that are learnt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity import BANK
+from coin_flip_bank import BANK
 from typer.testing import CliRunner
 
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model, make_tiny_tokenizer
@@ -19,8 +19,8 @@ from gymcp.errors import ConfigError, StoreError
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.demonstration_rows import demonstrations
-from gymcp.trainers.rollouts.recorded_demonstrations import recorded_episodes
+from gymcp.trainers.rollouts.demonstration_rows import demonstration_examples
+from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
 from gymcp.trainers.run.loop import train
 from gymcp.types import Action, Message, Observation, Sampled, Step, ToolCall, Trajectory
 
@@ -49,24 +49,25 @@ def episode() -> Trajectory:
     )
 
 
-@pytest.mark.parametrize("context", [0.0, 0.25])
-def test_the_context_counts_as_much_as_the_recipe_says(context: float) -> None:
+@pytest.mark.parametrize("prompt_loss_weight", [0.0, 0.25])
+def test_prompt_tokens_weigh_as_much_as_the_recipe_says(prompt_loss_weight: float) -> None:
     renderer = Renderer(make_tiny_tokenizer("terse", vocabulary=400), "model")
-    (found,) = demonstrations([episode()], renderer, context=context)
-    (plain,) = demonstrations([episode()], renderer)
+    (weighted,) = demonstration_examples([episode()], renderer, prompt_loss_weight=prompt_loss_weight)
+    (plain,) = demonstration_examples([episode()], renderer)
     actions = np.array(plain.row.loss_mask)
-    assert found.row.token_ids == plain.row.token_ids
-    worth = np.where(actions, 1.0, context)
-    worth[0] = 0.0  # nothing comes before it
-    assert found.advantages[0].tolist() == worth.tolist()
-    assert found.counted[0].sum() == (len(worth) - 1 if context else actions.sum())
+    assert weighted.row.token_ids == plain.row.token_ids
+    weights = np.where(actions, 1.0, prompt_loss_weight)
+    weights[0] = 0.0  # the first token is predicted from nothing
+    assert weighted.advantages[0].tolist() == weights.tolist()
+    assert weighted.counted[0].sum() == (len(weights) - 1 if prompt_loss_weight else actions.sum())
 
 
-def shows(run: Path, env: str = "backoffice", **rule: Any) -> Recipe:
+def recipe_from_run(run: Path, env: str = "backoffice", **rule: Any) -> Recipe:
+    """A recipe whose demonstrations come from a recorded run."""
     return make_recipe({"env": env, "warm_start": {"tasks": 9, "run": str(run), **rule}, "evaluation": {"tasks": 4}})
 
 
-def test_of_a_run_the_good_episodes_are_shown_but_none_of_a_test_task(tmp_path: Path) -> None:
+def test_good_episodes_of_a_run_are_demonstrations_unless_their_task_is_for_tests(tmp_path: Path) -> None:
     env = load_env(load_spec("backoffice"))
     first, *rest = episode().steps
     drawn = replace(first, sampled=Sampled(prompt_ids=(9_000,), ids=(9_001,), logprobs=(-1.0,), versions=()))
@@ -81,17 +82,17 @@ def test_of_a_run_the_good_episodes_are_shown_but_none_of_a_test_task(tmp_path: 
     with TrajectoryStore.open(tmp_path, write=True) as store:
         for record in records:
             store.append(record, {})
-    (shown,) = recorded_episodes(env, shows(tmp_path))
+    (shown,) = select_demonstrations(env, recipe_from_run(tmp_path))
     assert (shown.task, [step.sampled for step in shown.steps]) == ("train-refund-1-7", [None, None])
-    assert len(recorded_episodes(env, shows(tmp_path, least_score=0.5))) == 2
-    assert len(recorded_episodes(env, shows(tmp_path, least_score=0.5, tasks=1))) == 1
+    assert len(select_demonstrations(env, recipe_from_run(tmp_path, min_score=0.5))) == 2
+    assert len(select_demonstrations(env, recipe_from_run(tmp_path, min_score=0.5, tasks=1))) == 1
     with pytest.raises(ConfigError, match=r"of 5 episodes 0 are of 'bank', 0 of these scored 1 or more"):
-        recorded_episodes(replace(env, spec=replace(env.spec, name="bank")), shows(tmp_path))
+        select_demonstrations(replace(env, spec=replace(env.spec, name="bank")), recipe_from_run(tmp_path))
     with pytest.raises(StoreError, match="nowhere"):
-        recorded_episodes(env, shows(tmp_path / "nowhere"))
+        select_demonstrations(env, recipe_from_run(tmp_path / "nowhere"))
 
 
-def test_a_run_without_tokens_is_shown_in_the_words_of_the_model(tmp_path: Path) -> None:
+def test_demonstrations_without_tokens_are_written_in_the_form_of_the_model(tmp_path: Path) -> None:
     run = tmp_path / "oracle"
     done = CliRunner().invoke(app, ["eval", str(BANK), "--agent", "oracle", "--out", str(run)])
     assert done.exit_code == 0, done.output
@@ -100,11 +101,11 @@ def test_a_run_without_tokens_is_shown_in_the_words_of_the_model(tmp_path: Path)
         "env": str(BANK),
         "model": {"path": str(model)},
         "warm_start": {"run": str(run), "tasks": 2, "epochs": 1},
-        "rollout": {"groups": 1, "episodes": 2, "max_tokens": 4, "turns": 1, "slots": 2},
+        "rollout": {"groups": 1, "episodes": 2, "max_tokens": 4, "max_turns": 1, "slots": 2},
         "learn": {"iterations": 1},
         "evaluation": {"every": 0, "tasks": 1},
     }
     rows: list[Any] = []
-    train(make_recipe(table), load_env(load_spec(str(BANK))), tmp_path / "run", resume=False, tell=rows.append)
+    train(make_recipe(table), load_env(load_spec(str(BANK))), tmp_path / "run", resume=False, on_row=rows.append)
     assert (rows[0]["phase"], rows[0]["examples"]) == ("warm start", 2)
-    assert rows[0]["loss"] > 1.0, "of words that a random model did not write"
+    assert rows[0]["loss"] > 1.0, "a random model does not predict the demonstrations"

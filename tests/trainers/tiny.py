@@ -1,4 +1,4 @@
-"""Small random models and rows for them."""
+"""Small random models, and rows of tokens for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model(kind: str = "qwen3", seed: int = 0) -> PreTrainedModel:
 
 
 def row(prefix: Sequence[int], rng: random.Random, *, length: int) -> Row:
-    """Two steps: some tokens are drawn, some come from a tool, some are drawn."""
+    """A row of two steps: drawn tokens, then tokens from a tool, then drawn tokens."""
     tokens = (*prefix, *(rng.randrange(97) for _ in range(length)))
     cut = len(prefix) + length // 3
     spans = ((0, len(prefix) + 1, cut), (1, cut + 2, len(tokens)))
@@ -46,14 +46,15 @@ def row(prefix: Sequence[int], rng: random.Random, *, length: int) -> Row:
 
 
 def example(row: Row, advantages: Sequence[float]) -> Example:
-    spread = np.zeros(len(row.token_ids))
+    """The row with an advantage for each of its steps."""
+    per_token = np.zeros(len(row.token_ids))
     for index, start, end in row.steps:
-        spread[start:end] = advantages[index]
-    return Example(row=row, advantages=(spread,), counted=(np.array(row.loss_mask),))
+        per_token[start:end] = advantages[index]
+    return Example(row=row, advantages=(per_token,), counted=(np.array(row.loss_mask),))
 
 
 def group(seed: int, *, episodes: int = 4, prompt: int = 40, longer: int = 3) -> list[Row]:
-    """Episodes of one task: the same prompt, then rows of which each is `longer` than the one before."""
+    """Rows of one task: the same prompt in all, and each row `longer` tokens longer than the one before."""
     rng = random.Random(seed)
     prefix = [rng.randrange(97) for _ in range(prompt)]
     return [row(prefix, rng, length=9 + longer * n) for n in range(episodes)]

@@ -1,4 +1,4 @@
-"""What the official functions gave, or the cited formula where no code is public: `vectors.json` says which."""
+"""Reference outputs of the official functions, or of the cited formula if no code is public; see `vectors.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLERANCE: float = VECTORS["_meta"]["tolerance"]
 
 
 def near(expected: Any) -> Any:
-    """Equal up to the precision of the file, at any depth of lists."""
+    """Equal to numbers within the precision of the file, at any depth of lists."""
     if isinstance(expected, list) and expected and isinstance(expected[0], list):
         return [near(row) for row in expected]
     return pytest.approx(expected, abs=TOLERANCE)

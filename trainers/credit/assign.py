@@ -1,4 +1,4 @@
-"""From recorded trajectories to an advantage for every step."""
+"""Credit assignment: recorded trajectories become an advantage for every step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from gymcp.errors import ConfigError
 from gymcp.store import StepCredit
-from gymcp.trainers.credit.estimators import compare
-from gymcp.trainers.credit.presets import GOLD, Preset, Term
+from gymcp.trainers.credit.estimators import estimate_advantage
+from gymcp.trainers.credit.presets import GOLD, LossTerm, Preset
 from gymcp.trainers.credit.returns import returns_to_go
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of_columns
@@ -20,59 +20,65 @@ from gymcp.types import Json
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TermCredit:
-    """What one term of a preset gives to each step."""
+    """Advantage of each step under one loss term of a preset."""
 
     advantage: Floats
-    """[S]: copied to every token that the policy drew in the step."""
+    """[S]: copied to every token that the policy sampled in the step."""
     weight: float
-    """Of its loss among those of the other terms."""
+    """Weight of the term's loss in the sum over all loss terms."""
     counted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-    """[S]: the steps whose tokens its loss is averaged over."""
+    """[S]: the steps whose tokens the term's loss is averaged over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Credit:
-    """The verdict of a preset on a batch."""
+    """Result of applying a preset to a batch."""
 
     batch: StepBatch
-    """What the selectors left, with the columns that the shapers added."""
+    """Trajectories that the filters kept, with the columns that the shapers added."""
     terms: tuple[TermCredit, ...]
     trackers: Trackers
-    """To be given to the next batch."""
+    """Input for the credit of the next batch."""
     dropped: int
-    """Trajectories that the selectors took out."""
+    """Trajectories that the filters dropped."""
 
     @property
     def advantage(self) -> Floats:
-        """[S]: the terms' weighted sum, for people; a loss takes each term by itself."""
+        """[S]: the weighted sum over the loss terms, for people; a loss takes each term by itself."""
         return np.asarray(sum(term.weight * term.advantage for term in self.terms), float)
 
 
 def assign_credit(batch: StepBatch, preset: Preset, trackers: Trackers | None = None) -> Credit:
-    """Pure: the same batch, preset and trackers give the same credit. Raises ConfigError for what the batch lacks."""
+    """Credit of a batch under a preset: a pure function of batch, preset and trackers.
+
+    Raises ConfigError if the batch lacks a column that the preset needs.
+    """
     missing = sorted(need for need in preset.needs if need != GOLD and need not in batch.columns)
     if missing:
         raise ConfigError(f"credit: the preset needs the column {', '.join(missing)}, which nothing has computed")
-    known = trackers or Trackers()
+    current = trackers or Trackers()
     shaped = batch
     for shaper in preset.shapers:
-        shaped, known = shaper(shaped, known)
+        shaped, current = shaper(shaped, current)
     before = len(shaped.tasks)
-    for selector in preset.selectors:
+    for keep in preset.filters:
         if len(shaped.tasks):
-            shaped = shaped.keep(selector(shaped))
-    terms = tuple(_term(term, shaped) for term in preset.terms)
-    return Credit(batch=shaped, terms=terms, trackers=known, dropped=before - len(shaped.tasks))
+            shaped = shaped.keep(keep(shaped))
+    terms = tuple(_credit_term(term, shaped) for term in preset.loss_terms)
+    return Credit(batch=shaped, terms=terms, trackers=current, dropped=before - len(shaped.tasks))
 
 
 def step_credits(credit: Credit, preset: Preset, *, name: str, options: Mapping[str, Json]) -> list[StepCredit]:
-    """What the store keeps of a credit, for people: the signal of the preset's finest channel, its return, and the
-    advantage, of each step of each trajectory that no selector took out."""
-    batch, channel = credit.batch, preset.terms[0].channels[-1]
+    """Credit as the store keeps it for people, for each trajectory that the filters kept.
+
+    It holds, for each step, the signal of the preset's finest advantage term (the last of the first loss term), the
+    return of that signal, and the advantage.
+    """
+    batch, finest = credit.batch, preset.loss_terms[0].advantage_terms[-1]
     if not len(batch.tasks):
         return []
-    rewards = np.nan_to_num(batch.column(channel.signal))
-    gamma = channel.gamma if channel.returns in ("discounted", "gae") else 1.0
+    rewards = np.nan_to_num(batch.column(finest.signal))
+    gamma = finest.gamma if finest.returns in ("discounted", "gae") else 1.0
     columns = (rewards, returns_to_go(rewards, batch.starts, gamma), credit.advantage)
     split = [np.split(column, batch.starts[1:-1]) for column in columns]
     return [
@@ -95,20 +101,20 @@ def advantages(
     anchors: Sequence[Sequence[Hashable]] | None = None,
     **columns: Sequence[Sequence[float]],
 ) -> list[list[float]]:
-    """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n]: for trainers that have records of their own."""
+    """[N, T_n] rewards, [N] groups, [N, T_n] anchors -> [N, T_n] advantages, for trainers with records of their own."""
     credit = assign_credit(batch_of_columns(rewards, groups, anchors, **columns), preset)
     return [row.tolist() for row in np.split(credit.advantage, credit.batch.starts[1:-1])]
 
 
-def _term(term: Term, batch: StepBatch) -> TermCredit:
-    if not len(batch.tasks):  # the selectors have left nothing
+def _credit_term(term: LossTerm, batch: StepBatch) -> TermCredit:
+    if not len(batch.tasks):  # the filters dropped everything
         return TermCredit(advantage=np.zeros(0), weight=term.weight, counted=np.zeros(0, bool))
     advantage = np.zeros(int(batch.starts[-1]))
-    for channel in term.channels:
-        advantage = advantage + channel.weight * compare(channel, batch)
-    for modulator in term.modulators:
-        advantage = modulator(batch, advantage)
+    for summand in term.advantage_terms:
+        advantage = advantage + summand.weight * estimate_advantage(summand, batch)
+    for transform in term.transforms:
+        advantage = transform(batch, advantage)
     counted = np.ones(len(advantage), bool)
     if term.active_only:
-        counted = np.asarray(batch.spread(batch.totals((advantage != 0).astype(float)) > 0), bool)
+        counted = np.asarray(batch.per_step(batch.totals((advantage != 0).astype(float)) > 0), bool)
     return TermCredit(advantage=advantage, weight=term.weight, counted=counted)

@@ -1,4 +1,4 @@
-"""What step-level credit has to work with in a batch: how often states meet, and what comes of it."""
+"""Diagnostics of step-level credit: how often states recur in a batch, and how much credit that gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gymcp.trainers.credit.estimators import Channel, compare
+from gymcp.trainers.credit.estimators import AdvantageTerm, estimate_advantage
 from gymcp.trainers.credit.presets import Preset, gigpo
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
@@ -14,60 +14,68 @@ from gymcp.trainers.settings.arrays import Floats, Ints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorStatistics:
-    """Of one way to anchor steps. Shares are of steps, in [0, 1]."""
+    """Statistics of one anchor rule. Shares are of steps, in [0, 1]."""
 
     states: int
     mean_group: float
-    """Steps per state."""
+    """Mean number of steps per state."""
     largest_group: int
     singletons: float
-    """Steps in a state that no other step was taken in: they get nothing from it."""
+    """Share of steps in a state that no other step was taken in: they get no step advantage."""
     self_repeats: float
-    """Steps in a state that the same trajectory had been in before: it is compared with itself."""
+    """Share of steps in a state that the same trajectory has visited before: it is compared with itself."""
     step_share: float
-    """Of |advantage| times tokens, what comes from comparing steps; the rest is the episode's."""
+    """Share of |advantage| times tokens that comes from comparing steps; the rest comes from comparing episodes."""
     follows_turn: float
-    """Share of the step advantage's variance within groups that the mere index of the step explains. Near 1, it says
-    little more than how late the step was."""
+    """Share of the step advantage's variance within groups that the mere index of the step explains. Near 1, the step
+    advantage says little more than how late the step was."""
 
 
 def anchor_statistics(batch: StepBatch, state: Ints, preset: Preset | None = None) -> AnchorStatistics:
-    """[S] codes of states -> what GiGPO would have of them in this batch: with the preset's discount, weight and scale
-    where it compares steps in the same state, else with GiGPO's own."""
+    """[S] codes of states -> statistics of GiGPO with these anchors.
+
+    Discount, weight and scale are the preset's if it compares steps in the same state, else GiGPO's defaults.
+    """
     steps = len(state)
     sizes = np.bincount(state)
-    sizes_of = sizes[state]
+    size_of_state = sizes[state]
     visits = np.unique(np.stack((batch.keys["trajectory"], state)), axis=1).shape[1]
     anchored = batch.with_keys(state=state)
-    whole, each = _gigpo_of(preset)
-    episode, step = compare(whole, anchored), each.weight * compare(each, anchored)
+    episode_term, step_term = _gigpo_terms(preset)
+    episode, step = (
+        estimate_advantage(episode_term, anchored),
+        step_term.weight * estimate_advantage(step_term, anchored),
+    )
     tokens = batch.column("tokens")
     from_step, from_episode = float(np.abs(step) @ tokens), float(np.abs(episode) @ tokens)
     return AnchorStatistics(
         states=int((sizes > 0).sum()),
         mean_group=steps / int((sizes > 0).sum()),
         largest_group=int(sizes.max()),
-        singletons=float((sizes_of == 1).mean()),
+        singletons=float((size_of_state == 1).mean()),
         self_repeats=1.0 - visits / steps,
         step_share=from_step / (from_step + from_episode) if from_step + from_episode else 0.0,
-        follows_turn=explained_share(step, batch.keys["group"], batch.keys["turn"]),
+        follows_turn=correlation_ratio(step, batch.keys["group"], batch.keys["turn"]),
     )
 
 
-def _gigpo_of(preset: Preset | None) -> tuple[Channel, Channel]:
-    """The channels of the episode and of the step."""
-    for term in preset.terms if preset is not None else ():
-        match term.channels:
-            case (Channel(signal="reward") as whole, Channel(signal="reward", key=("group", "state")) as each):
-                return replace(whole, penalty=None), replace(each, penalty=None)
-    whole, each = gigpo().terms[0].channels
-    return whole, each
+def _gigpo_terms(preset: Preset | None) -> tuple[AdvantageTerm, AdvantageTerm]:
+    """Advantage terms of the episode and of the step, without penalties."""
+    for term in preset.loss_terms if preset is not None else ():
+        match term.advantage_terms:
+            case (
+                AdvantageTerm(signal="reward") as episode,
+                AdvantageTerm(signal="reward", key=("group", "state")) as step,
+            ):
+                return replace(episode, penalty=None), replace(step, penalty=None)
+    episode, step = gigpo().loss_terms[0].advantage_terms
+    return episode, step
 
 
-def explained_share(values: Floats, group: Ints, within: Ints) -> float:
-    """[S] each -> in [0, 1]: of the variance around the means of `group`, what the means of (group, within) explain.
+def correlation_ratio(values: Floats, group: Ints, within: Ints) -> float:
+    """[S] each -> correlation ratio (eta squared) in [0, 1]: the share of variance that a finer grouping explains.
 
-    The correlation ratio eta squared; 0 where nothing varies.
+    The variance is that around the means of `group`; the finer grouping is (group, within). 0 if nothing varies.
     """
     cell = np.unique(group * (int(within.max(initial=0)) + 1) + within, return_inverse=True)[1]
     around_group = values - _means(values, group)

@@ -1,4 +1,5 @@
-"""One comparison: which signal, among whom, in what unit. A paper's advantage is a weighted sum of these."""
+"""The advantage estimator: one comparison of one signal within a group. A paper's advantage is a weighted sum of
+these."""
 
 from __future__ import annotations
 
@@ -10,134 +11,141 @@ import numpy.typing as npt
 from scipy.special import betaln, xlogy
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.returns import generalised_advantages, returns_to_go, totals
+from gymcp.trainers.credit.returns import gae, returns_to_go, totals
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
 
-_EQUAL = 1e-12
-"""Values that differ from their mean by less than this share of it do so by rounding."""
+ROUNDING_SHARE = 1e-12
+"""Relative difference from the mean below which two values are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How differences are scaled: divided by the standard deviation."""
+class StdScale:
+    """Scaling by division by the standard deviation."""
 
     ddof: int = 1
     epsilon: float = 1e-6
-    inside: bool = False
-    """Whether epsilon is added to the variance, before the root, instead of to the deviation."""
+    epsilon_in_variance: bool = False
+    """Add epsilon to the variance, before the root, instead of to the deviation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetaDensity:
-    """Divided by the density, at the group's mean, of the Beta distribution fitted to the means of all groups."""
+    """Scaling by division by the density, at the group's mean, of the Beta distribution fitted to the means of all
+    groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
-    """[S] -> [S]: what a step gets for how its signal compares with others of its group."""
+class AdvantageTerm:
+    """One summand of an advantage, [S] -> [S]: how a step's signal compares with the others of its group."""
 
     signal: str
-    """A column; a step where it is NaN is not compared and gets 0."""
+    """Name of a column; a step whose value is NaN is not compared and gets 0."""
     key: tuple[str, ...] = ("group",)
-    """Keys that two steps must share to be compared; none: all steps of the batch."""
+    """Keys that two steps must share to be compared; empty: all steps of the batch are compared."""
     unit: Literal["trajectory", "step"] = "trajectory"
-    """What counts once in the statistics. A step-weighted mean counts a long failure many times."""
+    """Unit that counts once in the statistics. With steps as the unit, a long failure counts many times."""
     returns: Literal["none", "total", "discounted", "gae"] = "total"
-    """What is made of the signal along the trajectory before it is compared (`gae`: with the column ``value``)."""
+    """Return along the trajectory that is computed from the signal before the comparison (`gae` reads the column
+    ``value``)."""
     gamma: float = 1.0
     lam: float = 1.0
     centre: Literal["mean", "leave_one_out", "none"] = "mean"
-    scale: Spread | BetaDensity | None = None
+    scale: StdScale | BetaDensity | None = None
     singleton: Literal["zero", "raw"] = "zero"
-    """What one alone gets: nothing, or its own value (the mean taken as 0 and the deviation as 1)."""
+    """Advantage of a step whose group has no other member: 0, or its own value (mean taken as 0, deviation as 1)."""
     by_tokens: bool = False
-    """Whether a step counts as often in the statistics as it has tokens."""
+    """Weigh each step by its tokens in the statistics."""
     penalty: str | None = None
-    """A column taken off each step's value after its return, so that no earlier step is blamed."""
+    """Name of a column that is subtracted from each step's value after its return, so that no earlier step is
+    blamed."""
     order: Literal["return_then_norm", "norm_then_return"] = "return_then_norm"
     weight: float = 1.0
 
 
-def compare(channel: Channel, batch: StepBatch) -> Floats:
-    """[S]: the channel's part of the advantage, unweighted. Raises ConfigError for a column that is not there."""
-    signal = batch.column(channel.signal)
+def estimate_advantage(term: AdvantageTerm, batch: StepBatch) -> Floats:
+    """[S]: the term's advantage, unweighted. Raises ConfigError for a column that the batch does not have."""
+    signal = batch.column(term.signal)
     present = ~np.isnan(signal)
     signal = np.where(present, signal, 0.0)
-    if channel.order == "norm_then_return":
-        return _ahead(channel, np.where(present, _normed(channel, batch, signal, present), 0.0), batch)
-    return np.where(present, _normed(channel, batch, _ahead(channel, signal, batch), present), 0.0)
+    if term.order == "norm_then_return":
+        return _along_trajectory(term, np.where(present, _compare_with_group(term, batch, signal, present), 0.0), batch)
+    return np.where(present, _compare_with_group(term, batch, _along_trajectory(term, signal, batch), present), 0.0)
 
 
-def _ahead(channel: Channel, signal: Floats, batch: StepBatch) -> Floats:
-    match channel.returns:
+def _along_trajectory(term: AdvantageTerm, signal: Floats, batch: StepBatch) -> Floats:
+    match term.returns:
         case "total":
             return totals(signal, batch.starts)
         case "discounted":
-            return returns_to_go(signal, batch.starts, channel.gamma)
+            return returns_to_go(signal, batch.starts, term.gamma)
         case "gae":
             values = batch.column("value")
-            return generalised_advantages(signal, values, batch.starts, gamma=channel.gamma, lam=channel.lam)
+            return gae(signal, values, batch.starts, gamma=term.gamma, lam=term.lam)
         case "none":
             return signal
 
 
-def _normed(channel: Channel, batch: StepBatch, values: Floats, present: npt.NDArray[np.bool_]) -> Floats:
-    shown = values - batch.column(channel.penalty) if channel.penalty else values
-    if channel.centre == "none" and channel.scale is None:
-        return shown
-    group = combined(tuple(batch.keys[name] for name in channel.key), len(values))
-    if channel.unit == "trajectory":  # one value a trajectory: that of its first step in the channel
-        places = np.flatnonzero(present)
+def _compare_with_group(
+    term: AdvantageTerm, batch: StepBatch, values: Floats, present: npt.NDArray[np.bool_]
+) -> Floats:
+    penalised = values - batch.column(term.penalty) if term.penalty else values
+    if term.centre == "none" and term.scale is None:
+        return penalised
+    group = combine_keys(tuple(batch.keys[name] for name in term.key), len(values))
+    if term.unit == "trajectory":  # one value a trajectory: that of its first step in the term
+        positions = np.flatnonzero(present)
         counted = np.zeros(len(values), bool)
-        counted[places[np.diff(batch.keys["trajectory"][places], prepend=-1) != 0]] = True
-        statistics = _Statistics(channel, group, values, counted, batch)
+        counted[positions[np.diff(batch.keys["trajectory"][positions], prepend=-1) != 0]] = True
+        statistics = _GroupStatistics(term, group, values, counted, batch)
     else:
-        statistics = _Statistics(channel, group, shown, present, batch)
-    return statistics.normed(shown)
+        statistics = _GroupStatistics(term, group, penalised, present, batch)
+    return statistics.compare(penalised)
 
 
-class _Statistics:
-    """Of the counted values of each group."""
+class _GroupStatistics:
+    """Statistics of the counted values of each group."""
 
     def __init__(
-        self, channel: Channel, group: Ints, values: Floats, counted: npt.NDArray[np.bool_], batch: StepBatch
+        self, term: AdvantageTerm, group: Ints, values: Floats, counted: npt.NDArray[np.bool_], batch: StepBatch
     ) -> None:
-        self._channel, self._group = channel, group
-        weights = np.where(counted, batch.column("tokens") if channel.by_tokens else 1.0, 0.0)
+        self._term, self._group = term, group
+        weights = np.where(counted, batch.column("tokens") if term.by_tokens else 1.0, 0.0)
         self._count = np.bincount(group, weights)
-        shared = self._count > 0
+        is_used = self._count > 0
         total = np.bincount(group, weights * values)
-        self._mean = np.divide(total, self._count, out=np.zeros_like(total), where=shared)
+        self._mean = np.divide(total, self._count, out=np.zeros_like(total), where=is_used)
         self._squares = np.bincount(group, weights * (values - self._mean[group]) ** 2)
 
-    def normed(self, values: Floats) -> Floats:
-        alone = self._count < 2
-        mean = np.where(alone, 0.0, self._mean) if self._channel.centre != "none" else np.zeros_like(self._mean)
-        away = values - mean[self._group]
-        away[np.abs(away) <= _EQUAL * np.abs(values)] = 0.0
-        if self._channel.centre == "leave_one_out":
-            away *= np.divide(self._count, self._count - 1, out=np.ones_like(self._count), where=~alone)[self._group]
-        if self._channel.scale is not None:
-            away /= self._scale(self._channel.scale, alone)[self._group]
-        return np.where(alone[self._group], 0.0, away) if self._channel.singleton == "zero" else away
+    def compare(self, values: Floats) -> Floats:
+        is_single = self._count < 2
+        mean = np.where(is_single, 0.0, self._mean) if self._term.centre != "none" else np.zeros_like(self._mean)
+        difference = values - mean[self._group]
+        difference[np.abs(difference) <= ROUNDING_SHARE * np.abs(values)] = 0.0
+        if self._term.centre == "leave_one_out":
+            difference *= np.divide(self._count, self._count - 1, out=np.ones_like(self._count), where=~is_single)[
+                self._group
+            ]
+        if self._term.scale is not None:
+            difference /= self._scale(self._term.scale, is_single)[self._group]
+        return np.where(is_single[self._group], 0.0, difference) if self._term.singleton == "zero" else difference
 
-    def _scale(self, scale: Spread | BetaDensity, alone: npt.NDArray[np.bool_]) -> Floats:
+    def _scale(self, scale: StdScale | BetaDensity, is_single: npt.NDArray[np.bool_]) -> Floats:
         if isinstance(scale, BetaDensity):
             return beta_density(self._mean[self._count > 0], self._mean)
-        variance = self._squares / np.where(alone, 1.0, self._count - scale.ddof)
-        if scale.inside:
-            return np.sqrt(np.where(alone, 1.0, variance) + scale.epsilon)
-        return np.sqrt(np.where(alone, 1.0, variance)) + scale.epsilon
+        variance = self._squares / np.where(is_single, 1.0, self._count - scale.ddof)
+        if scale.epsilon_in_variance:
+            return np.sqrt(np.where(is_single, 1.0, variance) + scale.epsilon)
+        return np.sqrt(np.where(is_single, 1.0, variance)) + scale.epsilon
 
 
 def beta_density(means: Floats, at: Floats) -> Floats:
-    """[K] group means, [J] -> [J]: the density of BNPO's Beta distribution, kept within [1e-6, 1e6].
+    """[K] group means, [J] -> [J]: density of BNPO's Beta distribution, clipped to [1e-6, 1e6].
 
-    Its parameters follow from the moments of the means, weakened to a third and never below 1; where the means do not
-    vary they are 1, which is no scaling at all.
+    Its parameters follow from the moments of the means, weakened to a third and never below 1. If the means do not
+    vary, they are 1, which means no scaling.
 
-    Raises ConfigError for a mean that is no share. Source: arXiv:2506.02864 and its authors' repository.
+    Raises ConfigError for a mean outside [0, 1]. Source: arXiv:2506.02864 and its authors' repository.
     """
     if np.any((means < 0) | (means > 1)):
         raise ConfigError(
@@ -152,17 +160,18 @@ def beta_density(means: Floats, at: Floats) -> Floats:
     return np.asarray(np.clip(np.exp(log_density), 1e-6, 1e6), float)
 
 
-def combined(keys: tuple[Ints, ...], length: int) -> Ints:
-    """[S] each -> [S]: one number per combination, from 0 without gaps; all 0 where there are no keys."""
+def combine_keys(keys: tuple[Ints, ...], length: int) -> Ints:
+    """[S] each -> [S]: one number for each combination of keys, from 0 without gaps; all 0 without keys."""
     code = np.zeros(length, np.int64)
     for key in keys:
         span = int(key.max(initial=0)) + 1
-        code = _dense(code * span + key)
+        code = _renumber(code * span + key)
     return code
 
 
-def _dense(code: Ints) -> Ints:
-    """[S] -> [S]: numbered anew from 0 without gaps; sorted only where the numbers are far larger than their count."""
+def _renumber(code: Ints) -> Ints:
+    """[S] -> [S]: the codes renumbered from 0 without gaps; sorted only if the numbers are far larger than their
+    count."""
     if int(code.max(initial=0)) < 4 * len(code):
         return np.asarray((np.cumsum(np.bincount(code) > 0) - 1)[code], np.int64)
     return np.unique(code, return_inverse=True)[1].astype(np.int64)

@@ -1,6 +1,6 @@
-"""One preset a paper: which signals are compared among whom, and what loss they enter. docs/credit.md explains each.
+"""Presets, one for each paper: the signals that are compared, their groups, and the loss. docs/credit.md explains each.
 
-Defaults are the sane choice; `PARITY` names the settings under which a preset repeats its authors' code.
+Defaults are the sane choice; `PARITY` names the settings under which a preset reproduces its authors' code.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_type_hints
 
 from gymcp.errors import ConfigError
 from gymcp.trainers.credit.call_matching import Assignment
-from gymcp.trainers.credit.estimators import BetaDensity, Channel, Spread
-from gymcp.trainers.credit.filters import Kept
+from gymcp.trainers.credit.estimators import AdvantageTerm, BetaDensity, StdScale
+from gymcp.trainers.credit.filters import TrajectoryMask
 from gymcp.trainers.credit.shapers import (
     AccuracyAndEconomy,
     CallCounts,
-    CheapCalls,
     Components,
-    FirstUse,
+    FirstToolUse,
     InvalidPenalty,
     MatchedCalls,
+    OtcReward,
     Trackers,
 )
 from gymcp.trainers.credit.step_batch import StepBatch
-from gymcp.trainers.credit.transforms import EarlyUse, EntropyModulation, Whiten
+from gymcp.trainers.credit.transforms import EarlyToolBonus, EntropyModulation, Whiten
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
 from gymcp.trainers.settings.validate import check_range, check_value
@@ -35,107 +35,132 @@ Singleton = Literal["zero", "raw"]
 Norm = Literal["mean", "mean_std"]
 Unit = Literal["trajectory", "step"]
 Key = Literal["group", "state", "turn", "trajectory"]
+REWARD = "reward"
+"""Name of the column that holds the recorded score."""
 GOLD = "gold"
-"""What a preset needs that compares with the tasks' gold; its shaper says which task has none."""
+"""Need of a preset that compares with the tasks' gold; its shaper names a task that has none."""
 
 
-class Selector(Protocol):
-    def __call__(self, batch: StepBatch) -> Kept: ...
+class Filter(Protocol):
+    def __call__(self, batch: StepBatch) -> TrajectoryMask: ...
 
 
 class Shaper(Protocol):
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]: ...
 
 
-class Modulator(Protocol):
+class Transform(Protocol):
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """A weighted sum of channels that enters one loss of its own."""
+class LossTerm:
+    """Weighted sum of advantage terms that enters a loss of its own."""
 
-    channels: tuple[Channel, ...]
-    modulators: tuple[Modulator, ...] = ()
+    advantage_terms: tuple[AdvantageTerm, ...]
+    transforms: tuple[Transform, ...] = ()
     weight: float = 1.0
     active_only: bool = False
-    """Whether its loss is averaged over the trajectories that have an advantage in it, instead of over all."""
+    """Average the loss over the trajectories with an advantage in this term, instead of over all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """How recorded trajectories become advantages and a loss."""
+    """Recipe for turning recorded trajectories into advantages and a loss."""
 
-    terms: tuple[Term, ...]
+    loss_terms: tuple[LossTerm, ...]
     loss: Loss
     shapers: tuple[Shaper, ...] = ()
-    selectors: tuple[Selector, ...] = ()
+    filters: tuple[Filter, ...] = ()
     needs: frozenset[str] = frozenset()
-    """What the caller must bring: ``gold`` tasks, ``entropy`` or ``value`` columns."""
+    """Inputs that the caller must add: ``gold`` tasks, or ``entropy`` or ``value`` columns."""
+
+    @property
+    def advantage_terms(self) -> tuple[AdvantageTerm, ...]:
+        """Advantage terms of all loss terms."""
+        return tuple(advantage for term in self.loss_terms for advantage in term.advantage_terms)
+
+    def with_signal(self, old: str, new: str) -> Preset:
+        """The preset whose advantage terms read column `new` in place of column `old`."""
+        return replace(
+            self,
+            loss_terms=tuple(
+                replace(
+                    term,
+                    advantage_terms=tuple(
+                        replace(advantage, signal=new) if advantage.signal == old else advantage
+                        for advantage in term.advantage_terms
+                    ),
+                )
+                for term in self.loss_terms
+            ),
+        )
 
 
-def _one(
-    *channels: Channel,
+def _single_loss(
+    *advantage_terms: AdvantageTerm,
     loss: Loss | None = None,
     shapers: tuple[Shaper, ...] = (),
     needs: frozenset[str] = frozenset(),
 ) -> Preset:
-    return Preset(terms=(Term(channels=channels),), loss=loss or Loss(), shapers=shapers, needs=needs)
+    return Preset(
+        loss_terms=(LossTerm(advantage_terms=advantage_terms),), loss=loss or Loss(), shapers=shapers, needs=needs
+    )
 
 
-def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = "reward") -> Preset:
-    """The score against the group's, over its deviation. arXiv:2402.03300."""
-    channel = Channel(signal=signal, scale=Spread(epsilon=epsilon), singleton=singleton)
-    return _one(channel, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
+def grpo(*, singleton: Singleton = "zero", epsilon: float = 1e-6, signal: str = REWARD) -> Preset:
+    """Score less the group's mean, divided by the group's deviation. arXiv:2402.03300."""
+    advantage = AdvantageTerm(signal=signal, scale=StdScale(epsilon=epsilon), singleton=singleton)
+    return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="seq-mean-token-mean"))
 
 
 def dr_grpo(*, singleton: Singleton = "zero", constant_length: int = 1024) -> Preset:
-    """The score less the group's mean, tokens summed and divided by a constant. arXiv:2503.20783."""
+    """Score less the group's mean; the loss sums tokens and divides by a constant. arXiv:2503.20783."""
     loss = Loss(clip_high=0.2, aggregation="seq-mean-token-sum-norm", constant_length=constant_length)
-    return _one(Channel(signal="reward", singleton=singleton), loss=loss)
+    return _single_loss(AdvantageTerm(signal=REWARD, singleton=singleton), loss=loss)
 
 
 def rloo(*, singleton: Singleton = "zero") -> Preset:
-    """The score less the mean of the others in the group. arXiv:2402.14740."""
-    channel = Channel(signal="reward", centre="leave_one_out", singleton=singleton)
-    return _one(channel, loss=Loss(aggregation="seq-mean-token-sum"))
+    """Score less the mean of the others in the group. arXiv:2402.14740."""
+    advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
+    return _single_loss(advantage, loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def loop(*, singleton: Singleton = "zero") -> Preset:
-    """RLOO with ratios clipped token by token, no deviation and no divergence from a reference. arXiv:2502.01600."""
-    channel = Channel(signal="reward", centre="leave_one_out", singleton=singleton)
-    return _one(channel, loss=Loss(clip_high=0.2, aggregation="token-mean"))
+    """RLOO with ratios clipped token by token, no deviation and no KL penalty. arXiv:2502.01600."""
+    advantage = AdvantageTerm(signal=REWARD, centre="leave_one_out", singleton=singleton)
+    return _single_loss(advantage, loss=Loss(clip_high=0.2, aggregation="token-mean"))
 
 
 def reinforce_pp(*, gamma: float = 1.0) -> Preset:
-    """The return, whitened over all tokens of the batch; no groups. arXiv:2501.03262.
+    """Return, whitened over all tokens of the batch; no groups. arXiv:2501.03262.
 
     `gamma` discounts over steps, not tokens.
     """
-    channel = Channel(
-        signal="reward",
+    advantage = AdvantageTerm(
+        signal=REWARD,
         key=(),
         unit="step",
         returns="discounted",
         gamma=gamma,
-        scale=Spread(epsilon=1e-8, inside=True),
+        scale=StdScale(epsilon=1e-8, epsilon_in_variance=True),
         by_tokens=True,
     )
-    return _one(channel, loss=Loss(clip_high=0.2))
+    return _single_loss(advantage, loss=Loss(clip_high=0.2))
 
 
 def rebn(*, gamma: float = 0.9, constant_length: int = 1024) -> Preset:
-    """The step's return, whitened over all steps of the batch; no groups, no critic (GEM). arXiv:2510.01051."""
-    channel = Channel(
-        signal="reward",
+    """Return of each step, whitened over all steps of the batch; no groups, no critic (GEM). arXiv:2510.01051."""
+    advantage = AdvantageTerm(
+        signal=REWARD,
         key=(),
         unit="step",
         returns="discounted",
         gamma=gamma,
-        scale=Spread(ddof=0, epsilon=1e-9),
+        scale=StdScale(ddof=0, epsilon=1e-9),
     )
     loss = Loss(aggregation="seq-mean-token-sum-norm", constant_length=constant_length, clip_high=0.2)
-    return _one(channel, loss=loss)
+    return _single_loss(advantage, loss=loss)
 
 
 def gigpo(
@@ -150,14 +175,14 @@ def gigpo(
 ) -> Preset:
     """GRPO's advantage plus a comparison of returns among steps taken in the same state. arXiv:2505.10978.
 
-    A state seen once adds nothing. Each trajectory counts once in the episode's statistics; ``unit="step"`` counts its
-    steps, as the authors' code does.
+    A state seen once adds nothing. Each trajectory counts once in the episode's statistics; with ``unit="step"`` each
+    of its steps does, as in the authors' code.
     """
-    scale = Spread() if norm == "mean_std" else None
+    scale = StdScale() if norm == "mean_std" else None
     penalty = "invalid" if invalid_penalty else None
-    episode = Channel(signal="reward", unit=unit, scale=scale, singleton=singleton, penalty=penalty)
-    step = Channel(
-        signal="reward",
+    episode = AdvantageTerm(signal=REWARD, unit=unit, scale=scale, singleton=singleton, penalty=penalty)
+    step = AdvantageTerm(
+        signal=REWARD,
         key=anchor,
         unit="step",
         returns="discounted",
@@ -167,23 +192,24 @@ def gigpo(
         weight=step_weight,
     )
     shapers = (InvalidPenalty(coefficient=invalid_penalty),) if invalid_penalty else ()
-    return _one(episode, step, shapers=shapers)
+    return _single_loss(episode, step, shapers=shapers)
 
 
 def otc(*, alpha: float = 1.0, c: float = 1.0, singleton: Singleton = "zero") -> Preset:
-    """GRPO on the score times how few calls it took, against the fewest that ever solved the task. arXiv:2504.14870."""
-    channel = Channel(signal="otc", scale=Spread(), singleton=singleton)
-    return _one(channel, shapers=(CheapCalls(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
+    """GRPO on the score times the economy of calls, measured by the fewest that ever solved the task.
+    arXiv:2504.14870."""
+    advantage = AdvantageTerm(signal="otc", scale=StdScale(), singleton=singleton)
+    return _single_loss(advantage, shapers=(OtcReward(alpha=alpha, c=c),), loss=Loss(clip_high=0.2))
 
 
 def hdpo(*, accuracy_weight: float = 1.0, economy_weight: float = 0.15, singleton: Singleton = "zero") -> Preset:
-    """Accuracy and economy of calls in losses of their own; only solved episodes are compared in economy (Metis)."""
-    accuracy = Channel(signal="accuracy", scale=Spread(), singleton=singleton)
-    economy = Channel(signal="economy", returns="none", scale=Spread())
+    """Separate losses for accuracy and for economy of calls; economy is compared among solved episodes only (Metis)."""
+    accuracy = AdvantageTerm(signal="accuracy", scale=StdScale(), singleton=singleton)
+    economy = AdvantageTerm(signal="economy", returns="none", scale=StdScale())
     return Preset(
-        terms=(
-            Term(channels=(accuracy,), weight=accuracy_weight),
-            Term(channels=(economy,), weight=economy_weight, active_only=True),
+        loss_terms=(
+            LossTerm(advantage_terms=(accuracy,), weight=accuracy_weight),
+            LossTerm(advantage_terms=(economy,), weight=economy_weight, active_only=True),
         ),
         shapers=(AccuracyAndEconomy(),),
         loss=Loss(),
@@ -199,14 +225,15 @@ def matchtir(
     anchor: tuple[Key, ...] = ("group", "turn"),
     singleton: Singleton = "zero",
 ) -> Preset:
-    """Calls matched with gold calls: half from the episode's sum, half from each step's return. MatchTIR's repository.
+    """Calls matched with gold calls: half from the episode's sum, half from each step's return. Source: MatchTIR's
+    repository.
 
     The authors compare steps of the same index; ``anchor=("group", "state")`` compares steps in the same state.
     """
-    scale = Spread()
-    return _one(
-        Channel(signal="matched", scale=scale, singleton=singleton, weight=0.5),
-        Channel(
+    scale = StdScale()
+    return _single_loss(
+        AdvantageTerm(signal="matched", scale=scale, singleton=singleton, weight=0.5),
+        AdvantageTerm(
             signal="matched",
             key=anchor,
             unit="step",
@@ -216,74 +243,78 @@ def matchtir(
             singleton=singleton,
             weight=0.5,
         ),
-        shapers=(MatchedCalls(how=assignment, soft=soft, unmatched=unmatched),),
+        shapers=(MatchedCalls(assignment=assignment, soft=soft, unmatched=unmatched),),
         needs=frozenset({GOLD}),
     )
 
 
 def san(*, blend: float = 0.5, ddof: int = 0) -> Preset:
-    """GRPO inside strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
-    scale = Spread(ddof=ddof)
-    return _one(
-        Channel(signal="reward", key=("group", "calls"), scale=scale, weight=blend),
-        Channel(signal="reward", scale=scale, weight=1.0 - blend),
+    """GRPO within strata of equal numbers of calls, blended with GRPO over the group. arXiv:2510.06214."""
+    scale = StdScale(ddof=ddof)
+    return _single_loss(
+        AdvantageTerm(signal=REWARD, key=("group", "calls"), scale=scale, weight=blend),
+        AdvantageTerm(signal=REWARD, scale=scale, weight=1.0 - blend),
         shapers=(CallCounts(),),
     )
 
 
 def eapo(*, gamma: float = 0.995) -> Preset:
-    """Every step a row whose reward is the discounted score; all rows of a task compared (IterResearch). The discount
-    is not given in arXiv:2511.07327."""
-    channel = Channel(signal="reward", unit="step", returns="discounted", gamma=gamma, scale=Spread())
-    return _one(channel, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
+    """Discounted score of every step, compared among all steps of a task (IterResearch). The discount is not given in
+    arXiv:2511.07327."""
+    advantage = AdvantageTerm(signal=REWARD, unit="step", returns="discounted", gamma=gamma, scale=StdScale())
+    return _single_loss(advantage, loss=Loss(kind="gspo", clip_low=3e-4, clip_high=4e-4, dual_clip=None))
 
 
 def gdpo(*, components: tuple[str, ...] = (), weights: tuple[float, ...] = (), epsilon: float = 1e-4) -> Preset:
-    """Each part of the verdict normalised in its group, then summed, then normalised over the batch. arXiv:2601.05242.
+    """Each component of the score normalised in its group, then summed, then normalised over the batch.
+    arXiv:2601.05242.
 
-    `components` are names in `Trajectory.components`. Raises ConfigError without any.
+    `components` are names in `Trajectory.components`. Raises ConfigError if there are none.
     """
     if not components or (weights and len(weights) != len(components)):
         raise ConfigError("gdpo: needs components=(names of reward components), and as many weights or none")
-    scale = Spread(epsilon=epsilon)
+    scale = StdScale(epsilon=epsilon)
     factors = weights or (1.0,) * len(components)
-    channels = tuple(
-        Channel(signal=name, scale=scale, weight=factor) for name, factor in zip(components, factors, strict=True)
+    advantage_terms = tuple(
+        AdvantageTerm(signal=name, scale=scale, weight=factor) for name, factor in zip(components, factors, strict=True)
     )
-    term = Term(channels=channels, modulators=(Whiten(spread=scale, unit="trajectory"),))
-    return Preset(terms=(term,), loss=Loss(clip_high=0.2), shapers=(Components(names=components),))
+    term = LossTerm(advantage_terms=advantage_terms, transforms=(Whiten(scale=scale, unit="trajectory"),))
+    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), shapers=(Components(names=components),))
 
 
 def bnpo() -> Preset:
-    """The score less the group's mean, over the density of the Beta distribution of such means. arXiv:2506.02864."""
-    return _one(Channel(signal="reward", scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum"))
+    """Score less the group's mean, divided by the density of the Beta distribution of such means. arXiv:2506.02864."""
+    return _single_loss(AdvantageTerm(signal=REWARD, scale=BetaDensity()), loss=Loss(aggregation="seq-mean-token-sum"))
 
 
 def aspo(*, delta: float = -2.0, bound: float = 0.7) -> Preset:
-    """GRPO, and more for solved episodes that call their first tool early. arXiv:2508.19201."""
-    term = Term(channels=(Channel(signal="reward", scale=Spread()),), modulators=(EarlyUse(delta=delta, bound=bound),))
-    return Preset(terms=(term,), loss=Loss(), shapers=(FirstUse(),))
+    """GRPO with a bonus for solved episodes that call their first tool early. arXiv:2508.19201."""
+    term = LossTerm(
+        advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),),
+        transforms=(EarlyToolBonus(delta=delta, bound=bound),),
+    )
+    return Preset(loss_terms=(term,), loss=Loss(), shapers=(FirstToolUse(),))
 
 
 def empg(*, sharpness: float = 1.0, bonus_sharpness: float = 1.0, bonus: float = 0.1) -> Preset:
-    """GRPO, stronger at confident steps, with a bonus for reaching a clear next step. arXiv:2509.09265."""
-    modulator = EntropyModulation(sharpness=sharpness, bonus_sharpness=bonus_sharpness, bonus=bonus)
-    term = Term(channels=(Channel(signal="reward", scale=Spread()),), modulators=(modulator,))
-    return Preset(terms=(term,), loss=Loss(), needs=frozenset({"entropy"}))
+    """GRPO, stronger at confident steps, with a bonus for reaching a confident next step. arXiv:2509.09265."""
+    transform = EntropyModulation(sharpness=sharpness, bonus_sharpness=bonus_sharpness, bonus=bonus)
+    term = LossTerm(advantage_terms=(AdvantageTerm(signal=REWARD, scale=StdScale()),), transforms=(transform,))
+    return Preset(loss_terms=(term,), loss=Loss(), needs=frozenset({"entropy"}))
 
 
 def flow_grpo(*, singleton: Singleton = "zero") -> Preset:
     """GRPO in which every step is a row with the final score, so long episodes weigh more (AgentFlow)."""
-    channel = Channel(signal="reward", unit="step", scale=Spread(), singleton=singleton)
-    return _one(channel, loss=Loss(clip_high=0.3, kl=0.001))
+    advantage = AdvantageTerm(signal=REWARD, unit="step", scale=StdScale(), singleton=singleton)
+    return _single_loss(advantage, loss=Loss(clip_high=0.3, kl=0.001))
 
 
 def ppo(*, gamma: float = 1.0, lam: float = 0.95) -> Preset:
-    """Generalised advantages over steps from a critic's value of each, whitened over the batch. arXiv:1707.06347."""
-    channel = Channel(signal="reward", key=(), unit="step", returns="gae", gamma=gamma, lam=lam, centre="none")
-    whiten = Whiten(spread=Spread(epsilon=1e-8, inside=True), by_tokens=True)
-    term = Term(channels=(channel,), modulators=(whiten,))
-    return Preset(terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"value"}))
+    """Generalised advantage estimates over steps, from a critic's values, whitened over the batch. arXiv:1707.06347."""
+    advantage = AdvantageTerm(signal=REWARD, key=(), unit="step", returns="gae", gamma=gamma, lam=lam, centre="none")
+    whiten = Whiten(scale=StdScale(epsilon=1e-8, epsilon_in_variance=True), by_tokens=True)
+    term = LossTerm(advantage_terms=(advantage,), transforms=(whiten,))
+    return Preset(loss_terms=(term,), loss=Loss(clip_high=0.2), needs=frozenset({"value"}))
 
 
 PRESETS: Mapping[str, Callable[..., Preset]] = {
@@ -293,10 +324,10 @@ PRESETS: Mapping[str, Callable[..., Preset]] = {
         flow_grpo, ppo,
     )
 }  # fmt: skip
-"""By name; the keywords of each are its options."""
+"""Preset functions by name; the keywords of each are its options."""
 
 WITHOUT_GROUPS = ("reinforce_pp", "rebn", "ppo")
-"""Presets that compare over the whole batch: one episode a task is enough for them."""
+"""Presets that compare over the whole batch: one episode per task is enough for them."""
 
 PARITY: Mapping[str, Mapping[str, object]] = {
     "grpo": {"singleton": "raw"},
@@ -307,15 +338,15 @@ PARITY: Mapping[str, Mapping[str, object]] = {
     "matchtir": {"assignment": "greedy", "singleton": "raw"},
     "flow_grpo": {"singleton": "raw"},
 }
-"""Options under which a preset repeats its authors' code; those not named do so as they are."""
+"""Options under which a preset reproduces its authors' code; presets that are not named do so with their defaults."""
 
 
-_RANGES: Mapping[str, tuple[float, ...]] = {
+_OPTION_RANGES: Mapping[str, tuple[float, ...]] = {
     **dict.fromkeys(("gamma", "lam", "blend", "ddof"), (0, 1)),
     **dict.fromkeys(("epsilon", "step_weight", "invalid_penalty", "accuracy_weight", "economy_weight", "bound"), (0,)),
     **dict.fromkeys(("constant_length", "alpha", "c"), (1e-9,)),
 }
-"""The least value of an option and the largest; those not named may be any number."""
+"""Smallest value of an option and, if there is one, the largest; options that are not named take any number."""
 
 
 def make_preset(name: str, /, **options: object) -> Preset:
@@ -330,5 +361,5 @@ def make_preset(name: str, /, **options: object) -> Preset:
     hints = get_type_hints(PRESETS[name])
     for option, value in frozen.items():
         check_value(f"preset '{name}': {option}", value, hints[option])
-        check_range(f"preset '{name}': {option}", value, *_RANGES.get(option, (-math.inf,)))
+        check_range(f"preset '{name}': {option}", value, *_OPTION_RANGES.get(option, (-math.inf,)))
     return PRESETS[name](**frozen)

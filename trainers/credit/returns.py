@@ -1,4 +1,4 @@
-"""What lies ahead of each step, over trajectories of any lengths at once."""
+"""Returns of each step, computed over trajectories of any lengths at once."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from gymcp.trainers.settings.arrays import Floats, Ints
 def returns_to_go(rewards: Floats, starts: Ints, gamma: float) -> Floats:
     """[S] -> [S]: R_t = r_t + gamma R_{t+1} within each trajectory.
 
-    By doubling: after k passes every step holds the next 2^k rewards, so the cost is S log T and no loop is as long as
-    a trajectory.
+    Computed by doubling: after k rounds every step holds the next 2^k rewards. The cost is S log T, and no loop is as
+    long as a trajectory.
     """
-    ahead = rewards.astype(float)
-    left = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(rewards))
-    reach, longest = 1, int(left.max(initial=0))
+    returns = rewards.astype(float)
+    remaining = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(rewards))
+    reach, longest = 1, int(remaining.max(initial=0))
     while reach < longest:
-        further = np.zeros_like(ahead)
-        further[:-reach] = ahead[reach:]
-        ahead = ahead + np.where(left > reach, gamma**reach * further, 0.0)
+        shifted = np.zeros_like(returns)
+        shifted[:-reach] = returns[reach:]
+        returns = returns + np.where(remaining > reach, gamma**reach * shifted, 0.0)
         reach *= 2
-    return ahead
+    return returns
 
 
 def totals(rewards: Floats, starts: Ints) -> Floats:
-    """[S] -> [S]: the sum of the whole trajectory, on each of its steps."""
+    """[S] -> [S]: sum over the whole trajectory, on each of its steps."""
     if not len(rewards):
         return rewards
     return np.repeat(np.add.reduceat(rewards, starts[:-1]), np.diff(starts))
 
 
-def generalised_advantages(rewards: Floats, values: Floats, starts: Ints, *, gamma: float, lam: float) -> Floats:
-    """[S], [S] -> [S]: A_t = d_t + gamma lam A_{t+1}, where d_t = r_t + gamma V_{t+1} - V_t and V is 0 after the end.
+def gae(rewards: Floats, values: Floats, starts: Ints, *, gamma: float, lam: float) -> Floats:
+    """[S], [S] -> [S]: generalised advantage estimates A_t = d_t + gamma lam A_{t+1}, with d_t = r_t + gamma V_{t+1} -
+    V_t and V = 0 after the end.
 
-    A step is whatever the columns count: turns, or the tokens that the policy drew (those it did not draw are no steps,
-    so tool output is transparent).
+    A step is what the columns count: turns, or the tokens that the policy sampled (tokens that it did not sample are no
+    steps, so tool output is transparent).
 
     Source: arXiv:1506.02438.
     """

@@ -1,4 +1,4 @@
-"""Reward columns made from recorded trajectories. The record's own score stays as it is: shaping is not scoring."""
+"""Shapers: reward columns from recorded trajectories. They never change the recorded score: shaping is not scoring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gymcp.errors import ConfigError
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.trainers.credit.call_matching import Assignment, hard_rewards, similarities, soft_rewards, token_f1
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats, Ints
@@ -18,31 +18,31 @@ from gymcp.types import Task, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trackers:
-    """What is remembered from batch to batch; saved with every checkpoint."""
+    """Values that shapers carry from batch to batch; saved with every checkpoint."""
 
     fewest_calls: Mapping[str, int] = field(default_factory=dict)
-    """By task: the fewest tool calls with which it has ever been solved."""
+    """Fewest tool calls with which each task has ever been solved."""
 
 
 def _ends(batch: StepBatch) -> Ints:
     return batch.starts[1:] - 1
 
 
-def _at_end(batch: StepBatch, values: Floats) -> Floats:
-    """[N] -> [S]: on the last step of each trajectory, 0 elsewhere."""
+def _place_at_end(batch: StepBatch, values: Floats) -> Floats:
+    """[N] -> [S]: the value on the last step of each trajectory, 0 elsewhere."""
     column = np.zeros(int(batch.starts[-1]))
     column[_ends(batch)] = values
     return column
 
 
-def solved(batch: StepBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """[N]: whether the trajectory got the full score."""
+def is_solved(batch: StepBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """[N]: true for a trajectory with the full score."""
     return batch.totals(batch.column("reward")) >= 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidPenalty:
-    """Column ``invalid``: what a step without a usable action is docked. It is for a channel's `penalty`."""
+    """Column ``invalid``: penalty of a step without a usable action, for `AdvantageTerm.penalty`."""
 
     coefficient: float = 0.1
 
@@ -51,11 +51,11 @@ class InvalidPenalty:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheapCalls:
-    """Column ``otc``: the score times how close the calls come to the fewest that ever solved the task.
+class OtcReward:
+    """Column ``otc``: the score times the economy of calls, measured by the fewest calls that ever solved the task.
 
-    With m calls made and n the fewest: 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m / (m + n)).
-    Nothing where no trajectory has solved the task yet. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
+    With m calls made and n the fewest, the factor is 1 for m = n = 0, cos(m pi / (2 m + c)) for n = 0, else sin(pi m /
+    (m + n)); 0 as long as no trajectory has solved the task. ``form="ppo"`` knows no n: cos(m pi / (2 m + c)).
 
     Source: arXiv:2504.14870; alpha and c are not given there.
     """
@@ -67,12 +67,12 @@ class CheapCalls:
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made, score = batch.totals(batch.column("calls")), batch.totals(batch.column("reward"))
         fewest = dict(trackers.fewest_calls)
-        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), solved(batch).tolist(), strict=True):
+        for task, calls, right in zip(batch.tasks, made.astype(int).tolist(), is_solved(batch).tolist(), strict=True):
             if right:
                 fewest[task] = min(calls, fewest.get(task, calls))
         factors = [self._factor(m, fewest.get(task)) for m, task in zip(made.tolist(), batch.tasks, strict=True)]
         shaped = self.alpha * np.array(factors) * score
-        return batch.with_columns(otc=_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
+        return batch.with_columns(otc=_place_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
 
     def _factor(self, made: float, fewest: int | None) -> float:
         if self.form == "ppo":
@@ -81,7 +81,7 @@ class CheapCalls:
 
 
 def tool_productivity(made: float, fewest: float, *, c: float = 1.0) -> float:
-    """In [0, 1]: OTC's r_tool for `made` calls where `fewest` are enough."""
+    """Factor r_tool of OTC in [0, 1] for `made` calls if `fewest` are enough."""
     if fewest == 0:
         return 1.0 if made == 0 else math.cos(made * math.pi / (2 * made + c))
     return math.sin(math.pi * made / (made + fewest))
@@ -91,8 +91,8 @@ def tool_productivity(made: float, fewest: float, *, c: float = 1.0) -> float:
 class AccuracyAndEconomy:
     """Columns ``accuracy`` and ``economy`` of HDPO.
 
-    accuracy: `answer` times the score plus `form` times whether every action was usable. economy: 1 / (T + 1) of a
-    solved trajectory with T steps that call tools; NaN where it is not solved, so that only solved ones are compared.
+    accuracy: `answer` times the score, plus `form` if every action was usable. economy: 1 / (T + 1) for a solved
+    trajectory with T steps that call tools; NaN for an unsolved one, so that only solved ones are compared.
 
     Source: Metis, verl_tool/workers/reward_manager/metis.py.
     """
@@ -103,24 +103,24 @@ class AccuracyAndEconomy:
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         score, wrong = batch.totals(batch.column("reward")), batch.totals(1.0 - batch.column("valid"))
         turns = batch.totals((batch.column("calls") > 0).astype(float))
-        economy = np.where(solved(batch), 1.0 / (turns + 1.0), np.nan)
+        economy = np.where(is_solved(batch), 1.0 / (turns + 1.0), np.nan)
         accuracy = self.answer * score + self.form * (wrong == 0)
-        spread = np.asarray(batch.spread(economy), float)
-        return batch.with_columns(accuracy=_at_end(batch, accuracy), economy=spread), trackers
+        per_step = np.asarray(batch.per_step(economy), float)
+        return batch.with_columns(accuracy=_place_at_end(batch, accuracy), economy=per_step), trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCounts:
-    """Key ``calls``: how many tool calls the whole trajectory made (the strata of SAN)."""
+    """Key ``calls``: number of tool calls of the whole trajectory (the strata of SAN)."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         made = batch.totals(batch.column("calls")).astype(np.int64)
-        return batch.with_keys(calls=np.asarray(batch.spread(made), np.int64)), trackers
+        return batch.with_keys(calls=np.asarray(batch.per_step(made), np.int64)), trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """Columns named after the parts of the recorded verdicts (GDPO). Raises ConfigError where a record lacks one."""
+    """Columns named after the components of the recorded scores (GDPO). Raises ConfigError if a record lacks one."""
 
     names: tuple[str, ...]
 
@@ -132,7 +132,7 @@ class Components:
             values = [self._value(record, name) for record in batch.sources]
             if not values:
                 raise ConfigError(f"credit: no reward component '{name}' in the batch")
-            columns[name] = _at_end(batch, np.array(values))
+            columns[name] = _place_at_end(batch, np.array(values))
         return batch.with_columns(**columns), trackers
 
     def _value(self, record: Trajectory, name: str) -> float:
@@ -144,15 +144,15 @@ class Components:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedCalls:
-    """Column ``matched``: how well the calls of a step match gold calls; of a step that only speaks, its words.
+    """Column ``matched``: similarity between a step's calls and the gold calls, averaged over the calls.
 
-    A step's reward is the mean over its calls. The last step of a trajectory, where it makes no call, is compared with
-    the gold's final text by words (F1). Raises ConfigError for tasks without gold.
+    A last step without calls is compared with the gold's final text instead, by words (F1). Raises ConfigError for
+    tasks without gold.
 
-    Source: MatchTIR; `how` = "greedy" and `unmatched` = 0 as its run script has them.
+    Source: MatchTIR; `assignment` = "greedy" and `unmatched` = 0 in its run script.
     """
 
-    how: Assignment = "optimal"
+    assignment: Assignment = "optimal"
     soft: bool = False
     unmatched: float = 0.0
 
@@ -169,42 +169,46 @@ class MatchedCalls:
         return task
 
     def _rewards(self, record: Trajectory, task: Task) -> list[float]:
-        made = [(t, call) for t, step in enumerate(record.steps) for call in served_calls(step)]
+        made = [(t, call) for t, step in enumerate(record.steps) for call in server_calls(step)]
         table = similarities([call for _, call in made], [call for turn in task.gold for call in turn.calls])
-        each = soft_rewards(table) if self.soft else hard_rewards(table, unmatched=self.unmatched, how=self.how)
+        matched = soft_rewards(table) if self.soft else self._hard_rewards(table)
         by_step: list[list[float]] = [[] for _ in record.steps]
-        for (t, _), reward in zip(made, each, strict=True):
+        for (t, _), reward in zip(made, matched, strict=True):
             by_step[t].append(reward)
         rewards = [sum(own) / len(own) if own else 0.0 for own in by_step]
         if record.steps and not record.steps[-1].action.tool_calls:
             rewards[-1] = token_f1(record.steps[-1].action.text, task.gold[-1].final_text)
         return rewards
 
+    def _hard_rewards(self, table: Floats) -> list[float]:
+        return hard_rewards(table, unmatched=self.unmatched, assignment=self.assignment)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortEnough:
-    """Column ``overlong``: what a long trajectory is docked at its end, from 0 at `most - buffer` tokens to -factor.
+class OverlongPenalty:
+    """Column ``overlong``: penalty at the end of a long trajectory, from 0 at `max_tokens - buffer` tokens to -`factor`
+    at `max_tokens`.
 
     Source: DAPO, arXiv:2503.14476.
     """
 
-    most: int
+    max_tokens: int
     buffer: int
     factor: float = 1.0
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         length = batch.totals(batch.column("tokens"))
-        return batch.with_columns(overlong=_at_end(batch, overlong_penalty(length, self))), trackers
+        return batch.with_columns(overlong=_place_at_end(batch, overlong_penalties(length, self))), trackers
 
 
-def overlong_penalty(length: Floats, rule: ShortEnough) -> Floats:
-    """[N] tokens -> [N] penalties, at most 0; more than `most` tokens are docked further."""
-    return np.minimum(-(length - (rule.most - rule.buffer)) / rule.buffer * rule.factor, 0.0)
+def overlong_penalties(length: Floats, rule: OverlongPenalty) -> Floats:
+    """[N] tokens -> [N] penalties, at most 0; beyond `max_tokens` they keep growing."""
+    return np.minimum(-(length - (rule.max_tokens - rule.buffer)) / rule.buffer * rule.factor, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sum:
-    """A column that is the weighted sum of others, such as a score with costs taken off it."""
+class WeightedSum:
+    """Column that is the weighted sum of others, such as the score less the costs."""
 
     name: str
     weights: tuple[tuple[str, float], ...]
@@ -217,15 +221,16 @@ class Sum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FirstUse:
-    """Columns ``first_use`` and ``length``, in tokens, of solved trajectories that call a tool (ASPO)."""
+class FirstToolUse:
+    """Columns ``first_use`` and ``length``, in tokens; ``first_use`` is NaN for a trajectory that is not solved or
+    calls no tool (ASPO)."""
 
     def __call__(self, batch: StepBatch, trackers: Trackers) -> tuple[StepBatch, Trackers]:
         tokens, calls = batch.column("tokens"), batch.column("calls")
         before = np.cumsum(tokens) - tokens
         before = before - np.repeat(before[batch.starts[:-1]], batch.lengths)
         earliest = np.minimum.reduceat(np.where(calls > 0, before, np.inf), batch.starts[:-1])
-        where = np.where(solved(batch) & np.isfinite(earliest), earliest, np.nan)
+        first_token = np.where(is_solved(batch) & np.isfinite(earliest), earliest, np.nan)
         length = batch.totals(tokens)
-        first_use, lengths = (np.asarray(batch.spread(each), float) for each in (where, length))
+        first_use, lengths = (np.asarray(batch.per_step(values), float) for values in (first_token, length))
         return batch.with_columns(first_use=first_use, length=lengths), trackers

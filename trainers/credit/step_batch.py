@@ -1,4 +1,4 @@
-"""Recorded trajectories as columns: what credit assignment reads. Every cost is linear in the number of steps."""
+"""Recorded trajectories as columns: the input of credit assignment. Every cost is linear in the number of steps."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from gymcp.types import Task, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepBatch:
-    """[S] steps of [N] trajectories, in the order of time within each, one trajectory after the other.
+    """[S] steps of [N] trajectories, one trajectory after the other, in the order of time within each.
 
-    Columns that every batch has: ``reward`` (the environment's), ``valid`` (1 where the step was usable), ``calls``
-    (tool calls of the step), ``errors`` (those that failed), ``cost`` (the price of its calls: `ToolResult.cost`),
-    ``tokens`` (drawn in the step; 1 where none are known).
-    Keys that every batch has: ``group``, ``trajectory``, ``state`` (the anchor), ``turn`` (index of the step).
+    Every batch has the columns ``reward`` (the environment's), ``valid`` (1 for a usable step), ``calls`` (tool calls
+    of the step), ``errors`` (calls that failed), ``cost`` (price of the step's calls: `ToolResult.cost`) and ``tokens``
+    (sampled in the step; 1 if none are known), and the keys ``group``, ``trajectory``, ``state`` (the anchor) and
+    ``turn`` (index of the step).
     """
 
     starts: Ints
-    """[N + 1]: where each trajectory begins; the last is S."""
+    """[N + 1]: first step of each trajectory; the last entry is S."""
     columns: Mapping[str, Floats]
-    """Each [S]. NaN: the step has none, which is not 0."""
+    """Columns by name, each [S]. NaN means that the step has no value, which is not 0."""
     keys: Mapping[str, Ints]
-    """Each [S]: equal numbers mean the same."""
+    """Keys by name, each [S]: equal numbers mean the same group, trajectory, state or turn."""
     tasks: tuple[str, ...]
-    """[N]: ``environment/task``, what trackers remember by."""
+    """[N]: ``environment/task``, the key under which trackers remember."""
     sources: tuple[Trajectory, ...] = ()
-    """[N]: the records; empty where the batch was made of bare columns."""
+    """[N]: the records; empty for a batch of bare columns."""
     gold: Mapping[str, Task] = field(default_factory=dict)
     """Tasks by id, for shapers that compare with gold."""
 
     @property
     def lengths(self) -> Ints:
-        """[N]: steps of each trajectory."""
+        """[N]: number of steps of each trajectory."""
         return np.diff(self.starts)
 
     def column(self, name: str) -> Floats:
-        """[S]. Raises ConfigError where nothing has made that column."""
+        """[S] values of a column. Raises ConfigError if the batch has no such column."""
         if name not in self.columns:
             raise ConfigError(f"credit: no column '{name}' in the batch; have {', '.join(sorted(self.columns))}")
         return self.columns[name]
@@ -54,21 +54,21 @@ class StepBatch:
     def with_keys(self, **keys: Ints) -> StepBatch:
         return replace(self, keys={**self.keys, **keys})
 
-    def spread(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def per_step(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """[N] -> [S]: the trajectory's value on each of its steps."""
         return np.repeat(values, self.lengths)
 
     def totals(self, column: Floats) -> Floats:
-        """[S] -> [N]: the sum over each trajectory, NaN counting as nothing."""
+        """[S] -> [N]: sum over each trajectory; NaN counts as 0."""
         return np.add.reduceat(np.nan_to_num(column), self.starts[:-1]) if len(self.tasks) else np.zeros(0)
 
-    def keep(self, kept: npt.NDArray[np.bool_]) -> StepBatch:
-        """[N] -> the batch of the trajectories for which `kept` holds."""
-        steps = np.repeat(kept, self.lengths)
-        chosen = np.flatnonzero(kept).tolist()
+    def keep(self, mask: npt.NDArray[np.bool_]) -> StepBatch:
+        """[N] mask -> the batch of the trajectories whose entry is true."""
+        steps = np.repeat(mask, self.lengths)
+        chosen = np.flatnonzero(mask).tolist()
         return replace(
             self,
-            starts=np.concatenate(([0], np.cumsum(self.lengths[kept]))),
+            starts=np.concatenate(([0], np.cumsum(self.lengths[mask]))),
             columns={name: column[steps] for name, column in self.columns.items()},
             keys={name: key[steps] for name, key in self.keys.items()},
             tasks=tuple(self.tasks[n] for n in chosen),
@@ -77,7 +77,7 @@ class StepBatch:
 
 
 def codes(values: Iterable[Hashable]) -> Ints:
-    """[S] -> [S]: the same number for equal values, counted from 0 by first appearance."""
+    """[S] -> [S]: equal numbers for equal values, counted from 0 in the order of first appearance."""
     seen: dict[Hashable, int] = {}
     return np.fromiter((seen.setdefault(value, len(seen)) for value in values), dtype=np.int64)
 
@@ -88,7 +88,8 @@ def batch_of_columns(
     anchors: Sequence[Sequence[Hashable]] | None = None,
     **columns: Sequence[Sequence[float]],
 ) -> StepBatch:
-    """[N, T_n] rewards, [N] groups, [N, T_n] anchors and more columns -> a batch. No anchors: all states differ."""
+    """[N, T_n] rewards, [N] groups, [N, T_n] anchors and further columns -> a batch. Without anchors all states
+    differ."""
     lengths = np.array([len(row) for row in rewards], dtype=np.int64)
     if not lengths.all():
         raise ConfigError("credit: a trajectory without a step has nothing to give credit to")
@@ -119,37 +120,39 @@ def batch_of_columns(
 
 
 def batch_of(trajectories: Iterable[Trajectory], tasks: Mapping[str, Task] | None = None) -> StepBatch:
-    """The batch of those records that train: no infrastructure failure is among them, and none without a step.
+    """The batch of the records that can train: those with a score and at least one step, so no infrastructure failure.
 
-    The score of the record is the reward of its last step, whatever was graded again since. The group is the record's,
-    and anchors count within it. Raises ConfigError where nothing is left to train on.
+    The recorded score is the reward of the last step, whatever grade was added since. The group is the record's, and
+    anchors count within it. Raises ConfigError if no record is left.
     """
-    kept = [each for each in trajectories if each.outcome.has_score and each.score is not None and each.steps]
-    if not kept:
+    records = [
+        record for record in trajectories if record.outcome.has_score and record.score is not None and record.steps
+    ]
+    if not records:
         raise ConfigError("credit: no trajectory with a score and a step is left to train on")
-    steps = [step for each in kept for step in each.steps]
-    lengths = np.array([len(each.steps) for each in kept], dtype=np.int64)
+    steps = [step for record in records for step in record.steps]
+    lengths = np.array([len(record.steps) for record in records], dtype=np.int64)
     starts = np.concatenate(([0], np.cumsum(lengths)))
     reward = np.zeros(len(steps))
-    reward[starts[1:] - 1] = [each.score or 0.0 for each in kept]
+    reward[starts[1:] - 1] = [record.score or 0.0 for record in records]
     results = [step.results for step in steps]
     return StepBatch(
         starts=starts,
         columns={
             "reward": reward,
             "valid": np.array([step.valid for step in steps], float),
-            "calls": np.array([len(each) for each in results], float),
-            "errors": np.array([sum(result.is_error for result in each) for each in results], float),
-            "cost": np.array([math.fsum(result.cost for result in each) for each in results], float),
+            "calls": np.array([len(of_step) for of_step in results], float),
+            "errors": np.array([sum(result.is_error for result in of_step) for of_step in results], float),
+            "cost": np.array([math.fsum(result.cost for result in of_step) for of_step in results], float),
             "tokens": np.array([len(step.sampled.ids) if step.sampled else 1 for step in steps], float),
         },
         keys={
-            "group": np.repeat(codes(each.group for each in kept), lengths),
-            "trajectory": np.repeat(np.arange(len(kept)), lengths),
+            "group": np.repeat(codes(record.group for record in records), lengths),
+            "trajectory": np.repeat(np.arange(len(records)), lengths),
             "state": codes(step.state_key for step in steps),
             "turn": np.arange(len(steps)) - np.repeat(starts[:-1], lengths),
         },
-        tasks=tuple(f"{each.env}/{each.task}" for each in kept),
-        sources=tuple(kept),
+        tasks=tuple(f"{record.env}/{record.task}" for record in records),
+        sources=tuple(records),
         gold=tasks or {},
     )

@@ -1,4 +1,4 @@
-"""What reshapes an advantage after the comparison."""
+"""Transforms: changes to an advantage after the comparison."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from typing import Literal
 
 import numpy as np
 
-from gymcp.trainers.credit.estimators import Channel, Spread, compare
+from gymcp.trainers.credit.estimators import AdvantageTerm, StdScale, estimate_advantage
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.settings.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whiten:
-    """Over the whole batch: less the mean, over the deviation."""
+    """Whitening over the whole batch: subtract the mean, divide by the deviation."""
 
-    spread: Spread
+    scale: StdScale
     by_tokens: bool = False
     unit: Literal["trajectory", "step"] = "step"
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        channel = Channel(
+        term = AdvantageTerm(
             signal="advantage",
             key=(),
             unit=self.unit,
             returns="none",
-            scale=self.spread,
+            scale=self.scale,
             by_tokens=self.by_tokens,
         )
-        return compare(channel, batch.with_columns(advantage=advantage))
+        return estimate_advantage(term, batch.with_columns(advantage=advantage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negative:
-    """What is below zero counts `share` of itself.
+class ScaleNegative:
+    """Factor on advantages below zero.
 
-    Pushing down what failed says little of what would not have, and in a small model it blurs what is known: with all
-    of it `tiny` did not climb, with a tenth it did (benchmarks/RESULTS.md).
+    A negative advantage says little about better actions, and in a small model it blurs what the policy has learnt: at
+    full weight `tiny` did not improve, at a tenth it did (benchmarks/RESULTS.md).
     """
 
-    share: float
+    scale: float
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        return np.where(advantage < 0, self.share * advantage, advantage)
+        return np.where(advantage < 0, self.scale * advantage, advantage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyModulation:
-    """EMPG: confident steps get more of the advantage, and a bonus for leading to a clear next step; then centred.
+    """EMPG: confident steps get more of the advantage, and a bonus for leading to a confident next step; then the
+    advantage is centred.
 
     Reads the column ``entropy``: the mean entropy of the step's token distributions. The bonus is added whatever the
     sign of the advantage, as published.
@@ -66,36 +67,36 @@ class EntropyModulation:
         level = (entropy - entropy.min()) / span if span > 0 else np.zeros_like(entropy)
         gain = np.exp(-self.sharpness * level)
         clear = np.exp(-self.bonus_sharpness * level)
-        ahead = np.zeros_like(clear)
-        ahead[:-1] = clear[1:]
-        ahead[batch.starts[1:] - 1] = 0.0
-        shaped = advantage * gain / gain.mean() + self.bonus * ahead
+        next_clear = np.zeros_like(clear)
+        next_clear[:-1] = clear[1:]
+        next_clear[batch.starts[1:] - 1] = 0.0
+        shaped = advantage * gain / gain.mean() + self.bonus * next_clear
         return np.asarray(shaped - shaped.mean(), float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyUse:
-    """ASPO: a correct trajectory that uses its tools earlier than others gets more, bounded by its own advantage.
+class EarlyToolBonus:
+    """ASPO: a bonus for solved trajectories that use their tools earlier than others, bounded by their own advantage.
 
-    Reads ``first_use`` (where in the trajectory the first tool call stands, in tokens; NaN without one or where the
-    trajectory is not correct) and ``length`` (its tokens). What is shaped is the advantage, which no normalisation
-    can cancel afterwards.
+    Reads ``first_use`` (token at which the first tool call stands; NaN for a trajectory without one or unsolved) and
+    ``length`` (tokens of the trajectory). The bonus is added to the advantage itself, so that no normalisation can
+    cancel it afterwards.
 
-    Source: arXiv:2508.19201, as told by others; its own code was not at hand.
+    Source: arXiv:2508.19201, through secondary sources; the authors' code was not available.
     """
 
     delta: float = -2.0
     bound: float = 0.7
 
     def __call__(self, batch: StepBatch, advantage: Floats) -> Floats:
-        where, length = batch.column("first_use"), batch.column("length")
+        first_use, length = batch.column("first_use"), batch.column("length")
         first = batch.starts[:-1]
         group = batch.keys["group"][first]
-        counted = ~np.isnan(where[first])
+        counted = ~np.isnan(first_use[first])
         count = np.bincount(group, counted)
-        mean = np.bincount(group, np.where(counted, where[first], 0.0)) / np.maximum(count, 1)
+        mean = np.bincount(group, np.where(counted, first_use[first], 0.0)) / np.maximum(count, 1)
         span = np.bincount(group, np.where(counted, length[first], 0.0)) / np.maximum(count, 1)
         of_step = batch.keys["group"]
-        wished = self.delta * (where - mean[of_step]) / np.maximum(span[of_step], 1e-9)
-        most = self.bound * np.abs(advantage)
-        return advantage + np.where(np.isnan(where), 0.0, np.clip(np.nan_to_num(wished), -most, most))
+        bonus = self.delta * (first_use - mean[of_step]) / np.maximum(span[of_step], 1e-9)
+        limit = self.bound * np.abs(advantage)
+        return advantage + np.where(np.isnan(first_use), 0.0, np.clip(np.nan_to_num(bonus), -limit, limit))

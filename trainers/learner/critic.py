@@ -1,4 +1,4 @@
-"""A value for every step: what the policy's own last layer knows before it acts, through a head of its own."""
+"""The critic: a value for every step, from the policy's last hidden state before the step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from gymcp.trainers.settings.arrays import Floats
 
 
 class Critic:
-    """A small head over hidden states, trained beside the policy; its gradient stays in it. At first it says 0."""
+    """A small head over hidden states, trained beside the policy; its gradient does not reach the policy.
+
+    Before training it gives 0 for every state.
+    """
 
     def __init__(self, width: int, device: torch.device, *, learning_rate: float, epochs: int, seed: int) -> None:
         self._epochs = epochs
@@ -26,15 +29,18 @@ class Critic:
 
     @torch.no_grad()
     def values(self, features: Tensor) -> Floats:
-        """[S, H] -> [S]."""
+        """[S, H] features -> [S] values."""
         return np.asarray(self._head(features)[:, 0].double().cpu().numpy(), float)
 
     def fit(self, features: Tensor, returns: Floats) -> float:
-        """Towards [S] returns; the mean squared error before. Raises FloatingPointError where that is not finite."""
-        wanted = torch.as_tensor(returns, dtype=features.dtype, device=features.device)
+        """Train towards [S] returns; the mean squared error before the first update.
+
+        Raises FloatingPointError if a loss is not finite.
+        """
+        target = torch.as_tensor(returns, dtype=features.dtype, device=features.device)
         losses = []
         for _ in range(self._epochs):
-            loss = nn.functional.mse_loss(self._head(features)[:, 0], wanted)
+            loss = nn.functional.mse_loss(self._head(features)[:, 0], target)
             if not torch.isfinite(loss):
                 raise FloatingPointError("the loss of the critic is not finite; no weight was changed")
             self._optimizer.zero_grad(set_to_none=True)
@@ -45,8 +51,10 @@ class Critic:
         return losses[0]
 
     def state(self) -> dict[str, Any]:
+        """Head and optimiser, for a checkpoint."""
         return {"head": self._head.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
+        """Restore what `state` returned."""
         self._head.load_state_dict(state["head"])
         self._optimizer.load_state_dict(state["optimizer"])

@@ -1,7 +1,8 @@
-"""The processes that change one model together: this one alone, or those that `accelerate launch` has started.
+"""The processes that train one model together: a single process, or those that `accelerate launch` has started.
 
-Accelerate wraps the model (DDP, FSDP2), takes gradients and adds up. What is done here is to deal out the micro-batches
-of a batch that every process has whole: denominators are those of the whole, and all have equally many.
+Accelerate wraps the model (DDP, FSDP2), averages gradients and runs collectives. This module shards the micro-batches
+of a batch that every process holds whole: denominators are those of the whole batch, and all processes get equally many
+micro-batches.
 """
 
 from __future__ import annotations
@@ -25,95 +26,104 @@ from gymcp.trainers.learner.forward import MicroBatch, Scorer
 
 T = TypeVar("T")
 U = TypeVar("U")
-Work = Callable[[MicroBatch], tuple[T, Tensor]]
-"""A micro-batch -> what was seen of it, and its part of the loss."""
+ComputeLoss = Callable[[MicroBatch], tuple[Tensor, T]]
+"""A micro-batch -> its part of the loss, and its statistics."""
 
 
 class Processes(Protocol):
-    """What a learner asks of the processes it runs in."""
+    """The operations that a learner needs of the processes it runs in."""
 
-    main: bool
-    """Whether this one writes what there is to write."""
-    parts: int
-    """Micro-batches that are computed at a time."""
-    spread: bool
-    """Whether every process has a part of each weight. Then no keys and values of one forward are used in another: FSDP
-    gathers a layer's weights for the gradient of its output, and theirs comes another way."""
+    is_main: bool
+    """True in the process that writes files."""
+    parallel_micro_batches: int
+    """Micro-batches computed at the same time: one per process, or one per thread of a single process."""
+    is_sharded: bool
+    """True if every process holds a shard of each weight. With sharded weights, prefix KV caches cannot be shared
+    across forwards: FSDP would not re-gather the weights for their gradient."""
 
-    def place(self, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+    def prepare(
+        self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
+    ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         """The scorer of the model and the optimiser to use from now on; the model may have other parameters then.
 
-        Raises ConfigError for a model with a head of its own kind.
+        Raises ConfigError for a model that changes the logits of its output embeddings.
         """
         ...
 
-    def dealt(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
-        """What this process computes: as many as every other, and whether what comes of each counts."""
+    def shard(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
+        """The micro-batches of this process, equally many in all processes, each with True if its result counts.
+
+        A micro-batch that does not count is padding: its result counts in another process.
+        """
         ...
 
-    def gradients(self, work: Work[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]) -> Iterator[T]:
-        """Adds the gradients of all micro-batches to the weights'; what was seen of those that this process had."""
+    def accumulate_gradients(
+        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+    ) -> Iterator[T]:
+        """Add the gradients of all micro-batches to those of the weights; the statistics of this process's shard."""
         ...
 
-    def forget(self) -> None:
-        """Whatever was gathered of weights that are about to be overwritten."""
+    def discard_gathered_weights(self) -> None:
+        """Free gathered copies of weights that are about to be overwritten."""
         ...
 
-    def added(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """The sum over all processes."""
         ...
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until all processes have reached this call."""
         ...
 
 
-class Alone:
-    """One process, with `workers` threads for as many micro-batches."""
+class SingleProcess:
+    """One process with `workers` threads, each of which computes one micro-batch at a time."""
 
-    main = True
-    spread = False
+    is_main = True
+    is_sharded = False
 
     def __init__(self, workers: int) -> None:
-        self.parts = workers
+        self.parallel_micro_batches = workers
 
-    def place(self, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> tuple[Scorer, torch.optim.Optimizer]:
+    def prepare(self, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> tuple[Scorer, torch.optim.Optimizer]:
         return Scorer(model), optimizer
 
-    def dealt(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
+    def shard(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
         return [(micro, True) for micro in micros]
 
-    def gradients(self, work: Work[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]) -> Iterator[T]:
-        """They are added up in the order of the micro-batches, whatever the number of threads."""
+    def accumulate_gradients(
+        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+    ) -> Iterator[T]:
+        """Gradients are added in the order of the micro-batches, whatever the number of threads."""
 
-        def one(micro: MicroBatch) -> tuple[T, tuple[Tensor, ...]]:
-            seen, part = work(micro)
-            return seen, torch.autograd.grad(part, weights, materialize_grads=True)
+        def compute_gradients(micro: MicroBatch) -> tuple[T, tuple[Tensor, ...]]:
+            part, stats = compute_loss(micro)
+            return stats, torch.autograd.grad(part, weights, materialize_grads=True)
 
-        with ThreadPoolExecutor(self.parts) as pool:
-            for seen, found in _in_turn(pool, one, micros, self.parts):
-                for weight, gradient in zip(weights, found, strict=True):
+        with ThreadPoolExecutor(self.parallel_micro_batches) as pool:
+            for stats, gradients in _map_in_order(pool, compute_gradients, micros, self.parallel_micro_batches):
+                for weight, gradient in zip(weights, gradients, strict=True):
                     weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-                yield seen
+                yield stats
 
-    def forget(self) -> None:
+    def discard_gathered_weights(self) -> None:
         pass
 
-    def added(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         return values
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         pass
 
 
 class Accelerated:
-    """Those of an `Accelerator`, each with a share of every batch: DDP or FSDP2, on GPUs or on CPU cores.
+    """The processes of an `Accelerator`, each with a shard of every batch: DDP or FSDP2, on GPUs or on CPU cores.
 
-    All of them call the same methods of a learner with the same batch. The same object is for all learners of a model.
+    All processes call the same methods of a learner with the same batch. One object serves all learners of a model.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
-        """Raises ConfigError for what wraps or scales in another way."""
+        """Raises ConfigError for an accelerator that wraps or scales in another way."""
         kinds = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
         if accelerator.distributed_type not in kinds and not accelerator.is_fsdp2:
             raise ConfigError(
@@ -128,69 +138,75 @@ class Accelerated:
         self._accelerator = accelerator
         self._model: PreTrainedModel | None = None
         self._scorer: Any = None
-        self.main = accelerator.is_main_process
-        self.parts = accelerator.num_processes
-        self.spread = bool(accelerator.is_fsdp2)
+        self.is_main = accelerator.is_main_process
+        self.world_size = accelerator.num_processes
+        self.parallel_micro_batches = self.world_size
+        self.is_sharded = bool(accelerator.is_fsdp2)
 
-    def place(self, model: PreTrainedModel, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+    def prepare(
+        self, model: PreTrainedModel, optimizer: torch.optim.Optimizer
+    ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         if model is self._model:
             return self._scorer, self._accelerator.prepare_optimizer(optimizer)
-        self._scorer, placed = self._accelerator.prepare(Scorer(model), optimizer)
+        self._scorer, prepared_optimizer = self._accelerator.prepare(Scorer(model), optimizer)
         self._model = model
-        return self._scorer, placed
+        return self._scorer, prepared_optimizer
 
-    def dealt(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
-        short = -len(micros) % self.parts  # those get one that counts elsewhere: a forward is everybody's work
-        every = [*((micro, True) for micro in micros), *((micro, False) for micro in micros[:1] * short)]
-        return every[self._accelerator.process_index :: self.parts]
+    def shard(self, micros: Sequence[MicroBatch]) -> list[tuple[MicroBatch, bool]]:
+        missing = -len(micros) % self.world_size  # a forward is a collective: every process has to take part in each
+        padded = [*((micro, True) for micro in micros), *((micro, False) for micro in micros[:1] * missing)]
+        return padded[self._accelerator.process_index :: self.world_size]
 
-    def gradients(self, work: Work[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]) -> Iterator[T]:
-        dealt = self.dealt(micros)
-        for n, (micro, counts) in enumerate(dealt, start=1):
-            # FSDP would have to keep whole gradients to add them up at the end
-            later = n < len(dealt) and not self.spread
-            with self._accelerator.no_sync(self._scorer) if later else nullcontext():
-                seen, part = work(micro)
-                self._accelerator.backward(part * (self.parts if counts else 0))  # means are taken over processes
+    def accumulate_gradients(
+        self, compute_loss: ComputeLoss[T], micros: Sequence[MicroBatch], weights: Sequence[Tensor]
+    ) -> Iterator[T]:
+        own = self.shard(micros)
+        for n, (micro, counts) in enumerate(own, start=1):
+            # without the all-reduce, FSDP would have to keep whole gradients until the last micro-batch
+            defer_all_reduce = n < len(own) and not self.is_sharded
+            with self._accelerator.no_sync(self._scorer) if defer_all_reduce else nullcontext():
+                part, stats = compute_loss(micro)
+                # DDP and FSDP average gradients over processes; the factor makes it a sum
+                self._accelerator.backward(part * (self.world_size if counts else 0))
             if counts:
-                yield seen
+                yield stats
 
-    def forget(self) -> None:
+    def discard_gathered_weights(self) -> None:
         for module in self._scorer.modules():
             if isinstance(module, FSDPModule):  # the embeddings stay gathered after a forward without a backward
                 module.reshard()
 
-    def added(self, values: Tensor) -> Tensor:
-        found: Tensor = self._accelerator.reduce(values.to(self._accelerator.device), "sum")
-        return found.to(values.device)
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        total: Tensor = self._accelerator.reduce(values.to(self._accelerator.device), "sum")
+        return total.to(values.device)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         self._accelerator.wait_for_everyone()
 
-    def told(self, what: T | None = None) -> T:
-        """What the main process says here, in all of them."""
-        (said,) = broadcast_object_list([what])
-        return cast(T, said)
+    def broadcast(self, message: T | None = None) -> T:
+        """The message of the main process, in all processes."""
+        (received,) = broadcast_object_list([message])
+        return cast(T, received)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Of a weight that is spread over processes, all of it; every process has to ask."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """All of a weight that is sharded over processes. A collective: every process has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def spread_like(weight: Tensor, tensor: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs where this part of the weight is; every process has the whole."""
+def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
+    """The shard of a full tensor that corresponds to this shard of the weight; every process has the full tensor."""
     tensor = tensor.to(weight.device)
     if not isinstance(weight, DTensor):
         return tensor
     return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
-def _in_turn(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:
-    """The results in the order of the items, of which at most `ahead` are under way or waiting to be taken."""
-    under_way = deque(pool.submit(work, item) for item in items[:ahead])
+def _map_in_order(pool: ThreadPoolExecutor, work: Callable[[T], U], items: Sequence[T], ahead: int) -> Iterator[U]:
+    """Results in the order of the items; at most `ahead` of them are being computed or waiting to be taken."""
+    pending = deque(pool.submit(work, item) for item in items[:ahead])
     for item in items[ahead:]:
-        yield under_way.popleft().result()
-        under_way.append(pool.submit(work, item))
-    while under_way:
-        yield under_way.popleft().result()
+        yield pending.popleft().result()
+        pending.append(pool.submit(work, item))
+    while pending:
+        yield pending.popleft().result()

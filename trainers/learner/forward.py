@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens that were drawn, under the weights being trained, at the least cost."""
+"""Log-probabilities of drawn tokens under the weights being trained, with shared prompt prefixes encoded once."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from gymcp.types import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Rows that are computed together."""
+    """Rows that go through the model in one forward pass."""
 
     rows: tuple[int, ...]
-    """Places in the batch."""
+    """Indices of the rows in the batch."""
     prefix: int
-    """Tokens that all of them begin with, which are encoded once; 0: none."""
+    """Number of leading tokens that all rows share and that are encoded once; 0: none are shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenValues:
-    """[K] each, for the K tokens of a micro-batch that were drawn, row after row."""
+    """[K] each, for the K drawn tokens of a micro-batch, row after row."""
 
     logprobs: Tensor
-    """Of the tokens, under the distribution they were drawn from, temperature included."""
+    """Log-probabilities (nats) under the distribution that the tokens were drawn from, temperature included."""
     entropy: Tensor
-    """Of that distribution, in nats, without gradient."""
+    """Entropy of that distribution (nats), without gradient."""
 
 
 class Scorer(torch.nn.Module):
-    """What is asked of a model, as one `forward`: what wraps a module (DDP, FSDP) acts before and after that."""
+    """All computations that the learner asks of a model, as one `forward`, which DDP and FSDP can wrap."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Raises ConfigError for a head of its own kind."""
+        """Raises ConfigError for a model that changes the logits of its output embeddings."""
         super().__init__()
-        if not check_head(model):
+        if not has_plain_logits(model):
             raise ConfigError(
                 f"learner: {type(model).__name__} scales or caps its logits; models whose logits are their output"
                 " embeddings applied to the last hidden state can be trained (Qwen, Llama, Mistral ...)"
             )
         self.model = model
-        # what accelerate looks at to wrap layers and the embeddings, which may be one
+        # accelerate reads these to wrap layers and embeddings; input and output embeddings may be tied
         self._no_split_modules = model._no_split_modules
         self.get_input_embeddings = model.get_input_embeddings
         self.get_output_embeddings = model.get_output_embeddings
@@ -57,7 +57,7 @@ class Scorer(torch.nn.Module):
     ) -> tuple[Tensor, ...]:
         """[B] rows -> [K] log-probabilities and [K] entropies of their drawn tokens, or [S, H] features of their steps.
 
-        Tensors in a tuple: no wrapper looks into a record.
+        Returns a tuple of tensors, because DDP and FSDP do not find tensors inside a record.
         """
         if features:
             return (step_features(self.model, rows, prefix=prefix),)
@@ -65,28 +65,29 @@ class Scorer(torch.nn.Module):
         return values.logprobs, values.entropy
 
 
-def plan(rows: Sequence[Row], groups: Sequence[int], *, tokens: int, share: bool) -> list[MicroBatch]:
-    """[B] rows and the number of the task of each -> micro-batches of at most `tokens`, padding included.
+def plan_micro_batches(rows: Sequence[Row], groups: Sequence[int], *, tokens: int, share: bool) -> list[MicroBatch]:
+    """[B] rows and their task numbers -> micro-batches of at most `tokens` tokens, padding included.
 
-    Rows of one task that begin with the same tokens share them, where `share` says so and that is less work; the rest
-    are put together by length. One row longer than `tokens` is a micro-batch of its own.
+    With `share`, rows of one task share their common prefix if that saves work; all other rows are grouped by length.
+    A row longer than `tokens` is a micro-batch of its own.
     """
     batches: list[MicroBatch] = []
-    loose: list[int] = []
+    unshared: list[int] = []
     by_group: dict[int, list[int]] = {}
     for place, group in enumerate(groups):
         by_group.setdefault(group, []).append(place)
     for members in by_group.values():
-        prefix = common_prefix([rows[place] for place in members]) if share and len(members) > 1 else 0
+        prefix = common_prefix_length([rows[place] for place in members]) if share and len(members) > 1 else 0
         longest = max(len(rows[place].token_ids) for place in members)
-        if prefix * (len(members) - 1) < longest:  # little to save, and the rows could not be put with others
-            loose += members
+        if prefix * (len(members) - 1) < longest:  # little to save, and the rows could not be packed with others
+            unshared += members
         else:
-            batches += _packed(rows, members, prefix, tokens)
-    return batches + list(_packed(rows, loose, 0, tokens))
+            batches += _pack(rows, members, prefix, tokens)
+    return batches + list(_pack(rows, unshared, 0, tokens))
 
 
-def _packed(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
+def _pack(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: int) -> Iterator[MicroBatch]:
+    """Micro-batches of the member rows, longest rows first, so that rows of similar length share a micro-batch."""
     chosen: list[int] = []
     for place in sorted(members, key=lambda place: -len(rows[place].token_ids)):
         longest = len(rows[chosen[0]].token_ids) if chosen else 0
@@ -98,8 +99,11 @@ def _packed(rows: Sequence[Row], members: Sequence[int], prefix: int, tokens: in
         yield MicroBatch(rows=tuple(chosen), prefix=prefix)
 
 
-def common_prefix(rows: Sequence[Row]) -> int:
-    """Tokens that all rows begin with, less the one that predicts the first token drawn in any of them."""
+def common_prefix_length(rows: Sequence[Row]) -> int:
+    """Number of leading tokens that all rows share.
+
+    The token that predicts the first drawn token of any row is never counted: each row computes it by itself.
+    """
     first, *others = (row.token_ids for row in rows)
     length = min(row.steps[0][1] for row in rows) - 1
     for other in others:
@@ -110,9 +114,9 @@ def common_prefix(rows: Sequence[Row]) -> int:
 def token_values(
     model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0, temperature: float = 1.0
 ) -> TokenValues:
-    """[B] rows -> their drawn tokens' values; gradients flow to the weights, also through what is shared."""
-    drawn = _places(rows, [range(start, end) for row in rows for _, start, end in row.steps])
-    hidden = _before(model, rows, drawn, prefix)
+    """[B] rows -> the values of their drawn tokens. Gradients reach the weights also through a shared prefix."""
+    drawn = _positions(rows, [range(start, end) for row in rows for _, start, end in row.steps])
+    hidden = _states_before(model, rows, drawn, prefix)
     ids = torch.tensor([rows[b].token_ids[t] for b, t in drawn], device=model.device, dtype=torch.long)
     logits = _logits(model, hidden).float()
     if temperature != 1.0:
@@ -126,46 +130,49 @@ def token_values(
 @torch.no_grad()
 def step_features(model: PreTrainedModel, rows: Sequence[Row], *, prefix: int = 0) -> Tensor:
     """[B] rows -> [S, H] for their S steps, row after row: the last hidden state before the step's first token."""
-    return _before(model, rows, _places(rows, [[start] for row in rows for _, start, _ in row.steps]), prefix).float()
+    starts = _positions(rows, [[start] for row in rows for _, start, _ in row.steps])
+    return _states_before(model, rows, starts, prefix).float()
 
 
-def _places(rows: Sequence[Row], chosen: Sequence[Iterable[int]]) -> list[tuple[int, int]]:
-    """(row, token) for the tokens that are chosen in each step of each row."""
+def _positions(rows: Sequence[Row], chosen: Sequence[Iterable[int]]) -> list[tuple[int, int]]:
+    """(row, token) for the chosen tokens of each step of each row."""
     of_step = [b for b, row in enumerate(rows) for _ in row.steps]
     return [(b, t) for b, tokens in zip(of_step, chosen, strict=True) for t in tokens]
 
 
-def _before(model: PreTrainedModel, rows: Sequence[Row], places: Sequence[tuple[int, int]], prefix: int) -> Tensor:
-    """[K] places -> [K, H]: what the model has when it is about to write the tokens there."""
+def _states_before(
+    model: PreTrainedModel, rows: Sequence[Row], positions: Sequence[tuple[int, int]], prefix: int
+) -> Tensor:
+    """[K] positions -> [K, H]: the last hidden states from which the tokens at these positions are predicted."""
     device = model.device
     tails = [row.token_ids[prefix:] for row in rows]
     longest = max(len(tail) for tail in tails)
     ids = torch.tensor([tail + (0,) * (longest - len(tail)) for tail in tails], device=device)
     options: dict[str, Any] = {"use_cache": False}
     if prefix:
-        options = {"use_cache": True, "past_key_values": _shared(model, rows[0].token_ids[:prefix], len(rows))}
+        options = {"use_cache": True, "past_key_values": _prefix_cache(model, rows[0].token_ids[:prefix], len(rows))}
     if any(len(tail) < longest for tail in tails):
         seen = [[1] * (prefix + len(tail)) + [0] * (longest - len(tail)) for tail in tails]
         options["attention_mask"] = torch.tensor(seen, device=device)
-    positions = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
-    hidden = _hidden(model, input_ids=ids, position_ids=positions, **options)
-    if not places:
+    position_ids = torch.arange(prefix, prefix + longest, device=device).expand(len(rows), -1)
+    hidden = _last_hidden_state(model, input_ids=ids, position_ids=position_ids, **options)
+    if not positions:
         return hidden[:0, 0]
-    which, where = torch.tensor(places, device=device).T
-    return hidden[which, where - prefix - 1]
+    row_index, token_index = torch.tensor(positions, device=device).T
+    return hidden[row_index, token_index - prefix - 1]
 
 
-def _shared(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:
-    """The keys and values of the prefix, computed once and seen by every row."""
-    alone = DynamicCache(config=model.config)
+def _prefix_cache(model: PreTrainedModel, prefix: tuple[int, ...], copies: int) -> DynamicCache:
+    """Keys and values of the prefix, computed once and expanded to as many rows."""
+    computed = DynamicCache(config=model.config)
     ids = torch.tensor([prefix], device=model.device)
-    _hidden(model, input_ids=ids, past_key_values=alone, use_cache=True)
-    layers: list[Any] = list(alone.layers)
+    _last_hidden_state(model, input_ids=ids, past_key_values=computed, use_cache=True)
+    layers: list[Any] = list(computed.layers)
     pairs = [(layer.keys.expand(copies, -1, -1, -1), layer.values.expand(copies, -1, -1, -1)) for layer in layers]
     return DynamicCache(pairs)
 
 
-def _hidden(model: Any, **inputs: Any) -> Tensor:
+def _last_hidden_state(model: Any, **inputs: Any) -> Tensor:
     last: Tensor = model.get_decoder()(**inputs).last_hidden_state
     return last
 
@@ -175,10 +182,13 @@ def _logits(model: Any, hidden: Tensor) -> Tensor:
     return logits
 
 
-def check_head(model: PreTrainedModel, *, tolerance: float = 1e-3) -> bool:
-    """True where the model's logits are its output embeddings applied to the last hidden state, and nothing more."""
+def has_plain_logits(model: PreTrainedModel, *, tolerance: float = 1e-3) -> bool:
+    """True if the model's logits are its output embeddings applied to the last hidden state, neither scaled nor capped.
+
+    Found by computing the logits of a few tokens both ways.
+    """
     ids = torch.arange(2, 10, device=model.device)[None, :] % model.config.get_text_config().vocab_size
     with torch.no_grad():
         whole = model(input_ids=ids).logits
-        parts = _logits(model, _hidden(model, input_ids=ids))
+        parts = _logits(model, _last_hidden_state(model, input_ids=ids))
     return bool((whole - parts).abs().max() <= tolerance * max(1.0, float(whole.abs().max())))

@@ -1,8 +1,8 @@
-"""What is minimised, given advantages per token: clipped ratios, their aggregation and corrections.
+"""Policy losses, given advantages per token: clipped ratios, their aggregation, and corrections.
 
-All are functions of log-probabilities [B, L]: `new` under the weights being trained, `old` under those at the start of
-the update, `rollout` as the engine recorded them. `mask` [B, L] is 1 on tokens that the policy drew. What a loss
-is divided by is counted over the whole batch, also where it comes in pieces: give the pieces the same `Denominators`.
+All functions take log-probabilities [B, L]: `new` under the weights being trained, `old` under those at the start of
+the update, `rollout` as the engine recorded them. `mask` [B, L] is 1 on tokens that the policy drew. A loss is divided
+by counts over the whole batch, even if it is computed in pieces: give all pieces the same `Denominators`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from torch import Tensor
 
 from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
 
-_LOG_RATIO = 20.0
+_MAX_LOG_RATIO = 20.0
+"""Bound on the absolute value of a log-ratio (nats), so that its exponential stays finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denominators:
-    """Of the whole batch, of which a micro-batch is a part."""
+    """Counts over the whole batch, of which a micro-batch is a part."""
 
     tokens: float
-    """Tokens that the policy drew."""
+    """Tokens that the loss is averaged over."""
     sequences: float
+    """Sequences that the loss is averaged over: all (`count_all_rows`), or those with a token that counts
+    (`micro_batch_loss.count_rows_with_tokens`)."""
 
-    @classmethod
-    def of(cls, mask: Tensor) -> Denominators:
-        return cls(tokens=float(mask.sum()), sequences=float(mask.shape[0]))
+
+def count_all_rows(mask: Tensor) -> Denominators:
+    """[B, L] -> the tokens of the mask, and B sequences: a row without a token counts as well."""
+    return Denominators(tokens=float(mask.sum()), sequences=float(mask.shape[0]))
 
 
 def policy_loss(
@@ -42,28 +46,29 @@ def policy_loss(
 ) -> Tensor:
     """[B, L] each -> a scalar: the part of the batch's loss that these rows contribute."""
     if loss.kind == "likelihood":
-        return aggregated(loss, -advantages * new, mask, denominators)
+        return aggregate(loss, -advantages * new, mask, denominators)
     ratio = ratios(loss, new, old, mask)
     if loss.kind == "cispo":
         weight = ratio.detach().clamp(1 - loss.clip_low, 1 + loss.clip_high)
-        each = -weight * advantages * new
+        token_losses = -weight * advantages * new
     else:
-        each = _clipped(loss, ratio, advantages)
+        token_losses = _clip(loss, ratio, advantages)
     if rollout is not None:
-        each = each * _correction(loss, old, rollout, mask)
-    return aggregated(loss, each, mask, denominators)
+        token_losses = token_losses * _rollout_weights(loss, old, rollout, mask)
+    return aggregate(loss, token_losses, mask, denominators)
 
 
 def ratios(loss: Loss, new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
-    """[B, L]: what is clipped: of each token, or, for gspo, of its sequence."""
-    change = (new - old).clamp(-_LOG_RATIO, _LOG_RATIO)
+    """[B, L]: the probability ratios that the loss clips: one per token, or for gspo one per sequence."""
+    change = (new - old).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     if loss.kind != "gspo":
         return torch.exp(change)
     mean = ((new - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
-    return torch.exp((new - new.detach() + mean.detach()).clamp(max=_LOG_RATIO / 2))
+    return torch.exp((new - new.detach() + mean.detach()).clamp(max=_MAX_LOG_RATIO / 2))
 
 
-def _clipped(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
+def _clip(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
+    """[B, L]: PPO's pessimistic loss, with the dual clip for negative advantages if the loss has one."""
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - loss.clip_low, 1 + loss.clip_high)
     worst = torch.maximum(plain, clipped)
@@ -72,11 +77,11 @@ def _clipped(loss: Loss, ratio: Tensor, advantages: Tensor) -> Tensor:
     return torch.where(advantages < 0, torch.minimum(worst, -advantages * loss.dual_clip), worst)
 
 
-def _correction(loss: Loss, old: Tensor, rollout: Tensor, mask: Tensor) -> Tensor:
-    """[B, L], without gradient."""
+def _rollout_weights(loss: Loss, old: Tensor, rollout: Tensor, mask: Tensor) -> Tensor:
+    """[B, L], without gradient: corrections for tokens that the engine drew with other probabilities than `old`."""
     change = (old - rollout).detach()
     if loss.decoupled:
-        behaviour = torch.exp(change.clamp(-_LOG_RATIO, _LOG_RATIO))
+        behaviour = torch.exp(change.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO))
         return torch.where(behaviour <= loss.behaviour_cap, behaviour, torch.zeros_like(behaviour))
     if loss.weight is None:
         return torch.ones_like(change)
@@ -84,19 +89,27 @@ def _correction(loss: Loss, old: Tensor, rollout: Tensor, mask: Tensor) -> Tenso
 
 
 def importance_weights(rule: TruncatedWeight | BandWeight, change: Tensor, mask: Tensor) -> Tensor:
-    """[B, L] log p_old - log p_rollout -> [B, L] weights; of a sequence its product, one for all of its tokens."""
+    """[B, L] log p_old - log p_rollout -> [B, L] weights.
+
+    A rule on the level of sequences gives all tokens of a sequence the same weight: the product over its tokens.
+    """
     if isinstance(rule, BandWeight):
-        weight = torch.exp(change.clamp(-_LOG_RATIO, _LOG_RATIO))
+        weight = torch.exp(change.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO))
         return torch.where((weight >= rule.low) & (weight <= rule.high), weight, torch.zeros_like(weight))
     if rule.level == "sequence":
         change = (change * mask).sum(-1, keepdim=True).expand_as(change)
-    return torch.exp(change.clamp(-_LOG_RATIO, _LOG_RATIO)).clamp(max=rule.cap)
+    return torch.exp(change.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)).clamp(max=rule.cap)
 
 
-def aggregated(loss: Loss, each: Tensor, mask: Tensor, denominators: Denominators | None = None) -> Tensor:
-    """[B, L] -> a scalar. A sequence without a token of its own counts as a sequence and adds nothing."""
-    whole = denominators or Denominators.of(mask)
-    masked = each * mask
+def aggregate(loss: Loss, token_losses: Tensor, mask: Tensor, denominators: Denominators | None = None) -> Tensor:
+    """[B, L] -> a scalar: the masked losses, summed and divided as `loss.aggregation` says.
+
+    `denominators` count tokens and sequences of the whole batch. None: those of these rows, each of which is then a
+    sequence, even without a token (`count_all_rows`). Training gives denominators that leave such rows out. Either way
+    a row without a token adds nothing to the sum.
+    """
+    whole = denominators or count_all_rows(mask)
+    masked = token_losses * mask
     match "seq-mean-token-mean" if loss.kind == "gspo" else loss.aggregation:
         case "token-mean":
             return masked.sum() / max(whole.tokens, 1.0)
@@ -113,5 +126,5 @@ def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
 
     Source: John Schulman, "Approximating KL divergence"; verl's low_var_kl.
     """
-    difference = (new - reference).clamp(-_LOG_RATIO, _LOG_RATIO)
+    difference = (new - reference).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return (torch.exp(-difference) - 1 + difference).clamp(-10.0, 10.0)

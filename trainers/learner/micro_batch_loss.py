@@ -1,17 +1,17 @@
-"""The loss of a part of a batch, as the learner computes it: ragged rows in, a scalar and what was seen out."""
+"""The loss of a micro-batch, as the learner computes it: ragged rows in, a scalar and its statistics out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gymcp.trainers.learner.forward import TokenValues
-from gymcp.trainers.learner.losses import Denominators, aggregated, kl_estimate, policy_loss, ratios
+from gymcp.trainers.learner.losses import Denominators, aggregate, kl_estimate, policy_loss, ratios
 from gymcp.trainers.learner.token_rows import Example
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.trainers.settings.loss import Loss
@@ -20,95 +20,120 @@ from gymcp.types import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LearnerBatch:
-    """What an update is computed from."""
+    """The inputs of one update."""
 
     examples: Sequence[Example]
     loss: Loss
     weights: Sequence[float]
-    totals: Sequence[Denominators]
+    """Weight of each term of the preset in the loss."""
+    denominators: Sequence[Denominators]
+    """Those of each term, over the whole batch."""
     old: Sequence[Floats] | None
+    """[L] for each row: log-probabilities before the first update on this batch. None: those of the current weights."""
     reference: Sequence[Floats] | None
+    """[L] for each row: log-probabilities under the reference policy. None: the loss has no KL term."""
 
 
-def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues, seen: Sums) -> Tensor:
-    """The part of the batch's loss that the rows at `places` contribute, given what the model says of their tokens."""
-    chosen = [batch.examples[b] for b in places]
-    rows = [each.row for each in chosen]
-    loss, shape = batch.loss, _Ragged(rows)
-    new = shape.square(values.logprobs)
-    before = new.detach() if batch.old is None else shape.taken([batch.old[b] for b in places], new)
-    corrected = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossStats:
+    """Sums over the drawn tokens of one micro-batch or of several."""
+
+    loss: float = 0.0
+    """The part of the batch's loss, divided by its denominators already."""
+    entropy: float = 0.0
+    """In nats."""
+    kl: float = 0.0
+    """k3 estimates of the change since `LearnerBatch.old`."""
+    kl_reference: float = 0.0
+    """k3 estimates of the divergence from the reference policy."""
+    clipped: float = 0.0
+    """Tokens whose ratio lies outside of the clip range."""
+    tokens: float = 0.0
+
+    def merge(self, other: LossStats) -> LossStats:
+        """The sums over the tokens of both."""
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return LossStats(**sums)
+
+    def to_tensor(self) -> Tensor:
+        """[6] in the order of the fields, for an all-reduce over processes."""
+        return torch.tensor(astuple(self), dtype=torch.float64)
+
+    @classmethod
+    def from_tensor(cls, values: Tensor) -> Self:
+        """The inverse of `to_tensor`."""
+        return cls(**dict(zip((field.name for field in fields(cls)), values.tolist(), strict=True)))
+
+
+def batch_loss(batch: LearnerBatch, places: Sequence[int], values: TokenValues) -> tuple[Tensor, LossStats]:
+    """The part of the batch's loss that the rows at `places` contribute, and its statistics.
+
+    `values` are those of the drawn tokens of these rows, under the current weights.
+    """
+    examples = [batch.examples[b] for b in places]
+    rows = [example.row for example in examples]
+    loss, drawn = batch.loss, _DrawnTokens(rows)
+    new = drawn.pad(values.logprobs)
+    mask = drawn.mask(new)
+    old = new.detach() if batch.old is None else drawn.select([batch.old[b] for b in places], new)
+    rollout = None
     if loss.weight is not None or loss.decoupled:
-        corrected = shape.taken([np.array(row.logprobs) for row in rows], new)
+        rollout = drawn.select([np.array(row.logprobs) for row in rows], new)
     part = new.new_zeros(())
-    for term, (weight, whole) in enumerate(zip(batch.weights, batch.totals, strict=True)):
-        advantage = shape.taken([each.advantages[term] for each in chosen], new)
-        mask = shape.taken([each.counted[term] for each in chosen], new)
-        part = part + weight * policy_loss(loss, new, before, advantage, mask, rollout=corrected, denominators=whole)
+    for term, (weight, whole) in enumerate(zip(batch.weights, batch.denominators, strict=True)):
+        advantages = drawn.select([example.advantages[term] for example in examples], new)
+        counted = drawn.select([example.counted[term] for example in examples], new)
+        part = part + weight * policy_loss(loss, new, old, advantages, counted, rollout=rollout, denominators=whole)
     divergence = None
     if batch.reference is not None:
-        divergence = kl_estimate(new, shape.taken([batch.reference[b] for b in places], new))
-        part = part + loss.kl * aggregated(loss, divergence, shape.mask(new), batch.totals[0])
+        divergence = kl_estimate(new, drawn.select([batch.reference[b] for b in places], new))
+        part = part + loss.kl * aggregate(loss, divergence, mask, batch.denominators[0])
     with torch.no_grad():
-        seen.add(loss, part, new, before, shape.mask(new), values.entropy)
+        stats = measure_loss(loss, part, new, old, mask, values.entropy)
         if divergence is not None:
-            seen.kl_reference += float((divergence * shape.mask(new)).sum())
-    return part
+            stats = replace(stats, kl_reference=float((divergence * mask).sum()))
+    return part, stats
 
 
-def denominators_of(examples: Sequence[Example], term: int) -> Denominators:
-    counted = [int(each.counted[term].sum()) for each in examples]
-    return Denominators(tokens=float(sum(counted)), sequences=float(sum(count > 0 for count in counted)))
+def measure_loss(loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> LossStats:
+    """Statistics of a part of the loss. new, old, mask: [B, K]; entropy: [number of drawn tokens]."""
+    ratio = ratios(loss, new, old, mask)
+    outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
+    return LossStats(
+        loss=float(part),
+        entropy=float(entropy.sum()),
+        kl=float((kl_estimate(new, old) * mask).sum()),
+        clipped=float((outside * mask).sum()),
+        tokens=float(mask.sum()),
+    )
 
 
-class _Ragged:
-    """Drawn tokens of rows, as a rectangle [B, K] with the shorter rows padded."""
+def count_rows_with_tokens(examples: Sequence[Example], term: int) -> Denominators:
+    """The tokens that a term's loss is averaged over, and the rows that have at least one of them."""
+    counts = [int(example.counted[term].sum()) for example in examples]
+    return Denominators(tokens=float(sum(counts)), sequences=float(sum(count > 0 for count in counts)))
+
+
+class _DrawnTokens:
+    """The drawn tokens of some rows, as a rectangle [B, K] in which shorter rows are padded with zeros."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._drawn = [np.flatnonzero(row.loss_mask) for row in rows]
-        self._width = max((len(each) for each in self._drawn), default=0)
+        self._width = max((len(indices) for indices in self._drawn), default=0)
 
-    def square(self, flat: Tensor) -> Tensor:
-        parts = torch.split(flat, [len(each) for each in self._drawn])
+    def pad(self, flat: Tensor) -> Tensor:
+        """[values of all drawn tokens, row after row] -> [B, K]."""
+        parts = torch.split(flat, [len(indices) for indices in self._drawn])
         return torch.stack([torch.nn.functional.pad(part, (0, self._width - len(part))) for part in parts])
 
-    def taken(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
+    def select(self, columns: Sequence[np.ndarray[Any, Any]], like: Tensor) -> Tensor:
+        """[L] for each row -> [B, K]: the values at the drawn tokens, with the type and device of `like`."""
         table = np.zeros((len(columns), self._width))
-        for b, (column, drawn) in enumerate(zip(columns, self._drawn, strict=True)):
-            table[b, : len(drawn)] = column[drawn]
+        for b, (column, indices) in enumerate(zip(columns, self._drawn, strict=True)):
+            table[b, : len(indices)] = column[indices]
         return torch.as_tensor(table, dtype=like.dtype, device=like.device)
 
     def mask(self, like: Tensor) -> Tensor:
-        lengths = torch.tensor([len(each) for each in self._drawn], device=like.device)
+        """[B, K]: 1 on drawn tokens, 0 on padding."""
+        lengths = torch.tensor([len(indices) for indices in self._drawn], device=like.device)
         return (torch.arange(self._width, device=like.device)[None, :] < lengths[:, None]).to(like.dtype)
-
-
-class Sums:
-    """Sums over the micro-batches of an update."""
-
-    def __init__(self) -> None:
-        self.loss = self.entropy = self.kl = self.kl_reference = self.clipped = 0.0
-        self.tokens = 0
-
-    def values(self) -> Tensor:
-        """All of them, to be added to those of other processes."""
-        return torch.tensor(list(vars(self).values()), dtype=torch.float64)
-
-    @classmethod
-    def of(cls, values: Tensor) -> Sums:
-        found = cls()
-        vars(found).update(zip(vars(found), values.tolist(), strict=True))
-        return found
-
-    def join(self, other: Sums) -> None:
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-
-    def add(self, loss: Loss, part: Tensor, new: Tensor, old: Tensor, mask: Tensor, entropy: Tensor) -> None:
-        ratio = ratios(loss, new, old, mask)
-        outside = (ratio < 1 - loss.clip_low) | (ratio > 1 + loss.clip_high)
-        self.loss += float(part)
-        self.entropy += float(entropy.sum())
-        self.kl += float((kl_estimate(new, old) * mask).sum())
-        self.clipped += float((outside * mask).sum())
-        self.tokens += int(mask.sum())

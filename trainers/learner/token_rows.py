@@ -1,4 +1,4 @@
-"""Recorded episodes as token rows to train on: exactly what the engine saw and drew, nothing encoded again."""
+"""Recorded episodes as token rows to train on: exactly the tokens that the engine read and drew, never re-encoded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from gymcp.types import Row, Sampled, Trajectory
 
 
 def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
-    """The contexts of an episode, one after the other.
+    """The contexts of an episode, in order of time.
 
-    A step whose prompt goes on where the last one's tokens ended belongs to the same row; an edited context opens a new
-    one. Steps without tokens belong to none. Raises ConfigError where no step has any: it was not sampled from a
-    policy that gives its tokens.
+    A step whose prompt continues the tokens of the step before belongs to the same row; an edited context starts a new
+    row. Steps without tokens are left out. Raises ConfigError if no step has tokens, because its policy gave none.
     """
     rows: list[Row] = []
     open_row: list[tuple[int, Sampled]] = []
@@ -39,11 +38,13 @@ def rows_of(trajectory: Trajectory) -> tuple[Row, ...]:
 
 
 def _continues(before: Sampled, after: Sampled) -> bool:
+    """True if the later prompt begins with all tokens of the earlier step."""
     context = before.prompt_ids + before.ids
     return after.prompt_ids[: len(context)] == context
 
 
 def _row(steps: Sequence[tuple[int, Sampled]]) -> Row:
+    """One row of (index in the episode, sampled tokens) pairs, each of which continues the one before."""
     tokens: list[int] = []
     mask: list[bool] = []
     logprobs: list[float] = []
@@ -72,7 +73,7 @@ def _row(steps: Sequence[tuple[int, Sampled]]) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Example:
-    """One row and what its tokens are worth, ready for a learner."""
+    """A row with the advantages of its tokens: one training example of a learner."""
 
     row: Row
     advantages: tuple[Floats, ...]
@@ -81,16 +82,16 @@ class Example:
     """[L] for each term: the tokens that its loss is averaged over."""
 
 
-def example(
+def make_example(
     row: Row, advantages: Sequence[Floats], counted: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]
 ) -> Example:
-    """[T] advantages of an episode's steps, for each term -> on every token that was drawn in the step."""
+    """[T] advantages and flags of an episode's steps, for each term -> the same on every drawn token of the step."""
     length = len(row.token_ids)
-    spread = [np.zeros(length) for _ in advantages]
-    kept = [np.zeros(length, bool) for _ in counted]
+    token_advantages = [np.zeros(length) for _ in advantages]
+    token_counted = [np.zeros(length, bool) for _ in counted]
     for index, start, end in row.steps:
-        for into, of_steps in zip(spread, advantages, strict=True):
-            into[start:end] = of_steps[index]
-        for into_mask, of_steps_mask in zip(kept, counted, strict=True):
-            into_mask[start:end] = of_steps_mask[index]
-    return Example(row=row, advantages=tuple(spread), counted=tuple(kept))
+        for per_token, per_step in zip(token_advantages, advantages, strict=True):
+            per_token[start:end] = per_step[index]
+        for token_flags, step_flags in zip(token_counted, counted, strict=True):
+            token_flags[start:end] = step_flags[index]
+    return Example(row=row, advantages=tuple(token_advantages), counted=tuple(token_counted))

@@ -1,4 +1,4 @@
-"""A recipe from a TOML file, checked before anything starts."""
+"""Recipes from TOML files, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,42 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.filters import LEAST_OF_EACH
-from gymcp.trainers.credit.presets import WITHOUT_GROUPS
+from gymcp.trainers.credit.filters import MIN_OF_EACH
+from gymcp.trainers.credit.presets import WITHOUT_GROUPS, Preset
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.settings.from_toml import record_of
 from gymcp.types import Json
 from gymcp.visible_text import visible
 
+MAX_NAME = 100
+"""Most characters in a recipe's name."""
+RENAMED_KEYS: Mapping[str, str] = {
+    "warm_start.least_score": "warm_start.min_score",
+    "warm_start.context": "warm_start.prompt_loss_weight",
+    "warm_start.batch": "warm_start.batch_size",
+    "rollout.turns": "rollout.max_turns",
+    "rollout.vllm": "rollout.vllm_args",
+    "learn.updates": "learn.minibatches",
+    "learn.passes": "learn.epochs",
+    "learn.informative": "learn.drop_uninformative",
+    "learn.cleanest": "learn.keep_cleanest",
+    "learn.negative": "learn.negative_scale",
+    "learn.least_entropy": "learn.min_entropy",
+    "evaluation.whole_splits": "evaluation.final_splits",
+    "evaluation.whole_tasks": "evaluation.final_tasks",
+}
+"""Former keys of a recipe, each with the key that replaced it."""
+_AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
+    "model": ("vocabulary", "hidden", "layers", "context"),
+    "warm_start": ("batch_size",),
+    "rollout": ("groups", "episodes", "max_tokens", "max_turns", "concurrency", "slots"),
+    "learn": ("minibatches", "epochs", "patience", "micro_batch_tokens", "critic_epochs"),
+}
+
 
 def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe:
-    """The recipe of a file, with ``section.key`` settings laid over it. Raises ConfigError, naming what is wrong."""
+    """The recipe of a file, overridden by `settings` of ``section.key``. Raises ConfigError, naming what is wrong."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -34,61 +60,92 @@ def load_recipe(path: Path, settings: Sequence[tuple[str, Json]] = ()) -> Recipe
     return make_recipe({"name": path.stem, **table})
 
 
-MAX_NAME = 100
-"""Characters of a recipe's name."""
-_AT_LEAST_ONE: Mapping[str, Sequence[str]] = {
-    "model": ("vocabulary", "hidden", "layers", "context"),
-    "warm_start": ("batch",),
-    "rollout": ("groups", "episodes", "max_tokens", "turns", "concurrency", "slots"),
-    "learn": ("updates", "passes", "patience", "micro_batch_tokens", "critic_epochs"),
-}
+def restore_recipe(stored: Mapping[str, Json]) -> Recipe:
+    """The recipe that a training run has stored, possibly under former keys. Raises ConfigError as `make_recipe`."""
+    table = {name: dict(section) if isinstance(section, Mapping) else section for name, section in stored.items()}
+    for old, new in RENAMED_KEYS.items():
+        section, key = old.split(".")
+        if isinstance(table.get(section), dict) and key in table[section]:
+            table[section][new.partition(".")[2]] = table[section].pop(key)
+    return make_recipe(table)
 
 
 def make_recipe(table: Mapping[str, Json]) -> Recipe:
-    """Raises ConfigError for an unknown key, a value of another type, or one that is out of range."""
+    """The recipe of a table.
+
+    Raises ConfigError for an unknown or renamed key, or a value that is of another type or out of range.
+    """
     if not isinstance(table.get("env"), str):
         raise ConfigError('recipe: it must name its environment: env = "backoffice"')
+    _refuse_renamed_keys(table)
     recipe = record_of(Recipe, table, "")
-    seen = recipe.name.isprintable() and visible(recipe.name) == recipe.name
-    if not seen or "/" in recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
+    _check_name(recipe)
+    _check_model(recipe)
+    _check_numbers(recipe)
+    _check_groups(recipe, build_preset(recipe))
+    _check_demonstrations(recipe)
+    _check_engine(recipe)
+    return recipe
+
+
+def _refuse_renamed_keys(table: Mapping[str, Json]) -> None:
+    for old, new in RENAMED_KEYS.items():
+        section, key = old.split(".")
+        if isinstance(table.get(section), Mapping) and key in table[section]:
+            raise ConfigError(f"recipe: no key '{old}'; it is now '{new}'")
+
+
+def _check_name(recipe: Recipe) -> None:
+    is_visible = recipe.name.isprintable() and visible(recipe.name) == recipe.name
+    if not is_visible or "/" in recipe.name or not 0 < len(recipe.name) <= MAX_NAME:
         raise ConfigError(
             f"recipe: name is {recipe.name!a:.80}: it becomes the name of a folder: "
             f"at most {MAX_NAME} characters, no /, and nothing unseen"
         )
+
+
+def _check_model(recipe: Recipe) -> None:
     model = recipe.model
     if not model.path and (model.heads < 2 or model.heads % 2 or model.hidden % model.heads):
         raise ConfigError(
             f"recipe '{recipe.name}': model.heads is {model.heads}: it must be even, and divide model.hidden,"
             f" {model.hidden}"
         )
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    who, learn = f"recipe '{recipe.name}'", recipe.learn
     for section, names in _AT_LEAST_ONE.items():
         for name in names:
             if getattr(getattr(recipe, section), name) < 1:
-                raise ConfigError(f"recipe '{recipe.name}': {section}.{name} must be 1 or more")
+                raise ConfigError(f"{who}: {section}.{name} must be 1 or more")
     for name, rate in (
-        ("learn.learning_rate", recipe.learn.learning_rate),
-        ("learn.critic_learning_rate", recipe.learn.critic_learning_rate),
+        ("learn.learning_rate", learn.learning_rate),
+        ("learn.critic_learning_rate", learn.critic_learning_rate),
         ("warm_start.learning_rate", recipe.warm_start.learning_rate),
     ):
         if rate > 1:
-            raise ConfigError(f"recipe '{recipe.name}': {name} is {rate:g}: it must be at most 1")
-    if 0 < recipe.learn.cleanest < 2 * LEAST_OF_EACH:
+            raise ConfigError(f"{who}: {name} is {rate:g}: it must be at most 1")
+    if 0 < learn.keep_cleanest < 2 * MIN_OF_EACH:
         raise ConfigError(
-            f"recipe '{recipe.name}': learn.cleanest is {recipe.learn.cleanest}: of each task at least"
-            f" {LEAST_OF_EACH} solved ones and as many others are kept; take {2 * LEAST_OF_EACH} or more, or 0 for all"
+            f"{who}: learn.keep_cleanest is {learn.keep_cleanest}: of each task at least {MIN_OF_EACH} solved ones and"
+            f" as many others are kept; take {2 * MIN_OF_EACH} or more, or 0 for all"
         )
-    if recipe.learn.max_grad_norm == 0:
-        raise ConfigError(f"recipe '{recipe.name}': learn.max_grad_norm must be above 0: no gradient would be left")
+    if learn.max_grad_norm == 0:
+        raise ConfigError(f"{who}: learn.max_grad_norm must be above 0: no gradient would be left")
     if recipe.rollout.temperature <= 0:
-        raise ConfigError(f"recipe '{recipe.name}': rollout.temperature must be above 0: greedy episodes are all alike")
-    preset = recipe.preset  # says what is wrong with it before anything starts
-    if recipe.rollout.episodes < 2 and any(
-        "group" in channel.key for term in preset.terms for channel in term.channels
-    ):
+        raise ConfigError(f"{who}: rollout.temperature must be above 0: greedy episodes are all alike")
+
+
+def _check_groups(recipe: Recipe, preset: Preset) -> None:
+    if recipe.rollout.episodes < 2 and any("group" in advantage.key for advantage in preset.advantage_terms):
         raise ConfigError(
             f"recipe '{recipe.name}': rollout.episodes is 1: a group of one has nothing to be compared with; take 2 or"
             f" more, or a preset without groups ({', '.join(WITHOUT_GROUPS)})"
         )
+
+
+def _check_demonstrations(recipe: Recipe) -> None:
     if recipe.warm_start.run and not recipe.warm_start.tasks:
         raise ConfigError(
             f"recipe '{recipe.name}': warm_start.run is '{recipe.warm_start.run}', and warm_start.tasks is 0: set it to"
@@ -99,8 +156,6 @@ def make_recipe(table: Mapping[str, Json]) -> Recipe:
             f"recipe '{recipe.name}': learn.demonstrations is {recipe.learn.demonstrations}, and warm_start.tasks is 0:"
             " nothing is shown that could be repeated; set warm_start.tasks (warm_start.epochs = 0: for this alone)"
         )
-    _check_engine(recipe)
-    return recipe
 
 
 def _check_engine(recipe: Recipe) -> None:
@@ -117,5 +172,5 @@ def _check_engine(recipe: Recipe) -> None:
             raise ConfigError(
                 f"{who}: deterministic needs rollout.engine = 'embedded': what vLLM adds up first, varies"
             )
-    elif rollout.server or rollout.vllm:
-        raise ConfigError(f"{who}: rollout.server and rollout.vllm are for rollout.engine = 'vllm'")
+    elif rollout.server or rollout.vllm_args:
+        raise ConfigError(f"{who}: rollout.server and rollout.vllm_args are for rollout.engine = 'vllm'")

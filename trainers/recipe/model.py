@@ -1,4 +1,4 @@
-"""The model a recipe names, ready to be sampled from and trained."""
+"""The model that a recipe names, ready for sampling and training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from gymcp.agents.policies.local_model import SMALL_BYTES, context_of, load_tokenizer
+from gymcp.agents.policies.local_model import SMALL_MODEL_BYTES, load_tokenizer, read_context_length
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
@@ -21,12 +21,13 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import ModelRecipe
 from gymcp.types import Trajectory
 
-_MOST_WORKERS = 8
+MAX_WORKERS = 8
+"""Most threads of one update, each with a micro-batch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pupil:
-    """A model with what it takes to talk to it."""
+class TrainableModel:
+    """A model with its chat template, tool-call format and limits."""
 
     model: PreTrainedModel
     renderer: Renderer
@@ -34,13 +35,13 @@ class Pupil:
     context: int
     end_ids: tuple[int, ...]
     workers: int
-    """Threads that an update may take, each for a micro-batch of its own."""
+    """Threads that an update may use, one micro-batch each."""
 
 
-def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
-    """The folder of the recipe's model: the given one, or `folder`, in which a tiny one with random weights is made.
+def make_model_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, seed: int) -> Path:
+    """Folder of the recipe's model: the given one, or `folder`, into which a tiny model with random weights is written.
 
-    The tokenizer of a tiny one learns its pieces from the corpus.
+    The tokenizer of a tiny model learns its pieces from the corpus.
     """
     if recipe.path:
         return Path(recipe.path)
@@ -55,34 +56,36 @@ def make_folder(recipe: ModelRecipe, folder: Path, corpus: Iterable[str], *, see
     return make_tiny_model(folder, recipe.style, seed=seed, size=size, corpus=corpus)
 
 
-def in_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
-    """Whether the model computes in bfloat16: as the recipe says, else on a GPU."""
+def uses_bfloat16(recipe: ModelRecipe, *, on_gpu: bool) -> bool:
+    """True if the model computes in bfloat16: as the recipe says, else on a GPU."""
     return on_gpu if recipe.precision == "auto" else recipe.precision == "bfloat16"
 
 
 def is_small(model: Any) -> bool:
-    """Whether the threads of one operation would mostly wait for each other; `OMP_NUM_THREADS`, where set, decides."""
+    """True for a model so small that threads within one operation would mostly wait for each other.
+
+    If `OMP_NUM_THREADS` is set, it decides the number of threads, and no model counts as small.
+    """
     parameters = list(model.parameters())
     size = sum(weight.numel() * weight.element_size() for weight in parameters)
-    return parameters[0].device.type == "cpu" and size < SMALL_BYTES and "OMP_NUM_THREADS" not in os.environ
+    return parameters[0].device.type == "cpu" and size < SMALL_MODEL_BYTES and "OMP_NUM_THREADS" not in os.environ
 
 
-def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str = "") -> Pupil:
-    """On a GPU, where there is one and no `place` is named.
+def load_trainable(recipe: ModelRecipe, folder: Path, seed: int = 0, *, device: str = "") -> TrainableModel:
+    """The model in `folder` on `device`; by default on a GPU if there is one.
 
-    Raises ConfigError for a folder without a model, tokenizer or chat template that can be continued.
-
-    Weights that are trained are float32 whatever they compute in: a small step would be lost in bfloat16.
+    Trained weights are float32 whatever the arithmetic: a small step would be lost in bfloat16. Raises ConfigError for
+    a folder without a model, a tokenizer, or a chat template that can be continued.
     """
     who = f"model '{folder}'"
-    context = min(context_of(folder, who), recipe.context)
+    context = min(read_context_length(folder, who), recipe.context)
     tokenizer, end_ids = load_tokenizer(folder, who)
-    place = place or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        halved = recipe.lora_rank > 0 and in_bfloat16(recipe, on_gpu=place != "cpu")
-        dtype = torch.bfloat16 if halved else torch.float32
+        is_half_precision = recipe.lora_rank > 0 and uses_bfloat16(recipe, on_gpu=device != "cpu")
+        dtype = torch.bfloat16 if is_half_precision else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        model = model.to(place)
+        model = model.to(device)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(f"{who}: cannot be loaded: {error}") from error
     if recipe.lora_rank:
@@ -92,18 +95,18 @@ def load_pupil(recipe: ModelRecipe, folder: Path, seed: int = 0, *, place: str =
             torch.manual_seed(seed)
             model = get_peft_model(model, adapter)
     renderer = Renderer(tokenizer, who, end_ids)
-    return Pupil(
+    return TrainableModel(
         model=model,
         renderer=renderer,
         read=choose_format(None, tokenizer, who),
         context=context,
         end_ids=tuple(sorted(renderer.end_ids)),
-        workers=min(torch.get_num_threads(), _MOST_WORKERS) if is_small(model) else 1,
+        workers=min(torch.get_num_threads(), MAX_WORKERS) if is_small(model) else 1,
     )
 
 
-def texts_of(records: Iterable[Trajectory]) -> Iterator[str]:
-    """What was said and answered in recorded episodes: what a tokenizer of its own should have pieces for."""
+def corpus_of(records: Iterable[Trajectory]) -> Iterator[str]:
+    """Texts of recorded episodes, from which the tokenizer of a tiny model learns its pieces."""
     for record in records:
         for step in record.steps:
             yield from (message.content for message in step.observation.messages)

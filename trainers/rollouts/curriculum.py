@@ -1,4 +1,4 @@
-"""Which tasks an iteration trains on: a function of the recipe and the iteration's number alone."""
+"""The tasks that are trained on, shown and tested with: functions of the recipe and an iteration's number alone."""
 
 from __future__ import annotations
 
@@ -10,73 +10,79 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Task
 
-_DEMONSTRATED = 500_000
-"""Number of the first task that is shown; those that are practised are numbered from 0."""
+_FIRST_DEMONSTRATION_BLOCK = 500_000
+"""Number of the first block of tasks that is demonstrated; blocks of training tasks are numbered from 0."""
 
 
-def practised(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple[Task, int]]:
+def training_tasks(env: LoadedEnv, recipe: Recipe, iteration: int) -> list[tuple[Task, int]]:
     """The tasks of an iteration, counted from 0, each with the number of its first trial.
 
-    Of an environment with a fixed suite tasks come back, with further trials, when all have had their turn.
+    An environment with a fixed suite starts again, with further trials, when all of its tasks have been used.
     """
     first = iteration * recipe.rollout.groups
-    return [_at(env, recipe, place) for place in range(first, first + recipe.rollout.groups)]
+    return [_training_task(env, recipe, place) for place in range(first, first + recipe.rollout.groups)]
 
 
-def _at(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, int]:
+def _training_task(env: LoadedEnv, recipe: Recipe, place: int) -> tuple[Task, int]:
+    """The task at a place in the run's endless sequence of tasks, and the number of its first trial."""
     if env.spec.more_tasks is None:
-        tasks = _fixed(env)
+        tasks = _suite_tasks(env)
         again, at = divmod(place, len(tasks))
-        return _shuffled(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
-    size = len(_block(env, recipe, 0, recipe.tasks.families))
+        return _shuffle(tasks, recipe.seed, again)[at], again * recipe.rollout.episodes
+    size = len(_training_block(env, recipe, 0, recipe.tasks.families))
     number, at = divmod(place, size)
-    return _shuffled(_block(env, recipe, number, recipe.tasks.families), recipe.seed, number)[at], 0
+    return _shuffle(_training_block(env, recipe, number, recipe.tasks.families), recipe.seed, number)[at], 0
 
 
-def demonstrated_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
-    """The tasks whose gold is shown in the warm start: others than those that are practised, where there are others."""
-    wanted = recipe.warm_start.tasks
+def demonstration_tasks(env: LoadedEnv, recipe: Recipe) -> list[Task]:
+    """The tasks whose gold calls are shown in the warm start.
+
+    They are none of the training tasks, unless the environment has a fixed suite and so no other tasks.
+    """
+    count = recipe.warm_start.tasks
     if env.spec.more_tasks is None:
-        return _shuffled(_fixed(env), recipe.seed, 0)[:wanted]
-    found: list[Task] = []
-    number = _DEMONSTRATED
-    while len(found) < wanted:
-        found += _block(env, recipe, number, recipe.warm_start.families or recipe.tasks.families)
+        return _shuffle(_suite_tasks(env), recipe.seed, 0)[:count]
+    tasks: list[Task] = []
+    number = _FIRST_DEMONSTRATION_BLOCK
+    while len(tasks) < count:
+        tasks += _training_block(env, recipe, number, recipe.warm_start.families or recipe.tasks.families)
         number += 1
-    return found[:wanted]
+    return tasks[:count]
 
 
-def held_out(env: LoadedEnv, recipe: Recipe, split: str, most: int | None = None) -> list[Task]:
-    """The tasks of a test split, at most `most` or as the recipe says, spread over families and levels.
+def heldout_tasks(env: LoadedEnv, recipe: Recipe, split: str, most: int | None = None) -> list[Task]:
+    """At most `most` tasks of a test split (None: as many as the recipe says), spread over families and levels.
 
-    The families are those of the evaluation, else those that are practised; a split that has none of them, such as one
-    of other families, is looked at with its own. A fixed suite without that split gives what it does not train on, or
-    all of it where it does not tell. Raises ConfigError for a split that makes no task.
+    The families are those of the evaluation, else those of the training tasks; a split that has none of these families
+    is tested with its own. A fixed suite without that split gives the tasks that are not trained on, or all of its
+    tasks if it has no training split. Raises ConfigError if the split has no task.
     """
     most = recipe.evaluation.tasks if most is None else most
     if env.spec.more_tasks is None:
         of_split = [task for task in env.suite.tasks if task.split == split]
         others = [task for task in env.suite.tasks if task.split != "train"]
-        return _shuffled(of_split or others or env.suite.tasks, recipe.seed, -1)[:most]
-    found: list[Task] = []
+        return _shuffle(of_split or others or env.suite.tasks, recipe.seed, -1)[:most]
+    tasks: list[Task] = []
     number = 0
-    while len(found) < most:
-        found += _test_block(env, recipe, split, number)
+    while len(tasks) < most:
+        tasks += _heldout_block(env, recipe, split, number)
         number += 1
-    return found[:most]
+    return tasks[:most]
 
 
-def for_tests_alone(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
-    """The tasks that must neither be practised nor shown: the suite's and the recipe's test tasks."""
-    trained = frozenset(task.id for task in _fixed(env)) if env.spec.more_tasks is None else frozenset()
+def reserved_tasks(env: LoadedEnv, recipe: Recipe) -> frozenset[str]:
+    """Ids of the test tasks of the suite and of the recipe, which must be neither trained on nor demonstrated."""
+    trained = frozenset(task.id for task in _suite_tasks(env)) if env.spec.more_tasks is None else frozenset()
     rule = recipe.evaluation
-    most = max(rule.tasks, rule.whole_tasks)
-    tested = [task.id for split in {*rule.splits, *rule.whole_splits} for task in held_out(env, recipe, split, most)]
+    most = max(rule.tasks, rule.final_tasks)
+    tested = [
+        task.id for split in {*rule.splits, *rule.final_splits} for task in heldout_tasks(env, recipe, split, most)
+    ]
     return frozenset([*tested, *(task.id for task in env.suite.tasks if task.split != "train")]) - trained
 
 
-def _test_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> list[Task]:
-    """One task of each kind."""
+def _heldout_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> list[Task]:
+    """One task of each kind (family and level) of a test split."""
     assert env.spec.more_tasks is not None
     rule = recipe.evaluation
     levels = rule.levels or recipe.tasks.levels or None
@@ -86,8 +92,8 @@ def _test_block(env: LoadedEnv, recipe: Recipe, split: str, number: int) -> list
     raise ConfigError(f"environment '{env.spec.name}': split '{split}' has no task of the recipe's levels")
 
 
-def _block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str]) -> list[Task]:
-    """One task of each kind."""
+def _training_block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str]) -> list[Task]:
+    """One training task of each kind (family and level)."""
     assert env.spec.more_tasks is not None
     levels = recipe.tasks.levels or None
     tasks = list(env.spec.more_tasks("train", families=families or None, levels=levels, count=1, first=number))
@@ -96,11 +102,12 @@ def _block(env: LoadedEnv, recipe: Recipe, number: int, families: Sequence[str])
     return tasks
 
 
-def _fixed(env: LoadedEnv) -> list[Task]:
+def _suite_tasks(env: LoadedEnv) -> list[Task]:
+    """The training split of a fixed suite; all of its tasks if it has none."""
     return [task for task in env.suite.tasks if task.split == "train"] or list(env.suite.tasks)
 
 
-def _shuffled(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
-    mixed = list(tasks)
-    random.Random(f"{seed}-{number}").shuffle(mixed)
-    return mixed
+def _shuffle(tasks: Sequence[Task], seed: int, number: int) -> list[Task]:
+    shuffled = list(tasks)
+    random.Random(f"{seed}-{number}").shuffle(shuffled)
+    return shuffled

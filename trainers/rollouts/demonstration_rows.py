@@ -14,55 +14,55 @@ from gymcp.trainers.learner.token_rows import Example, rows_of
 from gymcp.types import Row, Sampled, Trajectory
 
 
-def demonstrated(record: Trajectory, renderer: Renderer, system: str = "") -> Trajectory:
-    """The record with tokens: what the renderer shows before each step, and what writing the step's action takes.
+def tokenize_record(record: Trajectory, renderer: Renderer, system: str = "") -> Trajectory:
+    """The record with tokens: the prompt that the renderer makes before each step, and the tokens of the step's action.
 
-    Nothing was drawn, so the log-probabilities are 0 and mean nothing. Tokens that are recorded already stay, where all
-    steps have them: they are exactly what some policy drew.
+    No policy drew these tokens, so their log-probabilities are 0 and mean nothing. If all steps have recorded tokens
+    already, the record stays as it is: those are exactly the tokens that some policy drew.
     """
     if all(step.sampled is not None for step in record.steps):
         return record
     context = Context(renderer, system)
     steps = []
     for step in record.steps:
-        context.see(step.observation)
+        context.add_observation(step.observation)
         prompt = tuple(context.ids)
-        ids = tuple(renderer.action(step.action, step.observation.tools))
-        context.draw(ids, step.action.tool_calls)
+        ids = tuple(renderer.encode_action(step.action, step.observation.tools))
+        context.add_sample(ids, step.action.tool_calls)
         spans = (("demonstration", 0, len(ids)),)
         sampled = Sampled(prompt_ids=prompt, ids=ids, logprobs=(0.0,) * len(ids), versions=spans)
         steps.append(replace(step, sampled=sampled))
     return replace(record, steps=tuple(steps))
 
 
-def demonstrations(
+def demonstration_examples(
     records: Iterable[Trajectory],
     renderer: Renderer,
     *,
     system: str = "",
     most_tokens: int | None = None,
-    context: float = 0.0,
+    prompt_loss_weight: float = 0.0,
 ) -> list[Example]:
-    """One example a context of each record, in which every action is to be learnt; longer ones are left out.
+    """One example for each context of each record, in which every action is learnt.
 
-    `context`: what each token that is no action counts, beside 1; above 0 all are to be foretold. Raises ConfigError
-    where nothing is left.
+    Contexts longer than `most_tokens` are left out. `prompt_loss_weight`: weight of prompt and tool-result tokens in
+    the loss (action tokens have weight 1); above 0, all tokens but the first are learnt. Raises ConfigError if no
+    example is left.
     """
-    found = []
+    examples = []
     for record in records:
-        for row in rows_of(demonstrated(record, renderer, system)):
+        for row in rows_of(tokenize_record(record, renderer, system)):
             if most_tokens is None or len(row.token_ids) <= most_tokens:
-                worth = np.where(row.loss_mask, 1.0, context)
-                if context:
-                    row = _whole(row)  # noqa: PLW2901
-                mask = np.array(row.loss_mask)
-                found.append(Example(row=row, advantages=(worth * mask,), counted=(mask,)))
-    if not found:
+                weights = np.where(row.loss_mask, 1.0, prompt_loss_weight)
+                learnt = _learn_all_tokens(row) if prompt_loss_weight else row
+                mask = np.array(learnt.loss_mask)
+                examples.append(Example(row=learnt, advantages=(weights * mask,), counted=(mask,)))
+    if not examples:
         raise ConfigError("warm start: no demonstration is left to learn from; are all longer than the context?")
-    return found
+    return examples
 
 
-def _whole(row: Row) -> Row:
+def _learn_all_tokens(row: Row) -> Row:
     """The row as if all its tokens but the first had been drawn, in one step."""
     length = len(row.token_ids)
     return replace(row, loss_mask=(False,) + (True,) * (length - 1), steps=((0, 1, length),))

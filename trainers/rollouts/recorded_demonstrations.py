@@ -1,4 +1,4 @@
-"""Episodes of a recorded run that a policy may be shown, whoever played them."""
+"""Demonstrations from a recorded run, of any agent or policy."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from gymcp.errors import ConfigError
 from gymcp.store import TrajectoryStore
 from gymcp.store.rows import EpisodeRow
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import for_tests_alone
+from gymcp.trainers.rollouts.curriculum import reserved_tasks
 from gymcp.types import Trajectory
 
 
-def recorded_episodes(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
-    """At most `warm_start.tasks` of the run's good episodes, drawn by the recipe's seed.
+def select_demonstrations(env: LoadedEnv, recipe: Recipe) -> list[Trajectory]:
+    """At most `warm_start.tasks` good episodes of the run `warm_start.run`, drawn by the recipe's seed.
 
-    Good: with `warm_start.least_score` or more, every action usable, and of a task that nothing is tested with. Without
-    their tokens, which another model may have drawn: what is learnt is how the pupil would have written the actions.
-    Raises ConfigError where the run has none, StoreError where there is no run.
+    Good episodes score `warm_start.min_score` or more, have only usable actions, and are of a task that is not
+    reserved for tests. They come without their tokens, because another model may have drawn them: the model learns the
+    actions in its own form. Raises ConfigError if the run has no good episode, StoreError if there is no run.
     """
     rule = recipe.warm_start
-    kept = for_tests_alone(env, recipe)
+    reserved = reserved_tasks(env, recipe)
     with TrajectoryStore.open(Path(rule.run)) as store:
         rows = sorted(store.summaries(), key=lambda row: (row.task, row.trial))
         here = [row for row in rows if row.env == env.spec.name]
-        able = [row for row in here if row.score is not None and row.score >= rule.least_score and row.steps]
-        free = [row for row in able if row.task not in kept]
+        able = [row for row in here if row.score is not None and row.score >= rule.min_score and row.steps]
+        free = [row for row in able if row.task not in reserved]
         random.Random(f"{recipe.seed}-shown").shuffle(free)
-        found = _usable(store, free, rule.tasks)
-    if not found:
+        records = _load_usable(store, free, rule.tasks)
+    if not records:
         raise ConfigError(
             f"warm start: run '{rule.run}' has nothing to show: of {len(rows)} episodes {len(here)} are of"
-            f" '{env.spec.name}', {len(able)} of these scored {rule.least_score:g} or more, {len(free)} of these are of"
+            f" '{env.spec.name}', {len(able)} of these scored {rule.min_score:g} or more, {len(free)} of these are of"
             " tasks that are not for tests alone, and in none of these every action was usable"
         )
-    return found
+    return records
 
 
-def _usable(store: TrajectoryStore, rows: Iterable[EpisodeRow], most: int) -> list[Trajectory]:
-    found: list[Trajectory] = []
+def _load_usable(store: TrajectoryStore, rows: Iterable[EpisodeRow], most: int) -> list[Trajectory]:
+    """The first `most` records whose actions were all usable."""
+    records: list[Trajectory] = []
     for row in rows:
-        if len(found) == most:
+        if len(records) == most:
             break
         record = store.load(row.id, tokens=False)
         if all(step.valid for step in record.steps):
-            found.append(record)
-    return found
+            records.append(record)
+    return records

@@ -1,4 +1,4 @@
-"""What a training run needs to go on later, in files that a kill leaves whole."""
+"""Checkpoints of a training run: all that it needs to go on later, in files that a kill leaves whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from gymcp.errors import ConfigError
 from gymcp.trainers.credit.shapers import Trackers
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
-from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.run_state import STATE, read_state
 from gymcp.types import Json
@@ -24,50 +24,52 @@ from gymcp.types import Json
 CHECKPOINT = "checkpoint"
 _CRITIC = "critic.pt"
 _REPLACED = (CHECKPOINT, "served", "model", "final", "tensorboard", "curves.png")
-"""In the run's folder: what training makes anew, and removes the older parts of."""
+"""Files and folders of the run that training writes anew, removing their older content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """The last whole iteration."""
+class TrainingState:
+    """Progress of a training run, beside its weights."""
 
-    iteration: int
-    trackers: Trackers
-    recipe: Json
+    iteration: int = 0
+    """Number of complete iterations."""
+    trackers: Trackers = field(default_factory=Trackers)
 
 
-def save_training(
-    folder: Path, recipe: Recipe, iteration: int, learner: Learner, critic: Critic | None, trackers: Trackers
-) -> None:
-    """A checkpoint, then the file that names it, then the one before it goes."""
-    here = folder / CHECKPOINT / str(iteration)
+def save_training(folder: Path, recipe: Recipe, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+    """Write a checkpoint, then the state file that names it; then remove older checkpoints."""
+    here = folder / CHECKPOINT / str(state.iteration)
     learner.save(here)
     if critic is not None:
         content = io.BytesIO()
         torch.save(critic.state(), content)
         write_atomically(here / _CRITIC, content.getvalue())
-    state = {"iteration": iteration, "trackers": asdict(trackers), "recipe": plain(recipe)}
-    write_atomically(folder / STATE, json.dumps(state).encode())
+    record = {"iteration": state.iteration, "trackers": asdict(state.trackers), "recipe": recipe_as_json(recipe)}
+    write_atomically(folder / STATE, json.dumps(record).encode())
     for other in (folder / CHECKPOINT).iterdir():
         if other != here:
             shutil.rmtree(other)
 
 
-def note_end(folder: Path, reason: str) -> None:
-    """Writes down how the run ended, until it goes on."""
+def record_end(folder: Path, reason: str) -> None:
+    """Write into the state file how the run ended. The next `save_training` removes it."""
     write_atomically(folder / STATE, json.dumps({**read_state(folder), "ended": reason}).encode())
 
 
-def load_training(folder: Path, saved: Saved, learner: Learner, critic: Critic | None) -> None:
-    """Raises ConfigError for a checkpoint of another model, or one that is not there."""
-    here = folder / CHECKPOINT / str(saved.iteration)
+def load_training(folder: Path, state: TrainingState, learner: Learner, critic: Critic | None) -> None:
+    """Load the checkpoint of a state. Raises ConfigError if it is of another model or missing."""
+    here = folder / CHECKPOINT / str(state.iteration)
     learner.load(here)
     if critic is not None:
         critic.load(torch.load(here / _CRITIC, map_location="cpu", weights_only=True))
 
 
-def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | None:
-    """What the folder holds; None: nothing yet. Raises ConfigError where it may not be continued."""
+def find_saved_state(folder: Path, recipe: Recipe, *, resume: bool) -> TrainingState | None:
+    """The state that the folder's last checkpoint was saved with; None: the folder holds no run yet.
+
+    Raises ConfigError if the run may not be continued: without `resume`, if its recipe is another one or of an older
+    version, or if a part of the folder is a link.
+    """
     for name in _REPLACED:
         if (folder / name).is_symlink():
             raise ConfigError(
@@ -78,29 +80,34 @@ def saved_training(folder: Path, recipe: Recipe, *, resume: bool) -> Saved | Non
     state = read_state(folder)
     if not resume:
         raise ConfigError(f"training run {folder}: holds a run; continue it with --resume, or name another")
-    before = make_recipe(state["recipe"])  # keys that are newer than the run have their defaults
-    if plain(_lengthened(before, recipe)) != plain(recipe):
+    try:
+        before = restore_recipe(state["recipe"])  # keys that are newer than the run have their defaults
+    except ConfigError as error:
         raise ConfigError(
-            f"training run {folder}: was started with another recipe: {', '.join(_differing(plain(before), recipe))};"
+            f"training run {folder}: its recipe is not one of this version of gymcp ({error}); continue the run with"
+            " the version that started it, or start it again in another folder"
+        ) from error
+    if recipe_as_json(_extend(before, recipe)) != recipe_as_json(recipe):
+        differing = ", ".join(_differing_sections(recipe_as_json(before), recipe_as_json(recipe)))
+        raise ConfigError(
+            f"training run {folder}: was started with another recipe: {differing};"
             " only learn.iterations may grow, where learn.schedule is 'constant'"
         )
-    return Saved(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]), recipe=state["recipe"])
+    return TrainingState(iteration=int(state["iteration"]), trackers=Trackers(**state["trackers"]))
 
 
-def _lengthened(before: Recipe, recipe: Recipe) -> Recipe:
-    """With more iterations, where these are wanted and change nothing about the ones before."""
+def _extend(before: Recipe, recipe: Recipe) -> Recipe:
+    """The older recipe with the iterations of the newer, if these are more and change nothing about the older ones."""
     more = recipe.learn.iterations > before.learn.iterations and before.learn.schedule == "constant"
     iterations = recipe.learn.iterations if more else before.learn.iterations
     return replace(before, learn=replace(before.learn, iterations=iterations))
 
 
-def _differing(before: Mapping[str, Json], recipe: Recipe) -> list[str]:
-    """The sections that are not the same."""
-    now = plain(recipe)
+def _differing_sections(before: Mapping[str, Json], now: Mapping[str, Json]) -> list[str]:
     return sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
 
 
-def plain(recipe: Recipe) -> dict[str, Json]:
-    """As JSON has it."""
-    found: dict[str, Json] = json.loads(json.dumps(asdict(recipe)))
-    return found
+def recipe_as_json(recipe: Recipe) -> dict[str, Json]:
+    """The recipe as the state file holds it: sections as objects, tuples as lists."""
+    table: dict[str, Json] = json.loads(json.dumps(asdict(recipe)))
+    return table

@@ -1,14 +1,13 @@
-"""Warm start, then again and again: rollouts, credit, update; now and then a look at held-out tasks."""
+"""The training loop: a warm start, then iterations of rollouts, credit and updates, with evaluations in between."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,43 +15,50 @@ from transformers.utils.logging import disable_progress_bar
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
-from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.store import TrajectoryStore
-from gymcp.trainers.credit.assign import step_credits
-from gymcp.trainers.credit.presets import GOLD
-from gymcp.trainers.credit.shapers import Trackers
-from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.credit.assign import Credit, step_credits
 from gymcp.trainers.learner.distributed_processes import Accelerated
-from gymcp.trainers.learner.learner import Learner, LearnerSettings
-from gymcp.trainers.recipe.model import Pupil, in_bfloat16, is_small, load_pupil, make_folder, texts_of
+from gymcp.trainers.recipe.build_preset import build_preset
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.rollouts.curriculum import demonstrated_tasks, held_out, practised
-from gymcp.trainers.rollouts.engines import Sampler, open_sampler, served
-from gymcp.trainers.rollouts.recorded_demonstrations import recorded_episodes
-from gymcp.trainers.rollouts.rollouts import Ground, told
-from gymcp.trainers.run.checkpoints import Saved, load_training, note_end, save_training, saved_training
-from gymcp.trainers.run.distributed_controller import load_everywhere, make_learner
-from gymcp.trainers.run.early_stopping import MAX_LOST, collapse, lost
-from gymcp.trainers.run.iteration import Lessons, Repetition
-from gymcp.trainers.run.metrics_log import Progress
+from gymcp.trainers.rollouts.engines import open_vllm_server
+from gymcp.trainers.rollouts.rollouts import rollout_metrics
+from gymcp.trainers.run.checkpoints import (
+    TrainingState,
+    find_saved_state,
+    load_training,
+    record_end,
+    save_training,
+)
+from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reason, consecutive_lost
+from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
+from gymcp.trainers.run.model_files import save_final_model
+from gymcp.trainers.run.preconditions import check_run, create_run_folder
 from gymcp.trainers.run.run_state import FINISHED
-from gymcp.trainers.run.warm_start import examples_shown, warm_start
-from gymcp.types import Json, Trajectory
-
-MODEL = "model"
-FINAL = "final"
-"""The trained model, in a folder that `--policy local:PATH` and transformers load."""
-Tell = Callable[[Mapping[str, Json]], None]
+from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
+from gymcp.types import Json, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How training ended."""
+    """The end of a training run."""
 
     iterations: int
     reason: str
-    """`FINISHED`, or why it stopped before."""
+    """`FINISHED`, or why the run stopped before its last iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollouts:
+    """The rollouts of one iteration."""
+
+    records: list[Trajectory]
+    tasks: Mapping[str, Task]
+    """By id."""
+    seconds: float
+
+    @property
+    def scored(self) -> list[Trajectory]:
+        """Records with a score: all but the episodes lost to infrastructure."""
+        return [record for record in self.records if record.outcome.has_score]
 
 
 def train(
@@ -61,36 +67,148 @@ def train(
     folder: Path,
     *,
     resume: bool,
-    tell: Tell = lambda row: None,
+    on_row: OnRow = lambda row: None,
     processes: Accelerated | None = None,
 ) -> Ending:
-    """Trains in `folder`, telling each row of metrics; with `resume` goes on after the last whole iteration.
+    """Train in `folder`; with `resume`, go on after the last complete iteration.
 
-    With `processes`, this is the main one, and the others `follow` it.
-
-    Raises ConfigError for a folder that holds another run or tasks that lack what the preset needs, and EnvInfraError
-    where nothing can be rolled out.
+    With `processes`, this is the main process, and the others run `worker_loop`. Raises ConfigError for a folder that
+    holds another run or for tasks that lack what the preset needs, EnvInfraError if no episode can be rolled out.
     """
-    saved = saved_training(folder, recipe, resume=resume)
-    if processes is not None and processes.spread and recipe.rollout.engine == "embedded":
-        raise ConfigError(
-            f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"
-            " set rollout.engine to 'vllm', or launch with DDP (accelerate launch --multi_gpu)"
-        )
-    _check_tasks(recipe, env)
-    _check_gold(recipe, env)
-    get_sandbox(recipe.rollout.sandbox)  # says whether there is one before anything is written
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
+    saved = find_saved_state(folder, recipe, resume=resume)
+    preset = build_preset(recipe)
+    check_run(recipe, preset, env, processes)
+    create_run_folder(folder)
     disable_progress_bar()
-    with _reproducible(recipe), served(recipe) as server:
-        return asyncio.run(_Run(recipe, env, folder, tell, server, processes).run(saved))
+    inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes)
+    with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
+        return asyncio.run(_train(inputs, saved, server))
+
+
+async def _train(inputs: RunInputs, saved: TrainingState | None, server: str) -> Ending:
+    async with open_run(inputs, saved, server) as (run, state):
+        return await iterate(run, state)
+
+
+async def iterate(run: TrainingRun, state: TrainingState) -> Ending:
+    """Repeat rollouts, credit and updates until the last iteration, or until there is a reason to stop early."""
+    recipe, folder, setup = run.inputs.recipe, run.inputs.folder, run.setup
+    if not run.log.rows:
+        _log_row(run, {"iteration": 0, **await evaluate(run, final=True)})
+    while state.iteration < recipe.learn.iterations:
+        if reason := collapse_reason(run.log.rows, recipe.learn):
+            return finish(run, state, reason)
+        try:
+            rollouts = await collect(run, state)
+            result = await learn(run, state, rollouts) if rollouts.scored else skip(run, state, rollouts)
+        except FloatingPointError as error:
+            # earlier updates of this iteration may have caused it, so the last complete iteration is kept
+            load_training(folder, state, setup.learner, setup.critic)
+            return finish(run, state, str(error))
+        row = {"iteration": state.iteration + 1, **rollout_metrics(rollouts.records), **result.metrics}
+        state = TrainingState(iteration=state.iteration + 1, trackers=result.trackers)
+        is_last = state.iteration == recipe.learn.iterations
+        if is_last or (recipe.evaluation.every and state.iteration % recipe.evaluation.every == 0):
+            row |= await evaluate(run, final=is_last)
+        _log_row(run, row)
+        save_training(folder, recipe, state, setup.learner, setup.critic)
+    return finish(run, state, collapse_reason(run.log.rows, recipe.learn) or FINISHED)
+
+
+async def collect(run: TrainingRun, state: TrainingState) -> Rollouts:
+    """Sample the rollouts of the next iteration."""
+    started = time.perf_counter()
+    jobs = run.episodes.rollout_jobs(state.iteration)
+    records = await run.episodes.rollouts(jobs, run.trainable, run.sampler.policy)
+    tasks = {job.task.id: job.task for job in jobs}
+    return Rollouts(records=records, tasks=tasks, seconds=time.perf_counter() - started)
+
+
+async def learn(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:
+    """Learn from the scored rollouts while nothing is sampled, then store their credit; metrics include the seconds.
+
+    Raises ConfigError if no rollout has a step.
+    """
+    _check_steps(run, state, rollouts)
+    started = time.perf_counter()
+    replay = _make_replay(run, state)
+    result = await run.sampler.update(
+        str(state.iteration + 1),
+        lambda: train_on_batch(run.setup, rollouts.scored, rollouts.tasks, state.trackers, replay),
+    )
+    if result.credit is not None:
+        _store_credit(run, result.credit)
+    seconds = time.perf_counter() - started
+    clock = {
+        "seconds": rollouts.seconds + seconds,
+        "seconds/rollout": rollouts.seconds,
+        "seconds/credit": result.credit_s,
+        "seconds/update": seconds - result.credit_s,
+    }
+    return replace(result, metrics={**result.metrics, **clock})
+
+
+def skip(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> IterationResult:
+    """The result of an iteration whose episodes were all lost.
+
+    Raises EnvInfraError after `MAX_LOST_ITERATIONS` such iterations in a row.
+    """
+    if consecutive_lost(run.log.rows) + 1 >= MAX_LOST_ITERATIONS:
+        why = rollouts.records[-1].reason
+        raise EnvInfraError(f"training: every episode of {MAX_LOST_ITERATIONS} iterations was lost; the last: {why}")
+    return IterationResult(metrics={"skipped": "every episode was lost to infrastructure"}, trackers=state.trackers)
+
+
+async def evaluate(run: TrainingRun, *, final: bool) -> dict[str, Json]:
+    """Metrics on held-out tasks; `final`: with the splits and tasks of the first and the last evaluation."""
+    started = time.perf_counter()
+    metrics = await run.episodes.evaluate(run.trainable, run.sampler.policy, final=final)
+    return metrics | {"seconds/evaluation": time.perf_counter() - started}
+
+
+def finish(run: TrainingRun, state: TrainingState, reason: str) -> Ending:
+    """Write the trained model, and why the run ended."""
+    save_final_model(run.inputs.recipe, run.inputs.folder, run.trainable, run.setup.learner)
+    record_end(run.inputs.folder, reason)
+    return Ending(iterations=state.iteration, reason=reason)
+
+
+def _check_steps(run: TrainingRun, state: TrainingState, rollouts: Rollouts) -> None:
+    scored = rollouts.scored
+    if not any(record.steps for record in scored):
+        raise ConfigError(
+            f"training: no episode of iteration {state.iteration + 1} has a step; the last ended with"
+            f" {scored[-1].outcome.value}: {scored[-1].reason or 'no reason given'}; is model.context"
+            f" ({run.trainable.context} tokens) too small for the prompts?"
+        )
+
+
+def _make_replay(run: TrainingRun, state: TrainingState) -> DemonstrationReplay | None:
+    """The iteration's replay of demonstrations. The draw is a function of the recipe's seed and the iteration."""
+    if not run.replay_examples:
+        return None
+    recipe = run.inputs.recipe
+    draw = np.random.default_rng([recipe.seed, state.iteration])
+    return DemonstrationReplay(examples=run.replay_examples, size=recipe.learn.demonstrations, draw=draw)
+
+
+def _store_credit(run: TrainingRun, credit: Credit) -> None:
+    recipe = run.inputs.recipe
+    options = {key: value for key, value in recipe.credit.items() if key != "preset"}
+    run.episodes.store.add_credits(step_credits(credit, run.setup.preset, name=recipe.preset_name, options=options))
+
+
+def _log_row(run: TrainingRun, row: Mapping[str, Json]) -> None:
+    """Log a row of metrics. A deterministic run leaves out seconds, so that its metrics are the same every time."""
+    deterministic = run.inputs.recipe.deterministic
+    row = {key: value for key, value in row.items() if not (deterministic and "seconds" in key)}
+    run.log.add(row)
+    run.inputs.on_row(row)
 
 
 @contextmanager
-def _reproducible(recipe: Recipe) -> Iterator[None]:
+def _deterministic_torch(recipe: Recipe) -> Iterator[None]:
+    """Seed torch, and use its deterministic algorithms if the recipe asks for them."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(before or recipe.deterministic)
     torch.manual_seed(recipe.seed)
@@ -98,230 +216,3 @@ def _reproducible(recipe: Recipe) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
-
-
-def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
-    """A family, level, split or run that there is not is found out before the warm start, not after it."""
-    one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
-    practised(env, recipe, 0)
-    if recipe.warm_start.run:
-        recorded_episodes(env, one)
-    else:
-        demonstrated_tasks(env, one)
-    for split in {*recipe.evaluation.splits, *recipe.evaluation.whole_splits}:
-        held_out(env, recipe, split, 1)
-
-
-def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
-    if GOLD not in recipe.preset.needs:
-        return
-    for task, _ in practised(env, recipe, 0):
-        if not any(turn.calls or turn.final_text for turn in task.gold):
-            raise ConfigError(
-                f"recipe '{recipe.name}': preset '{recipe.preset_name}' compares with gold, and task '{task.id}' of"
-                f" '{recipe.env}' has none; choose a preset that needs none"
-            )
-
-
-class _Run:
-    def __init__(
-        self,
-        recipe: Recipe,
-        env: LoadedEnv,
-        folder: Path,
-        tell: Tell,
-        server: str,
-        processes: Accelerated | None,
-    ) -> None:
-        self.recipe, self.env, self.folder, self.tell, self.server = recipe, env, folder, tell, server
-        self.processes = processes
-        self.trackers = Trackers()
-        self.iteration = 0
-
-    async def run(self, saved: Saved | None) -> Ending:
-        async with AsyncExitStack() as stack:
-            sandbox = await stack.enter_async_context(warmed(get_sandbox(self.recipe.rollout.sandbox)))
-            store = stack.enter_context(TrajectoryStore.open(self.folder, write=True))
-            self.ground = Ground(env=self.env, recipe=self.recipe, sandbox=sandbox, store=store)
-            repeats = self.recipe.learn.demonstrations
-            shown = await self.ground.shown() if saved is None or repeats else []
-            if saved is None:
-                make_folder(self.recipe.model, self.folder / MODEL, texts_of(shown), seed=self.recipe.seed)
-            pupil = load_everywhere(self.recipe, self._model_folder(), self.processes)
-            stack.enter_context(_one_thread(pupil))
-            critic = self._critic(pupil)
-            self.examples = examples_shown(self.recipe, pupil, shown) if repeats else []
-            if saved is None:
-                self.progress = stack.enter_context(Progress(self.folder))
-                if shown:
-                    self._warm_up(pupil, shown)
-                learner = self._learner(pupil)
-                if self.recipe.preset.loss.kl:
-                    learner.keep_reference()
-                save_training(self.folder, self.recipe, 0, learner, critic, self.trackers)
-            else:
-                learner = self._learner(pupil)
-                load_training(self.folder, saved, learner, critic)
-                self.iteration, self.trackers = saved.iteration, saved.trackers
-                self.progress = stack.enter_context(Progress(self.folder, until=self.iteration))
-            opened = open_sampler(self.recipe, pupil, learner, self.folder, self.server, str(self.iteration))
-            sampler = await stack.enter_async_context(opened)
-            return await self._iterate(pupil, learner, critic, sampler)
-
-    def _warm_up(self, pupil: Pupil, shown: Sequence[Trajectory]) -> None:
-        """Raises ConfigError where it leads nowhere."""
-        try:
-            for row in warm_start(self.recipe, pupil, shown, self.processes):
-                self.tell(row)
-        except FloatingPointError as error:
-            rate = self.recipe.warm_start.learning_rate
-            raise ConfigError(
-                f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
-            ) from error
-
-    # ------------------------------------------------------------------------------------------------------- the parts
-
-    def _model_folder(self) -> Path:
-        return Path(self.recipe.model.path) if self.recipe.model.path else self.folder / MODEL
-
-    def _learner(self, pupil: Pupil) -> Learner:
-        learn = self.recipe.learn
-        settings = LearnerSettings(
-            learning_rate=learn.learning_rate,
-            max_grad_norm=learn.max_grad_norm,
-            warmup_steps=learn.warmup_steps,
-            schedule=learn.schedule,
-            total_steps=learn.iterations * learn.updates * learn.passes * (2 if learn.demonstrations else 1),
-            micro_batch_tokens=learn.micro_batch_tokens,
-            temperature=self.recipe.rollout.temperature,
-            autocast=in_bfloat16(self.recipe.model, on_gpu=pupil.model.device.type != "cpu"),
-            workers=pupil.workers,
-        )
-        return make_learner(pupil, settings, self.processes)
-
-    def _critic(self, pupil: Pupil) -> Critic | None:
-        if "value" not in self.recipe.preset.needs:
-            return None
-        width = pupil.model.config.get_text_config().hidden_size
-        learn = self.recipe.learn
-        return Critic(
-            width,
-            pupil.model.device,
-            learning_rate=learn.critic_learning_rate,
-            epochs=learn.critic_epochs,
-            seed=self.recipe.seed,
-        )
-
-    # -------------------------------------------------------------------------------------------------------- the loop
-
-    async def _iterate(self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler) -> Ending:
-        learn = self.recipe.learn
-        if not self.progress.rows:
-            self._note({"iteration": 0, **await self._test(pupil, sampler, whole=True)})
-        while self.iteration < learn.iterations:
-            if stop := collapse(self.progress.rows, learn):
-                return self._end(pupil, learner, stop)
-            try:
-                row = await self._one(pupil, learner, critic, sampler)
-            except FloatingPointError as error:
-                # earlier updates of this iteration may have led there: what is kept is the last whole one
-                if saved := saved_training(self.folder, self.recipe, resume=True):
-                    load_training(self.folder, saved, learner, critic)
-                return self._end(pupil, learner, str(error))
-            self.iteration += 1
-            every = self.recipe.evaluation.every
-            last = self.iteration == learn.iterations
-            if last or (every and self.iteration % every == 0):
-                row |= await self._test(pupil, sampler, whole=last)
-            self._note(row)
-            save_training(self.folder, self.recipe, self.iteration, learner, critic, self.trackers)
-        return self._end(pupil, learner, collapse(self.progress.rows, learn) or FINISHED)
-
-    async def _one(
-        self, pupil: Pupil, learner: Learner, critic: Critic | None, sampler: Sampler
-    ) -> dict[str, Json]:  # fmt: skip
-        """One iteration's row. Raises EnvInfraError where all episodes were lost some times running."""
-        started = time.perf_counter()
-        jobs = self.ground.jobs(self.iteration)
-        records = await self.ground.practice(jobs, pupil, sampler.policy)
-        rolled = time.perf_counter()
-        row: dict[str, Json] = {"iteration": self.iteration + 1, **told(records)}
-        scored = [record for record in records if record.outcome.has_score]
-        if not scored:
-            if lost(self.progress.rows) + 1 >= MAX_LOST:
-                why = records[-1].reason
-                raise EnvInfraError(f"training: every episode of {MAX_LOST} iterations was lost; the last: {why}")
-            return row | {"skipped": "every episode was lost to infrastructure"}
-        if not any(record.steps for record in scored):
-            raise ConfigError(
-                f"training: no episode of iteration {self.iteration + 1} has a step; the last ended with"
-                f" {scored[-1].outcome.value}: {scored[-1].reason or 'no reason given'}; is model.context"
-                f" ({pupil.context} tokens) too small for the prompts?"
-            )
-        gold = {job.task.id: job.task for job in jobs}
-        learn = self.recipe.learn
-        lessons = Lessons(
-            self.recipe.preset,
-            learner,
-            critic,
-            updates=learn.updates,
-            passes=learn.passes,
-            repetition=self._repetition(),
-        )
-        await sampler.update(str(self.iteration + 1), lambda: lessons.learn(scored, gold, self.trackers))
-        self.trackers = lessons.trackers
-        if lessons.credit is not None:
-            recipe, options = self.recipe, {key: value for key, value in self.recipe.credit.items() if key != "preset"}
-            self.ground.store.add_credits(
-                step_credits(lessons.credit, recipe.preset, name=recipe.preset_name, options=options)
-            )
-        ended = time.perf_counter()
-        return row | {
-            **lessons.metrics,
-            "seconds": ended - started,
-            "seconds/rollout": rolled - started,
-            "seconds/credit": lessons.credit_s,
-            "seconds/update": ended - rolled - lessons.credit_s,
-        }
-
-    def _repetition(self) -> Repetition | None:
-        """What is drawn is a function of the recipe's seed and the iteration's number."""
-        if not self.examples:
-            return None
-        draw = np.random.default_rng([self.recipe.seed, self.iteration])
-        return Repetition(examples=self.examples, size=self.recipe.learn.demonstrations, draw=draw)
-
-    async def _test(self, pupil: Pupil, sampler: Sampler, *, whole: bool) -> dict[str, Json]:
-        started = time.perf_counter()
-        found = await self.ground.test(pupil, sampler.policy, whole=whole)
-        return found | {"seconds/evaluation": time.perf_counter() - started}
-
-    def _note(self, row: Mapping[str, Json]) -> None:
-        """Whatever a clock says has no place among metrics that are the same every time."""
-        kept = {key: value for key, value in row.items() if not (self.recipe.deterministic and "seconds" in key)}
-        self.progress.add(kept)
-        self.tell(row)
-
-    def _end(self, pupil: Pupil, learner: Learner, reason: str) -> Ending:
-        weights = learner.weights()
-        if weights is not None:
-            pupil = load_pupil(self.recipe.model, self._model_folder(), self.recipe.seed, place="cpu")
-            pupil.model.load_state_dict(weights)
-        model: Any = pupil.model
-        whole = model.merge_and_unload() if self.recipe.model.lora_rank else model
-        whole.save_pretrained(self.folder / FINAL)
-        pupil.renderer.tokenizer.save_pretrained(self.folder / FINAL)
-        note_end(self.folder, reason)
-        return Ending(iterations=self.iteration, reason=reason)
-
-
-@contextmanager
-def _one_thread(pupil: Pupil) -> Iterator[None]:
-    """For each operation of a small model on CPU cores, which servers use as well; updates take several workers."""
-    before = torch.get_num_threads()
-    if is_small(pupil.model):
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,4 +1,4 @@
-"""What a training run leaves behind: metrics line by line, TensorBoard files, a picture of the learning curve."""
+"""The metrics of a training run: lines of JSON, TensorBoard files, and a picture of the learning curves."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from gymcp.types import Json
 
 METRICS = "metrics.jsonl"
 CURVES = "curves.png"
-_DOTS: Mapping[str, Any] = {"marker": "o", "ms": 3}
-"""A line of one point is none."""
+_MARKERS: Mapping[str, Any] = {"marker": "o", "ms": 3}
+"""Style of curves, because a line of a single point would be invisible without a marker."""
 
 
-class Progress:
-    """Open for one process at a time; what was written outlives a kill."""
+class MetricsLog:
+    """The metrics of a run, written row by row. One process at a time writes it; rows written outlive a kill."""
 
     def __init__(self, folder: Path, *, until: int | None = None) -> None:
-        """`until`: forgets what was written of later iterations; None: of all."""
-        kept = [] if until is None else [row for row in read_metrics(folder) if row["iteration"] <= until]
+        """`until`: rows of later iterations are removed; None: all rows are removed."""
+        rows = [] if until is None else [row for row in read_metrics(folder) if row["iteration"] <= until]
         self._folder = folder
-        self.rows: list[dict[str, Json]] = kept
+        self.rows: list[dict[str, Json]] = rows
         path = folder / METRICS
-        write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         self._file = os.fdopen(open_foreign(folder, METRICS, os.O_WRONLY | os.O_APPEND), "a")
-        self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(kept))
+        self._board: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=len(rows))
 
     def __enter__(self) -> Self:
         return self
@@ -48,6 +48,7 @@ class Progress:
             draw_curves(self.rows, self._folder / CURVES)
 
     def add(self, row: Mapping[str, Json]) -> None:
+        """Write a row to disk before returning; redraw the curves if it has an evaluation."""
         self.rows.append(dict(row))
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -56,12 +57,14 @@ class Progress:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self._board.add_scalar(name, value, row["iteration"])
         self._board.flush()
-        if any(name.startswith("test/") for name in row):  # a picture takes as long as some small updates
+        if any(
+            name.startswith("test/") for name in row
+        ):  # not after every row: a picture takes as long as some small updates
             draw_curves(self.rows, self._folder / CURVES)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Json]]:
-    """Whole lines only: the last may have been cut by a kill. Raises ConfigError where there are none."""
+    """The rows of a run, without a last line that a kill has cut. Raises ConfigError if there is no file of them."""
     try:
         lines = read_foreign(folder, METRICS, most_bytes=MAX_LINES_BYTES).decode().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
@@ -72,23 +75,25 @@ def read_metrics(folder: Path) -> list[dict[str, Json]]:
 
 
 def draw_curves(rows: Sequence[Mapping[str, Json]], path: Path) -> None:
-    """Success while practising and on held-out tasks with its interval, reward, entropy and divergence."""
+    """Draw success in rollouts and on held-out tasks with its interval, entropy and KL divergences."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     success, state = figure.subplots(1, 2)
     at = [row["iteration"] for row in rows if "success" in row]
-    success.plot(at, [row["success"] for row in rows if "success" in row], color="0.6", lw=1, **_DOTS, label="practice")
+    success.plot(
+        at, [row["success"] for row in rows if "success" in row], color="0.6", lw=1, **_MARKERS, label="practice"
+    )
     for name in sorted({key for row in rows for key in row if key.startswith("test/") and key.endswith("/success")}):
-        shown = [row for row in rows if name in row]
+        evaluations = [row for row in rows if name in row]
         split = name.split("/")[1]
-        x, y = [row["iteration"] for row in shown], [row[name] for row in shown]
-        line = success.plot(x, y, **_DOTS, label=split)
-        low, high = ([row[f"test/{split}/{end}"] for row in shown] for end in ("low", "high"))
+        x, y = [row["iteration"] for row in evaluations], [row[name] for row in evaluations]
+        line = success.plot(x, y, **_MARKERS, label=split)
+        low, high = ([row[f"test/{split}/{end}"] for row in evaluations] for end in ("low", "high"))
         success.fill_between(x, low, high, alpha=0.15, color=line[0].get_color())
     success.set(xlabel="iteration", ylabel="success", ylim=(-0.02, 1.02), title="success (95 % intervals)")
     success.legend(fontsize=7)
     for name, label in (("entropy", "entropy (nats)"), ("kl", "kl of the update"), ("kl_reference", "kl of the start")):
-        if shown := [row for row in rows if name in row]:
-            state.plot([row["iteration"] for row in shown], [row[name] for row in shown], **_DOTS, label=label)
+        if having := [row for row in rows if name in row]:
+            state.plot([row["iteration"] for row in having], [row[name] for row in having], **_MARKERS, label=label)
     state.set(xlabel="iteration", title="policy")
     for axes in (success, state):
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -1,4 +1,4 @@
-"""Columns that only a model can compute for recorded steps: the entropy of their tokens, a critic's value."""
+"""Columns that only a model can compute for recorded steps: the entropy of their tokens, and the critic's value."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gymcp.errors import ConfigError
-from gymcp.trainers.credit.estimators import Channel
+from gymcp.trainers.credit.estimators import AdvantageTerm
 from gymcp.trainers.credit.presets import Preset
-from gymcp.trainers.credit.returns import generalised_advantages
+from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.step_batch import StepBatch
 from gymcp.trainers.learner.critic import Critic
 from gymcp.trainers.learner.learner import Learner
@@ -20,42 +20,45 @@ from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.trainers.settings.arrays import Floats, Ints
 from gymcp.types import Row
 
-SIGNALS = frozenset({"entropy", "value"})
-"""Columns that `with_signals` makes."""
+MODEL_COLUMNS = frozenset({"entropy", "value"})
+"""Names of the columns that `add_model_columns` computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lesson:
-    """What a critic learns from a batch."""
+class CriticTargets:
+    """The data that a critic is fitted to after an iteration."""
 
     features: Tensor
-    """[S, H]"""
+    """[S, H]: the critic's inputs."""
     returns: Floats
-    """[S]: what its values should have been (the lambda-return)."""
+    """[S]: the lambda-returns, which its values should have been."""
     explained: float
-    """Share of the returns' variance that its values explained; 0 where nothing varies."""
+    """Share of the variance of the returns that its values explained; 0 if the returns do not vary."""
 
 
-def with_signals(
+def add_model_columns(
     batch: StepBatch, preset: Preset, learner: Learner, critic: Critic | None
-) -> tuple[StepBatch, Lesson | None]:
-    """The batch with the columns that the preset needs. Raises ConfigError for a step without tokens."""
-    if not preset.needs & SIGNALS:
+) -> tuple[StepBatch, CriticTargets | None]:
+    """The batch with the columns that the preset needs, and the targets of the critic if the preset needs one.
+
+    Raises ConfigError for a step without tokens.
+    """
+    if not preset.needs & MODEL_COLUMNS:
         return batch, None
     rows, groups, places = _rows(batch)
     if "entropy" in preset.needs:
-        batch = batch.with_columns(entropy=_entropies(rows, groups, places, learner))
+        batch = batch.with_columns(entropy=_step_entropies(rows, groups, places, learner))
     if "value" not in preset.needs or critic is None:
         return batch, None
-    found = learner.features(rows, groups)
-    features = torch.empty_like(found)
-    features[torch.as_tensor(places)] = found
+    by_row = learner.features(rows, groups)
+    features = torch.empty_like(by_row)
+    features[torch.as_tensor(places)] = by_row
     values = critic.values(features)
-    return batch.with_columns(value=values), _lesson(batch, values, features, _channel(preset))
+    return batch.with_columns(value=values), _critic_targets(batch, values, features, _gae_term(preset))
 
 
 def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:
-    """All rows of the batch, the group of each, and [S]: for their steps, row after row, the place in the batch."""
+    """All rows of the batch, the group of each, and [S]: the index in the batch of their steps, row after row."""
     rows: list[Row] = []
     groups: list[int] = []
     places: list[int] = []
@@ -70,8 +73,8 @@ def _rows(batch: StepBatch) -> tuple[list[Row], list[int], Ints]:
     return rows, groups, np.array(places, np.int64)
 
 
-def _entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, learner: Learner) -> Floats:
-    """[S]: the mean over the tokens of each step, in nats."""
+def _step_entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, learner: Learner) -> Floats:
+    """[S]: the mean entropy (nats) over the tokens of each step."""
     column = np.zeros(len(places))
     of_tokens = learner.entropies(rows, groups)
     spans = [of[start:end] for row, of in zip(rows, of_tokens, strict=True) for _, start, end in row.steps]
@@ -79,15 +82,14 @@ def _entropies(rows: Sequence[Row], groups: Sequence[int], places: Ints, learner
     return column
 
 
-def _channel(preset: Preset) -> Channel:
-    return next(channel for term in preset.terms for channel in term.channels if channel.returns == "gae")
+def _gae_term(preset: Preset) -> AdvantageTerm:
+    return next(term for term in preset.advantage_terms if term.returns == "gae")
 
 
-def _lesson(batch: StepBatch, values: Floats, features: Tensor, channel: Channel) -> Lesson:
-    signal = np.nan_to_num(batch.column(channel.signal))
-    ahead = generalised_advantages(signal, values, batch.starts, gamma=channel.gamma, lam=channel.lam)
-    returns = ahead + values
-    spread = float(returns.var())
-    return Lesson(
-        features=features, returns=returns, explained=1 - float(ahead.var()) / spread if spread > 1e-12 else 0.0
-    )
+def _critic_targets(batch: StepBatch, values: Floats, features: Tensor, term: AdvantageTerm) -> CriticTargets:
+    signal = np.nan_to_num(batch.column(term.signal))
+    advantages = gae(signal, values, batch.starts, gamma=term.gamma, lam=term.lam)
+    returns = advantages + values
+    variance = float(returns.var())
+    explained = 1 - float(advantages.var()) / variance if variance > 1e-12 else 0.0
+    return CriticTargets(features=features, returns=returns, explained=explained)

@@ -1,4 +1,4 @@
-"""What a training run's folder says of it, without its weights."""
+"""The state file of a training run: its recipe, its progress and how it ended. The weights lie elsewhere."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from gymcp.errors import ConfigError, StoreError
 from gymcp.store.checked import whole_of
 from gymcp.store.foreign import read_foreign
-from gymcp.trainers.recipe.load import make_recipe
+from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
 
 STATE = "training.json"
 FINISHED = "finished"
-"""How a run ended of which all iterations were done."""
+"""Reason that a run ended with: all of its iterations were done."""
 
 
 def read_state(folder: Path) -> Mapping[str, Json]:
-    """Raises ConfigError where it cannot be read."""
+    """The content of the state file. Raises ConfigError if it cannot be read."""
     try:
         state = json.loads(read_foreign(folder, STATE))
         if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
@@ -30,7 +30,7 @@ def read_state(folder: Path) -> Mapping[str, Json]:
         raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error
 
 
-def trained_by(folder: Path) -> tuple[Recipe, int]:
-    """The recipe of a training run and its whole iterations so far. Raises ConfigError where they cannot be read."""
+def read_recipe_and_iterations(folder: Path) -> tuple[Recipe, int]:
+    """The recipe of a training run, and the number of its complete iterations. Raises ConfigError if it has none."""
     state = read_state(folder)
-    return make_recipe(state["recipe"]), int(state["iteration"])
+    return restore_recipe(state["recipe"]), int(state["iteration"])

@@ -1,4 +1,4 @@
-"""How an advantage becomes a gradient, as settings; `losses.py` computes it."""
+"""Settings of the loss, which turns an advantage into a gradient; `losses.py` computes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedWeight:
-    """min(w, cap), where w = p_old / p_rollout: what the engine and the trainer disagree on.
+    """Truncated importance weight min(w, cap), with w = p_old / p_rollout: the disagreement of trainer and engine.
 
     Source: verl, rollout_corr_helper.py.
     """
@@ -23,7 +23,7 @@ class TruncatedWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandWeight:
-    """w where it lies in the band, 0 elsewhere (IcePop).
+    """Banded importance weight: w inside the band, 0 outside (IcePop).
 
     Source: slime, loss.py.
     """
@@ -34,26 +34,26 @@ class BandWeight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """How an advantage becomes a gradient."""
+    """Settings of the loss."""
 
     kind: Literal["ppo", "gspo", "cispo", "likelihood"] = "ppo"
-    """ppo: token ratios, clipped. gspo: one ratio a sequence. cispo: clipped weights, so that no gradient is lost.
-    likelihood: -A log p, which with A = 1 is supervised learning."""
+    """ppo: token ratios, clipped. gspo: one ratio per sequence. cispo: clipped weights, so that no gradient is lost.
+    likelihood: -A log p, which is supervised learning for A = 1."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float | None = 3.0
-    """Bound on the loss of a token with a negative advantage; None: none."""
+    """Bound on the loss of a token with a negative advantage; None: no bound."""
     aggregation: Aggregation = "token-mean"
     constant_length: float | None = None
-    """What ``seq-mean-token-sum-norm`` divides by: a length that does not depend on the batch."""
+    """Divisor of ``seq-mean-token-sum-norm``, in tokens: a length that does not depend on the batch."""
     weight: TruncatedWeight | BandWeight | None = None
-    """Correction for tokens drawn by an engine that computes other probabilities than the trainer."""
+    """Correction for tokens sampled by an engine whose probabilities differ from the trainer's."""
     decoupled: bool = False
-    """Whether `old` are the probabilities of a proximal policy and `rollout` those of the one that acted (AReaL)."""
+    """Take `old` as the probabilities of a proximal policy and `rollout` as those of the policy that acted (AReaL)."""
     behaviour_cap: float = 5.0
-    """Decoupled only: tokens whose p_old / p_rollout exceeds this are left out."""
+    """Largest p_old / p_rollout of a token that counts, with `decoupled` only; tokens above it are left out."""
     kl: float = 0.0
-    """Weight of the k3 estimate of the divergence from the reference policy."""
+    """Weight of the k3 estimate of the KL divergence from the reference policy."""
 
     def __post_init__(self) -> None:
         if self.aggregation == "seq-mean-token-sum-norm" and not self.constant_length:

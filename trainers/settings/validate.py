@@ -1,4 +1,4 @@
-"""Whether a value that somebody typed is what its annotation says."""
+"""Checks of values that people typed against the annotations of the settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 def check_value(name: str, value: object, hint: Any) -> None:
-    """Raises ConfigError, in which `name` says which value it is.
+    """Check a value against a type hint. Raises ConfigError, in which `name` stands for the value.
 
-    Known are numbers, which must be finite, texts, truth values, literals, sections (of records), tuples of one kind,
-    and all of these or None.
+    Supported are finite numbers, texts, truth values, literals, sections (of records), tuples of one type, and all of
+    these or None.
     """
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
@@ -31,20 +31,20 @@ def check_value(name: str, value: object, hint: Any) -> None:
     elif get_origin(hint) is tuple:
         if not isinstance(value, tuple):
             raise ConfigError(f"{name} is {value!r}; it must be a list")
-        for each in value:
-            check_value(f"{name}: one", each, get_args(hint)[0])
+        for item in value:
+            check_value(f"{name}: one", item, get_args(hint)[0])
     elif hint in _NAMES:
-        taken = (int, float) if hint is float else (hint,)
-        if not isinstance(value, taken) or (isinstance(value, bool) and hint is not bool):
+        types = (int, float) if hint is float else (hint,)
+        if not isinstance(value, types) or (isinstance(value, bool) and hint is not bool):
             raise ConfigError(f"{name} is {value!r}; it must be {_NAMES[hint]}")
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name} is {value!r}; it must be finite")
 
 
-def check_range(name: str, value: object, least: float, most: float = math.inf) -> None:
-    """Raises ConfigError for a number that is less or more; anything else passes."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or least <= value <= most:
+def check_range(name: str, value: object, minimum: float, maximum: float = math.inf) -> None:
+    """Check a number against a range. Raises ConfigError if it lies outside; anything but a number passes."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or minimum <= value <= maximum:
         return
-    if most < math.inf:
-        raise ConfigError(f"{name} is {value!r}; it must be from {least:g} to {most:g}")
-    raise ConfigError(f"{name} is {value!r}; it must not be {'negative' if least == 0 else f'less than {least:g}'}")
+    if maximum < math.inf:
+        raise ConfigError(f"{name} is {value!r}; it must be from {minimum:g} to {maximum:g}")
+    raise ConfigError(f"{name} is {value!r}; it must not be {'negative' if minimum == 0 else f'less than {minimum:g}'}")

@@ -1,8 +1,9 @@
 """The embedded engine: a transformers causal LM as a policy, in this process, over the trainer's own weights.
 
-Hundreds of episodes await `Engine.sample` at once; a thread of its own runs the model, with continuous batching over a
-fixed number of slots. An episode's next turn continues in the slot that holds its tokens; a prompt that begins as
-another slot does takes over that part by a copy. Prompts are computed in chunks between the others' tokens.
+Hundreds of episodes await `Engine.sample` at once; a separate thread runs the model, with continuous batching over a
+fixed number of slots. The next turn of an episode continues in the slot that holds its tokens. If a prompt shares a
+prefix with another slot, the keys and values of that prefix are copied. Prompts are computed in chunks between the
+tokens of other requests.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from gymcp.errors import ConfigError
 from gymcp.types import Sampled, Sampling
 
 CLOSE_TIMEOUT_S = 60.0
-"""How long closing waits for the forward pass under way."""
+"""Maximum seconds that closing waits for the forward pass under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """What most callers leave as it is."""
+    """Settings of the engine whose defaults fit most callers."""
 
     tokenizer: Decoder | None = None
-    """Needed for stop texts only. None: the one in the model's folder, where it was opened from one."""
+    """Tokenizer, needed for stop texts only; None for the one in the model's folder, if the model comes from one."""
     stop_ids: tuple[int, ...] = ()
     """Tokens that end a sample, beside the end-of-sequence tokens of the model's generation config."""
     max_context: int = 0
-    """Tokens of prompt and sample together; 0: what the model was made for."""
+    """Maximum number of tokens of prompt and sample together; 0 for the model's own maximum."""
     prefill_tokens: int = 512
-    """Prompt tokens computed between two sampled ones: the longest that a prompt holds the other requests up."""
+    """Maximum number of prompt tokens computed between two sampled ones: it bounds how long a prompt delays others."""
     seed: int | None = None
-    """Of the generator for requests without a seed of their own. None: another one every time."""
+    """Seed of the generator for requests without a seed of their own; None for a random one."""
     deterministic: bool = False
-    """The same seed, prompt and weights give the same tokens and logprobs to the last bit, whatever else is sampled at
-    the same time: one request per forward pass, and nothing reused, which costs most of the speed. Otherwise the same
-    holds up to rounding: a token differs where its random number falls within rounding of the border of two tokens."""
+    """True for results that do not depend on what else is sampled at the same time: the same seed, prompt and weights
+    give the same tokens and logprobs to the last bit. This takes one request per forward pass and reuses nothing, which
+    costs most of the speed. If False, the same holds up to rounding: a token can differ if its random number falls
+    within rounding of the border between two tokens."""
 
 
 class Engine:
@@ -62,16 +64,16 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """Of the weights that the next token is drawn with."""
+        """The version of the weights with which the next token is sampled."""
         return self._loop.version
 
     @property
     def stats(self) -> EngineStats:
-        """What has been computed so far."""
+        """Counts of the work done so far."""
         return self._loop.stats
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """Raises ConfigError for a request that nobody could answer, PolicyInfraError where the engine fails.
+        """Sample an answer. Raises ConfigError for an invalid request, PolicyInfraError if the engine fails.
 
         A prompt that fills the context is answered at once with no tokens, and `finish` is "length". Cancelling frees
         the slot.
@@ -97,22 +99,23 @@ class Engine:
             raise
 
     async def update(self, version: str, change: Callable[[], None] = lambda: None) -> None:
-        """Declares the weights changed. `change` is called on the model's thread between two forward passes; a trainer
-        that changes weights while requests run, as an optimizer's step does, has to do it there.
+        """Change the weights and their version. `change` is called on the model's thread between two forward passes.
 
-        Every token is drawn from what a plain forward pass of the weights of its own version gives: requests under way
-        go on with the tokens they have, but what lies before is computed anew, and what idle slots hold is forgotten.
-        What `change` raises is raised here; the version and everything computed then stay, so it has to change
-        everything or nothing.
+        A trainer that changes weights while requests run, as an optimizer step does, must do it in `change`.
+
+        Every token is sampled from the distribution that a plain forward pass with the weights of its version gives.
+        Therefore requests under way keep their tokens, but their keys and values are computed again, and idle slots are
+        cleared. If `change` raises, its error is raised here, and the version and the computed keys and values stay; so
+        `change` must change everything or nothing.
         """
         update = Update(change=change, version=version)
         self._loop.submit(update)
         await asyncio.wrap_future(update.done)
 
     async def load_state(self, state: Mapping[str, torch.Tensor], version: str) -> None:
-        """Copies tensors into the shared weights, by the names of the model's `state_dict`; what is not named stays.
+        """Copy tensors into the shared weights, by the names of the model's `state_dict`; the others stay as they are.
 
-        Raises ConfigError for an unknown name or another shape, before anything is changed.
+        Raises ConfigError for an unknown name or a different shape, before anything is changed.
         """
         own: dict[str, torch.Tensor] = self._model.state_dict(keep_vars=True)
         if unknown := sorted(set(state) - set(own)):
@@ -139,12 +142,12 @@ async def open_engine(
     version: str = "0",
     options: EngineOptions = EngineOptions(),
 ) -> AsyncIterator[Engine]:
-    """A policy over a transformers causal LM: an object, whose weights it shares, or a folder that holds one.
+    """A policy over a transformers causal LM: a model object, whose weights it shares, or a folder that holds one.
 
-    `slots` requests are computed at once; more wait. A folder is loaded onto `device` (None: the GPU where there is
-    one, in the precision it was stored in, else the CPU in float32); a model object stays where it is. Models that peft
-    has wrapped in LoRA adapters work. Raises ConfigError for a folder without a model and for one that slots cannot
-    compute exactly, which is tried.
+    `slots` requests are computed at once; more requests wait. A folder is loaded onto `device`; None means the GPU if
+    there is one, in the stored precision, else the CPU in float32. A model object stays on its device. Models that peft
+    has wrapped in LoRA adapters work. Raises ConfigError for a folder without a model, and for a model that slots do
+    not compute exactly, which is checked.
     """
     if slots < 1:
         raise ConfigError(f"embedded engine: {slots} slots; it needs 1 or more")
@@ -189,11 +192,11 @@ def _build(
 def _load(folder: Path, device: str | None, options: EngineOptions) -> tuple[Any, EngineOptions]:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"embedded engine: no model in {folder}: it has no config.json")
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.float32 if torch.device(place).type == "cpu" else "auto"
+    target = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.float32 if torch.device(target).type == "cpu" else "auto"
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        model = model.to(place)
+        model = model.to(target)
         tokenizer: Any = options.tokenizer
         if tokenizer is None and (folder / "tokenizer.json").is_file():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -203,7 +206,7 @@ def _load(folder: Path, device: str | None, options: EngineOptions) -> tuple[Any
 
 
 def _stop_ids(model: Any) -> frozenset[int]:
-    """The end-of-sequence tokens of the generation config, or else of the model's."""
+    """The end-of-sequence tokens of the generation config; if it has none, those of the model's config."""
     for config in (getattr(model, "generation_config", None), model.config):
         ends = getattr(config, "eos_token_id", None)
         if ends is not None:

@@ -1,4 +1,4 @@
-"""The thread that owns the engine's model: who gets a slot, what is computed next, when a sample ends."""
+"""The thread that runs the engine's model: it gives requests slots, schedules forward passes and ends samples."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from gymcp.types import Sampled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """What has been computed since the engine was opened."""
+    """Counts of the work since the engine was opened."""
 
     requests: int = 0
-    """Sampled to their end."""
+    """Requests sampled to their end."""
     prompt_tokens: int = 0
-    """Of the prompts that were given a slot."""
+    """Tokens of the prompts that were given a slot."""
     computed_tokens: int = 0
-    """Prompt tokens, and after an update of the weights sampled ones, that went through the model."""
+    """Prompt tokens, and after an update of the weights also sampled ones, that went through the model."""
     copied_tokens: int = 0
-    """Taken from another slot that begins in the same way."""
+    """Tokens whose keys and values were copied from another slot with the same prefix."""
     kept_tokens: int = 0
-    """Already in the slot, from an earlier turn."""
+    """Tokens whose keys and values were already in the slot, from an earlier turn."""
     sampled_tokens: int = 0
     forwards: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """Other weights: `change` is called between two forward passes."""
+    """A change of the weights, made by calling `change` between two forward passes."""
 
     change: Callable[[], None]
     version: str
@@ -49,9 +49,9 @@ class Update:
 
 
 class EngineLoop:
-    """Rounds on a thread of its own: apply updates, admit requests, compute some of the prompts, sample one token each.
+    """Runs rounds on a separate thread: apply updates, admit requests, compute parts of prompts, sample one token each.
 
-    Prompts get at most `prefill_tokens` per round, so that a long one holds the others up for no longer than that.
+    At most `prefill_tokens` prompt tokens are computed per round, which bounds how long a prompt delays other requests.
     """
 
     def __init__(
@@ -74,26 +74,27 @@ class EngineLoop:
         self._inbox: queue.SimpleQueue[Request | Update | None] = queue.SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
-        """In the order of admission."""
+        """Requests that have a slot, in the order of admission."""
         self._answers: list[tuple[Request, Sampled | Exception]] = []
         self._closing = False
-        self._gone: Exception | None = None
+        self._end_reason: Exception | None = None
+        """The reason why the thread has ended; None while it runs."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="gymcp-engine", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, item: Request | Update) -> None:
-        """Raises PolicyInfraError where the thread has ended."""
+        """Hand a request or an update to the thread. Raises PolicyInfraError if the thread has ended."""
         with self._lock:
-            if self._gone:
-                raise PolicyInfraError(f"embedded engine: {self._gone}")
+            if self._end_reason:
+                raise PolicyInfraError(f"embedded engine: {self._end_reason}")
             self._inbox.put(item)
 
     def close(self, timeout_s: float) -> None:
-        """Ends the thread; what it has not finished raises PolicyInfraError where it is awaited."""
+        """End the thread; requests that are not finished get a PolicyInfraError."""
         self._inbox.put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -107,14 +108,14 @@ class EngineLoop:
                 if not self._closing:
                     self._round()
                 self._deliver()
-        except Exception as error:  # the boundary: whoever waits has to hear of it
+        except Exception as error:  # the boundary: all waiting requests must get the error
             reason = error
         finally:
             self._end(reason)
 
     def _end(self, reason: Exception) -> None:
         with self._lock:
-            self._gone = reason
+            self._end_reason = reason
         while not self._inbox.empty():
             self._take(self._inbox.get())
         for request in [*self._running, *self._waiting]:
@@ -123,7 +124,7 @@ class EngineLoop:
         self._model.close()
 
     def _read_inbox(self) -> None:
-        """Waits only where there is nothing to do."""
+        """Take all items from the inbox; wait for one only if there is no request to work on."""
         if not (self._running or self._waiting):
             self._take(self._inbox.get())
         while not self._inbox.empty():
@@ -134,13 +135,13 @@ class EngineLoop:
             self._closing = True
         elif isinstance(item, Request):
             self._waiting.append(item)
-        elif self._closing or self._gone:
+        elif self._closing or self._end_reason:
             item.done.set_exception(PolicyInfraError("embedded engine: it is closed"))
         else:
             self._update(item)
 
     def _update(self, update: Update) -> None:
-        """The weights become `version`. Requests under way keep their tokens, and compute what lies before anew."""
+        """Apply the update. Requests under way keep their tokens; their keys and values are computed again."""
         try:
             update.change()
         except Exception as error:  # the boundary: the trainer's own code
@@ -157,7 +158,7 @@ class EngineLoop:
             self._leave(request)
         self._admit()
         for request in self._running:
-            self._share(request)
+            self._copy_prefix(request)
         try:
             self._prefill()
             self._decode()
@@ -173,7 +174,7 @@ class EngineLoop:
             if request.cancelled:
                 self._waiting.popleft()
                 continue
-            slot = self._slots.place(np.array(request.prompt, dtype=np.int32))
+            slot = self._slots.assign(np.array(request.prompt, dtype=np.int32))
             if slot is None:
                 return
             self._waiting.popleft()
@@ -184,20 +185,20 @@ class EngineLoop:
             kept = int(self._slots.filled[slot])
             self._count(prompt_tokens=len(request.prompt), kept_tokens=kept)
             self._find_source(request, None)
-            self._share(request)  # at once: the next request may be given the slot it is copied from
+            self._copy_prefix(request)  # at once: the next request may be given the slot it is copied from
 
     def _find_source(self, request: Request, among: Sequence[int] | None) -> None:
-        """Only of requests that were there first: no two wait for each other."""
+        """Set the slot to copy from: one of an earlier request, so that no two requests wait for each other."""
         request.source = -1
         if not self._deterministic:
-            request.source, _ = self._slots.source(request.slot, among)
+            request.source, _ = self._slots.find_source(request.slot, among)
 
-    def _share(self, request: Request, *, wait: bool = True) -> None:
-        """Copies what the source has of the common beginning, once it has all of it or will not get further."""
+    def _copy_prefix(self, request: Request, *, wait: bool = True) -> None:
+        """Copy the common prefix from the source slot, once that has computed all of it or will compute no more."""
         slots, slot = self._slots, request.slot
         if request.source < 0:
             return
-        planned = int(slots.common(slots.tokens[slot, : slots.length[slot]])[request.source])
+        planned = int(slots.prefix_lengths(slots.tokens[slot, : slots.length[slot]])[request.source])
         planned = min(planned, int(slots.length[slot]) - 1)
         ready = min(planned, int(slots.filled[request.source]))
         if wait and ready < planned and slots.busy[request.source]:
@@ -209,21 +210,21 @@ class EngineLoop:
         request.source = -1
 
     def _leave(self, request: Request, answer: Sampled | Exception | None = None) -> None:
-        """The request's slot becomes idle. Whoever waits for its beginning takes what there is of it."""
+        """Make the request's slot idle. Requests that wait for a prefix of it copy the part that has been computed."""
         for other in self._running:
             if other.source == request.slot:
-                self._share(other, wait=False)
+                self._copy_prefix(other, wait=False)
         self._running.remove(request)
         self._slots.release(request.slot)
         if answer is not None:
             self._answers.append((request, answer))
 
     def _prefill(self) -> None:
-        """Computes prompts, the first admitted first, in batches of chunks of similar length."""
+        """Compute prompts, the first admitted first, in batches of chunks of similar length."""
         budget = self._prefill_tokens
         todo = [request for request in self._running if request.source < 0 and self._missing(request) > 1]
         while todo and budget > 0:
-            # of one request alone every chunk has to be cut at the same place
+            # deterministic: the chunks of a request must always be cut at the same places
             lead = min(self._missing(todo[0]), self._prefill_tokens if self._deterministic else budget)
             batch, width = [todo[0]], lead
             for request in todo[1:] if not self._deterministic else ():
@@ -238,7 +239,7 @@ class EngineLoop:
             self._forward(batch, width)
 
     def _decode(self) -> None:
-        """Samples one token for every request whose tokens but the last are all in the cache."""
+        """Sample one token for every request that has all its tokens but the last in the cache."""
         batch = [request for request in self._running if request.source < 0 and self._missing(request) == 1]
         for rows in [[request] for request in batch] if self._deterministic else [batch] if batch else []:
             self._forward(rows, 1)
@@ -247,7 +248,7 @@ class EngineLoop:
         return int(self._slots.length[request.slot] - self._slots.filled[request.slot])
 
     def _forward(self, batch: Sequence[Request], width: int) -> None:
-        """At most `width` tokens further for each of the batch, which ends in a new token for those it completes."""
+        """Compute at most `width` more tokens of each request; sample a token for each one that is then complete."""
         slots = self._slots
         starts = {request.slot: int(slots.filled[request.slot]) for request in batch}
         chunks = {
@@ -256,7 +257,8 @@ class EngineLoop:
         rows = sorted(starts)
         first, last = rows[0], rows[-1] + 1
         if width == 1 and not self._deterministic and last - first <= 2 * len(rows):
-            rows = list(range(first, last))  # computing for some slots in vain is cheaper than copying all the others
+            # computing some slots in vain, with garbage behind their tokens, is cheaper than copying all the others
+            rows = list(range(first, last))
         logits = self._model.forward(
             rows,
             [starts.get(slot, int(slots.filled[slot])) for slot in rows],
@@ -281,11 +283,11 @@ class EngineLoop:
                 )
                 continue
             request.add(token, logprob, self.version)
-            stopped = self._stop.ended(request.ids, request.sampling.stop)
+            stopped = self._stop.ends_sample(request.ids, request.sampling.stop)
             full = int(self._slots.length[request.slot]) + 1 >= self._model.max_context
             if stopped or full or len(request.ids) >= request.sampling.max_tokens:
                 self._count(requests=1)
-                self._leave(request, request.sampled(stopped=stopped))
+                self._leave(request, request.to_sampled(stopped=stopped))
             else:
                 self._slots.append(request.slot, token)
 
@@ -293,12 +295,12 @@ class EngineLoop:
         self.stats = replace(self.stats, **{name: getattr(self.stats, name) + value for name, value in more.items()})
 
     def _deliver(self) -> None:
-        """Answers go to their event loops, one call per loop and round."""
+        """Hand the answers to their event loops, with one call per loop and round."""
         answers, self._answers = self._answers, []
         for loop in {request.loop for request, _ in answers}:
-            mine = [(request, answer) for request, answer in answers if request.loop is loop]
+            own_answers = [(request, answer) for request, answer in answers if request.loop is loop]
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, mine)
+                loop.call_soon_threadsafe(_resolve, own_answers)
 
 
 def _resolve(answers: Sequence[tuple[Request, Sampled | Exception]]) -> None:

@@ -1,4 +1,4 @@
-"""The forward pass of the engine: a transformers causal LM over keys and values that stay in slots."""
+"""The forward pass of the engine: a transformers causal LM over keys and values held in slots."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import torch
 
 from gymcp.errors import ConfigError
 
-CHUNKS = 256
-"""The cache grows to multiples of this many tokens."""
-
-PROBE = 12
-"""Tokens of the check that the engine computes what the model computes."""
+CACHE_CHUNK_TOKENS = 256
+"""Number of tokens to whose multiples the cache grows."""
+PROBE_TOKENS = 12
+"""Number of tokens in the check that the engine computes the model's own logits."""
 
 
 class SlotCache:
-    """Keys and values, one pair of tensors [slots, heads, tokens, size] per layer, made when a layer first asks.
+    """Keys and values, one pair of tensors [slots, heads, tokens, size] per layer, allocated at a layer's first use.
 
-    Quacks like a transformers cache for as much of it as decoder layers use.
+    Implements the part of a transformers cache that decoder layers use.
     """
 
     is_compileable = False
@@ -34,65 +33,69 @@ class SlotCache:
         self._length = 0
 
     def reserve(self, tokens: int) -> None:
-        """Room for this many tokens in every slot."""
+        """Make room for this many tokens in every slot."""
         if tokens > self.capacity:
             self._grow(max(tokens, 2 * self.capacity))
 
-    def aim(self, write: tuple[torch.Tensor, torch.Tensor], read: torch.Tensor | slice, length: int) -> None:
-        """What the next forward pass writes, (slots [B, 1], positions [B, T]), and reads: slots, the first `length`."""
+    def set_access(self, write: tuple[torch.Tensor, torch.Tensor], read: torch.Tensor | slice, length: int) -> None:
+        """Set the places that the next forward pass writes and reads.
+
+        `write`: slots [B, 1] and positions [B, T]. `read`: slots, of which the first `length` positions are read.
+        """
         self._write, self._read, self._length = write, read, length
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Called by the attention layers, [B, heads, T, size] -> all keys and values to attend to."""
+        """[B, heads, T, size] -> all keys and values to attend to; called by the attention layers."""
         if layer_idx not in self._layers:
             shape = (self.slots, keys.shape[1], self.capacity)
             self._layers[layer_idx] = (
                 keys.new_zeros((*shape, keys.shape[3])),
                 values.new_zeros((*shape, values.shape[3])),
             )
-        held_keys, held_values = self._layers[layer_idx]
+        all_keys, all_values = self._layers[layer_idx]
         rows, positions = self._write
-        held_keys[rows, :, positions] = keys.transpose(1, 2)
-        held_values[rows, :, positions] = values.transpose(1, 2)
-        return self._seen(held_keys), self._seen(held_values)
+        all_keys[rows, :, positions] = keys.transpose(1, 2)
+        all_values[rows, :, positions] = values.transpose(1, 2)
+        return self._select(all_keys), self._select(all_values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions are always given, so this is only asked for form's sake."""
+        """0: decoder layers call this, but positions are always given."""
         return 0
 
     @torch.inference_mode()
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """The first `tokens` of one slot into another."""
-        for held in self._layers.values():
-            for tensor in held:
+        """Copy the first `tokens` of one slot into another."""
+        for pair in self._layers.values():
+            for tensor in pair:
                 tensor[target, :, :tokens] = tensor[source, :, :tokens]
 
-    def _seen(self, held: torch.Tensor) -> torch.Tensor:
+    def _select(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The part of a layer's keys or values that the forward pass reads."""
         if isinstance(self._read, slice):
-            return held[self._read, :, : self._length]
-        return held[:, :, : self._length].index_select(0, self._read)
+            return tensor[self._read, :, : self._length]
+        return tensor[:, :, : self._length].index_select(0, self._read)
 
-    def _grow(self, least: int) -> None:
-        self.capacity = -(-least // CHUNKS) * CHUNKS
-        for layer, held in self._layers.items():
-            self._layers[layer] = (self._grown(held[0]), self._grown(held[1]))
+    def _grow(self, min_tokens: int) -> None:
+        self.capacity = -(-min_tokens // CACHE_CHUNK_TOKENS) * CACHE_CHUNK_TOKENS
+        for layer, (keys, values) in self._layers.items():
+            self._layers[layer] = (self._enlarge(keys), self._enlarge(values))
 
-    def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
-        grown = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[3]))
-        grown[:, :, : tensor.shape[2]] = tensor
-        return grown
+    def _enlarge(self, tensor: torch.Tensor) -> torch.Tensor:
+        larger = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[3]))
+        larger[:, :, : tensor.shape[2]] = tensor
+        return larger
 
 
 class SlotModel:
-    """Runs a model's weights over slots. The weights are the caller's own tensors; mode and attention are not."""
+    """Runs a model over slots. The weights are the caller's own tensors; the mode and the attention kernel are not."""
 
     def __init__(self, model: Any, slots: int, max_context: int) -> None:
         self.weights = model
         self.max_context = max_context
         self.cache = SlotCache(slots)
-        self._view = shared_copy(model)
+        self._view = copy_sharing_weights(model)
         self._view.config._attn_implementation = "sdpa"
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
@@ -101,13 +104,12 @@ class SlotModel:
     def forward(
         self, slots: Sequence[int], starts: Sequence[int], chunks: Sequence[Sequence[int]], *, window: bool
     ) -> torch.Tensor:
-        """Tokens to follow what each slot holds, from position `start` on -> logits [B, V] after the last of each.
+        """Chunks of tokens, one per slot, at positions from `start` on -> logits [B, V] after the last of each chunk.
 
-        Chunks of unequal length are filled up in front with tokens that are written, and positioned, behind the
-        chunk's own: no token of the slot looks that far, and the next chunk overwrites them.
+        Shorter chunks are padded in front. The padding is written, and positioned, behind the chunk's own tokens: no
+        token of the slot attends that far, and the next chunk overwrites it.
 
-        `window` allows reading the slots from the lowest to the highest as they lie, without a copy. The slots between
-        then have garbage written behind what they hold.
+        `window` allows reading contiguous slots in place, without a copy.
         """
         rows, width = list(slots), max(len(chunk) for chunk in chunks)
         ids = torch.tensor([[0] * (width - len(chunk)) + list(chunk) for chunk in chunks], device=self.device)
@@ -115,13 +117,13 @@ class SlotModel:
         offsets = (torch.arange(width, device=self.device) + sizes) % width
         positions = torch.tensor(starts, device=self.device)[:, None] + offsets
         self.cache.reserve(max(starts) + width)
-        seen = max(start + len(chunk) for start, chunk in zip(starts, chunks, strict=True))
+        length = max(start + len(chunk) for start, chunk in zip(starts, chunks, strict=True))
         index = torch.tensor(rows, device=self.device)
         contiguous = window and rows == list(range(rows[0], rows[0] + len(rows)))
         read = slice(rows[0], rows[0] + len(rows)) if contiguous else index
-        self.cache.aim((index[:, None], positions), read, seen)
-        later = torch.arange(seen, device=self.device) > positions[:, None, :, None]
-        # added, not boolean: that is converted once, here, and not in every layer
+        self.cache.set_access((index[:, None], positions), read, length)
+        later = torch.arange(length, device=self.device) > positions[:, None, :, None]
+        # an additive mask: a boolean one would be converted in every layer
         mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, -torch.inf)
         output = self._view(
             input_ids=ids,
@@ -135,22 +137,22 @@ class SlotModel:
         return logits
 
     def close(self) -> None:
-        """Lets go of the keys and values."""
+        """Release the keys and values."""
         self.cache = SlotCache(0)
 
 
-def shared_copy(model: Any) -> Any:
+def copy_sharing_weights(model: Any) -> Any:
     """The same model over the same parameters and buffers, in evaluation mode, with a configuration of its own.
 
-    So the trainer's dropout, gradient checkpointing and choice of attention do not reach the engine, and no weight is
-    copied. Modules that are added to the original later are not in it.
+    The trainer's dropout, gradient checkpointing and attention kernel do not affect the copy, and no weight is copied.
+    Modules that are added to the original later are not in the copy.
     """
     tensors = [*model.parameters(), *model.buffers()]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors}).eval()
 
 
 def check_supported(model: Any, max_context: int) -> None:
-    """Raises ConfigError for what slots with full attention cannot compute, by name where it is known."""
+    """Raises ConfigError for layers and positions known to need more than slots with full attention."""
     config = model.config
     who = f"embedded engine: {type(model).__name__}"
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -173,15 +175,16 @@ def check_supported(model: Any, max_context: int) -> None:
 
 
 def check_exact(model: Any, max_context: int) -> None:
-    """Raises ConfigError where slots do not give the model's own logits, whatever the reason."""
+    """Raises ConfigError if a forward pass over slots fails or does not give the model's own logits."""
     who = f"embedded engine: {type(model).__name__}"
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    length = min(PROBE, max_context - 1)
+    length = min(PROBE_TOKENS, max_context - 1)
     ids = [(7 * at + 3) % vocabulary for at in range(length)]
     runner = SlotModel(model, 2, max_context)
     try:
         with torch.inference_mode():
-            plain = shared_copy(model)(input_ids=torch.tensor([ids], device=runner.device), use_cache=False).logits[0]
+            inputs = torch.tensor([ids], device=runner.device)
+            plain = copy_sharing_weights(model)(input_ids=inputs, use_cache=False).logits[0]
         cut = length // 2
         runner.forward([0, 1], [0, 0], [ids[:cut], ids[: cut - 1]], window=False)
         ours = runner.forward([1, 0], [cut - 1, cut], [ids[cut - 1 :], ids[cut:]], window=False)

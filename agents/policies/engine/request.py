@@ -1,4 +1,4 @@
-"""One request to the engine, from its prompt to its last token."""
+"""One request to the engine, from its prompt to its last token, and the rule that ends a sample."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Protocol
 
 from gymcp.types import Sampled, Sampling
 
-MARGIN = 4
-"""Tokens decoded before those that can hold a stop text: some decoders drop the first one's space."""
+DECODE_MARGIN_TOKENS = 4
+"""Number of tokens decoded before those that can hold a stop text: some decoders drop the space of the first token."""
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 class Decoder(Protocol):
-    """What the engine needs of a tokenizer: stop texts are looked for in text."""
+    """The part of a tokenizer that the engine uses: stop texts are searched in decoded text."""
 
     def decode(self, ids: list[int], /, *, skip_special_tokens: bool) -> str: ...
 
 
 class StopRule:
-    """When a sample has ended: at a stop token, or with the token that completes a stop text."""
+    """The rule that a sample ends with a stop token, or with the token that completes a stop text."""
 
     def __init__(self, stop_ids: frozenset[int], decoder: Decoder | None) -> None:
         self._stop_ids = stop_ids
         self._decoder = decoder
         self._pieces: dict[int, str] = {}
 
-    def ended(self, ids: list[int], stop: Sequence[str]) -> bool:
-        """Whether the last of `ids` ends the sample."""
+    def ends_sample(self, ids: list[int], stop: Sequence[str]) -> bool:
+        """True if the last of `ids` ends the sample."""
         if ids[-1] in self._stop_ids:
             return True
         if not stop or self._decoder is None:
             return False
         piece = self._piece(ids[-1])
-        likely = [text for text in stop if text[-1] in piece or REPLACEMENT in piece]
+        likely = [text for text in stop if text[-1] in piece or REPLACEMENT_CHARACTER in piece]
         if not likely:
             return False
         # every token but a special one spells a byte or more
         tail = self._decoder.decode(
-            ids[-max(len(text.encode()) for text in likely) - MARGIN :], skip_special_tokens=False
+            ids[-max(len(text.encode()) for text in likely) - DECODE_MARGIN_TOKENS :], skip_special_tokens=False
         )
         return any(text in tail for text in likely)
 
@@ -53,8 +53,9 @@ class StopRule:
 
 
 class Request:
-    """What was asked, and what has come of it. Made on the event loop, then touched by the model's thread only, except
-    for `cancelled` and `future`.
+    """A prompt and the tokens sampled for it so far.
+
+    Created on the event loop; then only the model's thread uses it, except for `cancelled` and `future`.
     """
 
     def __init__(self, prompt: tuple[int, ...], sampling: Sampling, rng: random.Random) -> None:
@@ -65,18 +66,18 @@ class Request:
         self.cancelled = False
         self.slot = -1
         self.source = -1
-        """The slot whose computed beginning this request waits for; -1: none."""
+        """The slot from which a computed prefix will be copied; -1 for none."""
         self.ids: list[int] = []
         self._rng = random.Random(sampling.seed) if sampling.seed is not None else rng
         self._logprobs: list[float] = []
         self._versions: list[tuple[str, int, int]] = []
 
     def uniform(self) -> float:
-        """The number in [0, 1) that the next token is drawn with."""
+        """The random number in [0, 1) with which the next token is sampled."""
         return self._rng.random()
 
     def add(self, token: int, logprob: float, version: str) -> None:
-        """One token more, drawn under the weights `version`."""
+        """Append a token, sampled with the weights `version`."""
         at = len(self.ids)
         self.ids.append(token)
         self._logprobs.append(logprob)
@@ -85,8 +86,8 @@ class Request:
         else:
             self._versions.append((version, at, at + 1))
 
-    def sampled(self, *, stopped: bool) -> Sampled:
-        """The record."""
+    def to_sampled(self, *, stopped: bool) -> Sampled:
+        """The record of the sample."""
         return Sampled(
             prompt_ids=self.prompt,
             ids=tuple(self.ids),

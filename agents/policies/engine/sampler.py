@@ -1,4 +1,4 @@
-"""Tokens drawn from logits, each with its log-probability under the distribution it was drawn from."""
+"""Sampling of tokens from logits, each with its log-probability under the distribution before top-k and top-p."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from gymcp.errors import ConfigError
 from gymcp.types import Sampling
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below this mean the likeliest token: dividing by them would overflow float32."""
-
-HIGHEST = 1.0 - 2.0**-22
-"""A uniform number this close to 1 still points at a token of positive probability in float32."""
+"""Temperature below which the likeliest token is taken: dividing by a smaller one would overflow float32."""
+MAX_UNIFORM = 1.0 - 2.0**-22
+"""Largest random number used: this close to 1 it still selects a token of positive probability in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,11 @@ class Drawn:
 
     ids: list[int]
     logprobs: list[float]
-    """NaN where the row's logits are not numbers."""
+    """Log-probability of each token; NaN if the row's logits are not numbers."""
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Raises ConfigError for what no distribution can be made of."""
+    """Raises ConfigError for a setting that does not define a distribution."""
     if sampling.max_tokens < 1:
         raise ConfigError(f"sampling: max_tokens is {sampling.max_tokens}; it has to be 1 or more")
     if not 0.0 <= sampling.temperature < float("inf"):
@@ -43,8 +42,8 @@ def check_sampling(sampling: Sampling) -> None:
 def draw(logits: torch.Tensor, rules: Sequence[Sampling], uniforms: Sequence[float]) -> Drawn:
     """Logits [B, V] -> one token per row, by inverting the cumulative distribution at a number in [0, 1) per row.
 
-    The tokens stand in the order of their ids, not of their probabilities: two nearly equal logits that change
-    places, as they do with another batch's rounding, then do not change the token.
+    Tokens are ordered by id, not by probability. So the token does not change if two nearly equal logits change their
+    order, as happens with the rounding of another batch.
     """
     scores = logits.float()
     device = scores.device
@@ -56,18 +55,18 @@ def draw(logits: torch.Tensor, rules: Sequence[Sampling], uniforms: Sequence[flo
     if all(greedy):
         ids = logprobs.argmax(dim=-1, keepdim=True)
     else:
-        cumulative = _restricted(logprobs.exp(), rules).cumsum(dim=-1)
-        at = torch.tensor([min(number, HIGHEST) for number in uniforms], device=device)[:, None] * cumulative[:, -1:]
-        ids = torch.searchsorted(cumulative, at, right=True)
+        cumulative = _restrict(logprobs.exp(), rules).cumsum(dim=-1)
+        capped = torch.tensor([min(number, MAX_UNIFORM) for number in uniforms], device=device)
+        ids = torch.searchsorted(cumulative, capped[:, None] * cumulative[:, -1:], right=True)
         if any(greedy):
             ids = torch.where(torch.tensor(greedy, device=device)[:, None], logprobs.argmax(dim=-1, keepdim=True), ids)
-        ids = ids.clamp_(max=logits.shape[-1] - 1)  # rows of NaN point behind the end
+        ids = ids.clamp_(max=logits.shape[-1] - 1)  # for rows of NaN the index is past the end
     chosen = logprobs.gather(-1, ids)
     return Drawn(ids=ids[:, 0].tolist(), logprobs=chosen[:, 0].tolist())
 
 
-def _restricted(probs: torch.Tensor, rules: Sequence[Sampling]) -> torch.Tensor:
-    """`probs` [B, V] without the tokens that top-k leaves out, and then those that top-p leaves out; not normalised."""
+def _restrict(probs: torch.Tensor, rules: Sequence[Sampling]) -> torch.Tensor:
+    """`probs` [B, V] with 0 for tokens that top-k excludes, and then for those that top-p excludes; not normalised."""
     vocabulary = probs.shape[-1]
     limited = [row for row, rule in enumerate(rules) if rule.top_p < 1.0 or 0 < rule.top_k < vocabulary]
     if not limited:

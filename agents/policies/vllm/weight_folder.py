@@ -1,8 +1,8 @@
-"""The folder vLLM loads a model from: where input and output embeddings are one tensor, a view in which they are two.
+"""The folder from which vLLM loads a model: a view with separate input and output embeddings if they are tied.
 
-vLLM 0.32 reloads only the input's of tied ones, so new weights would leave the old ones at the output. In the view the
-output layer is a tensor of its own with the same numbers, for a first load as for every later one; everything else is
-a link. Its bytes are copied as they are, whatever their type, and no tensor library is needed.
+vLLM 0.32 reloads only the input of tied embeddings, so new weights would leave the old ones at the output. In the view
+the output layer is a tensor of its own with the same numbers, for the first load and every later one; all other files
+are links. The bytes of the tensor are copied whatever their type, so no tensor library is needed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from gymcp.paths import gymcp_home
 from gymcp.process_owner import unfinished
 
 CAN_BE_UNTIED = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Architectures in which an output layer of its own, under the name below, takes the place of the input's."""
+"""Architectures that use a separate output layer, named `OUTPUT`, if the weights contain one."""
 INPUT, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+"""Names of the tensors of the input and output embeddings."""
 
 _INDEX = "model.safetensors.index.json"
 _SHARD = "gymcp-lm-head.safetensors"
@@ -28,21 +29,23 @@ _MAX_HEADER_BYTES = 100_000_000
 
 
 def has_tied_embeddings(folder: Path) -> bool:
-    """Raises ConfigError where `folder` holds no model."""
+    """True if the model's config ties them, as is the default. Raises ConfigError if `folder` holds no model."""
     return bool(_config(folder).get("tie_word_embeddings", True))
 
 
 @contextmanager
-def untied(folder: Path) -> Iterator[Path]:
-    """The folder itself, or where its embeddings are tied, a view without that; in gymcp's cache, until the end.
+def untie_embeddings(folder: Path) -> Iterator[Path]:
+    """The folder itself, or if its embeddings are tied, a view with untied ones, which exists until the context ends.
 
-    An architecture that is not among `CAN_BE_UNTIED`, a quantised model and one without safetensors stay as they are.
-    Raises ConfigError where there is no model, or its files are damaged.
+    The view lies in gymcp's cache.
+    A model whose architecture is not in `CAN_BE_UNTIED`, a quantised one and one without safetensors stay as they are.
+    Raises ConfigError if there is no model, or its files are damaged.
     """
     config = _config(folder)
-    files = _safetensors(folder)
-    known = set(config.get("architectures") or ()) & set(CAN_BE_UNTIED)
-    if not (config.get("tie_word_embeddings", True) and known and INPUT in files) or "quantization_config" in config:
+    files = _tensor_files(folder)
+    can_untie = not set(CAN_BE_UNTIED).isdisjoint(config.get("architectures") or ())
+    is_tied = config.get("tie_word_embeddings", True) and INPUT in files
+    if not (is_tied and can_untie) or "quantization_config" in config:
         yield folder
         return
     with ExitStack() as stack:
@@ -69,8 +72,8 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _safetensors(folder: Path) -> dict[str, str]:
-    """The file of each tensor."""
+def _tensor_files(folder: Path) -> dict[str, str]:
+    """The name of the safetensors file of each tensor."""
     try:
         if (folder / _INDEX).is_file():
             return dict(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"])
@@ -81,27 +84,27 @@ def _safetensors(folder: Path) -> dict[str, str]:
 
 
 def _header(file: Path) -> tuple[dict[str, Any], int]:
-    """What the file holds, and where its bytes begin."""
-    with file.open("rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
+    """The header of a safetensors file, and the position at which the bytes of its tensors begin."""
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
         if size > _MAX_HEADER_BYTES:
             raise ValueError(f"{file.name}: a header of {size} bytes")
-        return json.loads(opened.read(size)), 8 + size
+        return json.loads(stream.read(size)), 8 + size
 
 
 def _write_output(source: Path, target: Path) -> None:
-    """The input's embeddings under the output's name, in a file of their own."""
+    """Write the input embeddings under the output's name to a file of their own."""
     try:
         header, start = _header(source)
         entry = header[INPUT]
         begin, end = entry["data_offsets"]
-        wanted = {OUTPUT: {**entry, "data_offsets": [0, end - begin]}}
-        written = json.dumps({"__metadata__": {"format": "pt"}, **wanted}).encode()
-        written += b" " * (-len(written) % 8)
-        with source.open("rb") as tensors, target.open("wb") as made:
-            made.write(len(written).to_bytes(8, "little") + written)
+        output = {OUTPUT: {**entry, "data_offsets": [0, end - begin]}}
+        new_header = json.dumps({"__metadata__": {"format": "pt"}, **output}).encode()
+        new_header += b" " * (-len(new_header) % 8)
+        with source.open("rb") as tensors, target.open("wb") as stream:
+            stream.write(len(new_header).to_bytes(8, "little") + new_header)
             tensors.seek(start + begin)
-            _copy(tensors, made, end - begin)
+            _copy(tensors, stream, end - begin)
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"vllm: {source}: is no safetensors file: {type(error).__name__}: {error}") from error
 

@@ -7,31 +7,32 @@ import json
 from collections.abc import Iterator, Mapping
 
 from gymcp.envs.attack_surface import Goal, Surface
-from gymcp.envs.suites.agentdojo.suite import install_agentdojo, judge_server, read_suites
-from gymcp.envs.suites.agentdojo.tasks import folded, gold_calls, to_task
-from gymcp.envs.suites.upstream.grader_process import Worker
+from gymcp.envs.suites.agentdojo.suite import AGENTDOJO, install_agentdojo, read_suites
+from gymcp.envs.suites.agentdojo.tasks import fold_lines, gold_calls, to_task
+from gymcp.envs.suites.upstream.grader_process import GraderProcess
+from gymcp.envs.suites.upstream.install import judge_server
 from gymcp.errors import GraderError
-from gymcp.evaluators.graders.answers import last_words
-from gymcp.evaluators.graders.matching import served_calls
+from gymcp.evaluators.graders.answers import final_answer
+from gymcp.evaluators.graders.matching import server_calls
 from gymcp.protocols import StateReader
 from gymcp.types import GoldTurn, Json, Score, Task, Trajectory
 
 USER = "Emma Johnson"
-"""Of all four worlds."""
-_worker = Worker(lambda: judge_server(install_agentdojo()), "--judge")
+"""Name of the user in all four worlds."""
+_judge = GraderProcess(lambda: judge_server(AGENTDOJO, install_agentdojo()), "--judge")
 
 
 def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """1 where upstream says that the user's task has been done (``utility``), else 0.
+    """1 if upstream's ``utility`` function says that the user's task was done, else 0.
 
-    Raises GraderError where no state was recorded, or upstream's grader could not be run or raised.
+    Raises GraderError if no state was recorded, or upstream's grader raised or could not be run.
     """
     done = _verdict(task, trajectory, states)["utility"]
     return Score(value=float(done), reason="" if done else "upstream's utility function says no")
 
 
 def goal_reached(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-    """1 where upstream says that the attacker of the task's target has reached the goal (``security``), else 0."""
+    """1 if upstream's ``security`` function says that the attacker of the task's target reached the goal, else 0."""
     reached = _verdict(task, trajectory, states)["attack"]
     if reached is None:
         raise GraderError(f"task '{task.id}': there is no attacker in its target")
@@ -50,12 +51,15 @@ def surfaces() -> Iterator[Surface]:
                 seen=frozenset(row["seen"]),
                 goals=tuple(_goal(task, goal, row["hijacks"]) for goal in suite["injection_tasks"]),
                 user=USER,
-                spell=folded,
+                spell=fold_lines,
             )
 
 
 def _goal(task: Task, row: Json, hijacks: Mapping[str, Json]) -> Goal:
-    """`hijacks`: gold that is another once the user's task has been done, such as the number of the next e-mail."""
+    """The goal of one attacker.
+
+    `hijacks`: by goal, gold calls that differ once the user's task was done: the number of the next e-mail is another.
+    """
     known = bool(row["gold"] or row["output"])
     calls = gold_calls(hijacks.get(row["id"], row["gold"]), "hijack")
     return Goal(
@@ -74,18 +78,18 @@ def _verdict(task: Task, trajectory: Trajectory, states: StateReader) -> Json:
         **task.target,
         "initial_state": task.initial_state,
         "final_state": states(trajectory.final_state),
-        "output": last_words(trajectory) or "",
+        "output": final_answer(trajectory) or "",
         "calls": [
             {"name": call.name, "arguments": dict(call.arguments)}
             for step in trajectory.steps
-            for call in served_calls(step)
+            for call in server_calls(step)
             if isinstance(call.arguments, Mapping)
         ],
     }
-    return _asked(json.dumps(question, sort_keys=True))
+    return _ask_judge(json.dumps(question, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=64)
-def _asked(question: str) -> Json:
+def _ask_judge(question: str) -> Json:
     """{"utility": bool, "attack": bool | None}: both verdicts of an episode come with one answer."""
-    return _worker.ask(json.loads(question))
+    return _judge.ask(json.loads(question))

@@ -1,49 +1,35 @@
 """AgentDojo v1.2.2: 97 user tasks over 74 tools in four suites, and 35 goals of an attacker, from upstream's own wheel.
 
-Nothing of upstream is in this repository. The wheel is fetched once and split: ``server/`` holds what may be mounted in
-a server's sandbox (tools and models of worlds), ``private/`` the whole package, for the grader's sandbox alone. What
-both import lies in a virtualenv of its own, made of the wheels that `agentdojo.lock` names by hash.
+A server's sandbox has the tools and the models of the worlds; the judge's has the whole package.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from pathlib import Path, PurePosixPath
 
-from gymcp.cache import in_cache
 from gymcp.envs.suites.agentdojo.tasks import task_id, to_task
-from gymcp.envs.suites.upstream.packages import locked_packages, packages_folder
-from gymcp.envs.suites.upstream.run_once import run_to_end
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles, fingerprint, sandbox_for
-from gymcp.envs.suites.upstream.verified_cache import keep, kept, kept_folder
-from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.upstream import install as upstream_install
+from gymcp.envs.suites.upstream.install import UpstreamSuite
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles
+from gymcp.envs.suites.upstream.wheels import Wheel
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.native.server import native_server, precompile
-from gymcp.mcp_servers.sandbox import Limits, Sandbox
+from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.paths import gymcp_home
 from gymcp.types import Json, Suite
 
-AGENTDOJO = Wheel(
+WHEEL = Wheel(
     name="agentdojo",
     version="0.1.35",
     sha256="364bea4219716b716bf639f504d195943f7f6a5535d312ca41d7098704a2affd",
 )
-LOCK = Path(__file__).with_name("agentdojo.lock")
-PROGRAM = "gymcp.mcp_servers.programs.agentdojo.server"
-JUDGE = "gymcp.mcp_servers.programs.agentdojo.judge"
 REVISION = 1
-"""Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
-FOLDERS = 2
-"""Of how the folder is made."""
+"""Part of the suite's version, raised with every change of ours that a task's record shows."""
 TASKS, GOALS = 97, 35
-CODE, LIBRARIES = PurePosixPath("/srv/agentdojo"), PurePosixPath("/srv/libraries")
-"""Where upstream's package, and what it imports, appear in a sandbox."""
+"""Number of user tasks, and of attackers' goals, of all four suites together."""
 
 _TOOLS = "agentdojo/default_suites/v1"
 _SUITES = ("workspace", "travel", "banking", "slack")
-_MOUNTED = frozenset(
+_SERVER_FILES = frozenset(
     ["agentdojo/functions_runtime.py", "agentdojo/strenum.py", f"{_TOOLS}/tools/__init__.py"]
     + [f"{_TOOLS}/{suite}/task_suite.py" for suite in _SUITES]
     + [
@@ -56,99 +42,63 @@ _MOUNTED = frozenset(
 )
 
 
-@in_cache()
 def install_agentdojo(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
-    """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
-
-    Upstream's code runs once over the gold, for the tasks: in `sandbox`, else in bubblewrap. Raises SandboxUnavailable
-    where that is not there, IntegrityError for files with another hash or tasks that are not those of this version,
-    UsageError where something cannot be had.
-    """
-    home = home or gymcp_home()
-    files = _files(home)
-    wall = sandbox_for("agentdojo", "upstream's code runs once, for the tasks", sandbox, files)
-    locked_packages("agentdojo", LOCK, home)
-
-    def make(folder: Path) -> None:
-        wheel = fetch_wheel(AGENTDOJO, home / "wheels")
-        unpack(wheel, folder / "server", lambda name: name if name in _MOUNTED else None)
-        unpack(wheel, folder / "private", _of_package)
-        precompile(folder / "server")
-
-    kept_folder("agentdojo", files.root, make)
-    if files.tasks.is_file():
-        return files
-    suites = json.loads(run_to_end(judge_server(files), wall, "", "--tasks"))
-    counts = tuple(sum(len(suite[part]) for suite in suites.values()) for part in ("user_tasks", "injection_tasks"))
-    if counts != (TASKS, GOALS):
-        raise IntegrityError(f"suite 'agentdojo': has {counts[0]} tasks and {counts[1]} goals, not {TASKS} and {GOALS}")
-    keep(files.tasks, json.dumps(suites).encode())
-    return files
+    """The files of `AGENTDOJO`, installed as `upstream.install.install` does it."""
+    return upstream_install.install(AGENTDOJO, home, sandbox=sandbox)
 
 
-def is_installed(home: Path | None = None) -> bool:
-    """True where nothing is left to fetch or to compute."""
-    return _files(home or gymcp_home()).are_complete
+def is_installed() -> bool:
+    """True if nothing is left to fetch or to compute."""
+    return upstream_install.is_installed(AGENTDOJO)
 
 
 def read_suites() -> dict[str, Json]:
-    """What upstream's code says of each suite, installed where it is not yet: world, vectors, tasks, goals."""
-    return _read(install_agentdojo().tasks)
+    """Upstream's suites by name: world, vectors, tasks, goals; installs them if they are not installed."""
+    suites: dict[str, Json] = upstream_install.read_tasks(AGENTDOJO)
+    return suites
 
 
 def load_suite() -> Suite:
-    """All 97 user tasks without an attack, installed where they are not yet."""
+    """All 97 user tasks without an attack; installs the suite if it is not installed."""
+    rows = [(name, suite, row) for name, suite in read_suites().items() for row in suite["user_tasks"]]
     return Suite(
         name="agentdojo",
-        version=f"{AGENTDOJO.version}+{REVISION}",
-        tasks=tuple(to_task(name, suite, row) for name, suite in read_suites().items() for row in suite["user_tasks"]),
-        source=f"{AGENTDOJO.name}=={AGENTDOJO.version}",
-        pass_at_once=frozenset(
-            task_id(name, row["id"])
-            for name, suite in read_suites().items()
-            for row in suite["user_tasks"]
-            if row["passes_at_once"]
-        ),
+        version=f"{WHEEL.version}+{REVISION}",
+        tasks=tuple(to_task(name, suite, row) for name, suite, row in rows),
+        source=f"{WHEEL.name}=={WHEEL.version}",
+        pass_at_once=frozenset(task_id(name, row["id"]) for name, _, row in rows if row["passes_at_once"]),
     )
 
 
 def servers() -> tuple[ServerSpec, ...]:
     """The one server of every task; `Task.initial_state` says which suite's tools it has."""
-    return (agentdojo_server(install_agentdojo()),)
+    return (upstream_install.suite_server(AGENTDOJO, install_agentdojo()),)
 
 
-def agentdojo_server(files: SuiteFiles) -> ServerSpec:
-    mounts = files.mounts(files.server, CODE, LIBRARIES)
-    return native_server("agentdojo", PROGRAM, mounts=mounts, python_path=[CODE, LIBRARIES], start="fork")
+def _server_member(name: str) -> str | None:
+    return name if name in _SERVER_FILES else None
 
 
-def judge_server(files: SuiteFiles) -> ServerSpec:
-    """Upstream's graders: no server of an episode, but started like one."""
-    mounts = files.mounts(files.private, CODE, LIBRARIES)
-    limits = Limits(memory_mb=1024)
-    return native_server(
-        "agentdojo-judge", JUDGE, modules=(PROGRAM,), mounts=mounts, python_path=[CODE, LIBRARIES], limits=limits
-    )
-
-
-def _files(home: Path) -> SuiteFiles:
-    return SuiteFiles(
-        root=home / "suites" / "agentdojo" / f"{AGENTDOJO.version}-{FOLDERS}",
-        fingerprint=_fingerprint(),
-        libraries=packages_folder(LOCK, home),
-    )
-
-
-def _of_package(name: str) -> str | None:
+def _private_member(name: str) -> str | None:
     return name if name.startswith("agentdojo/") and name.endswith((".py", ".yaml")) else None
 
 
-@functools.cache
-def _read(path: Path) -> dict[str, Json]:
-    found: dict[str, Json] = json.loads(kept("agentdojo", path))
-    return found
+def _check_tasks(suites: Json) -> None:
+    """Check the numbers of tasks and goals. Raises IntegrityError if they are not those of the pinned wheel."""
+    counts = tuple(sum(len(suite[part]) for suite in suites.values()) for part in ("user_tasks", "injection_tasks"))
+    if counts != (TASKS, GOALS):
+        raise IntegrityError(f"suite 'agentdojo': has {counts[0]} tasks and {counts[1]} goals, not {TASKS} and {GOALS}")
 
 
-@functools.cache
-def _fingerprint() -> str:
-    return fingerprint(AGENTDOJO.sha256.encode() + LOCK.read_bytes(), PROGRAM, JUDGE)
+AGENTDOJO = UpstreamSuite(
+    name="agentdojo",
+    wheel=WHEEL,
+    lock=Path(__file__).with_name("agentdojo.lock"),
+    server="gymcp.mcp_servers.programs.agentdojo.server",
+    judge="gymcp.mcp_servers.programs.agentdojo.judge",
+    folder_revision=2,
+    code=PurePosixPath("/srv/agentdojo"),
+    for_server=_server_member,
+    for_judge=_private_member,
+    check_tasks=_check_tasks,
+)

@@ -1,4 +1,4 @@
-"""What upstream's code says of AgentDojo's tasks -> task records, and what the injection wrapper needs."""
+"""Task records from what AgentDojo's code says of its tasks, and the parts that the injection wrapper needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gymcp.types import GoldTurn, Json, Task, ToolCall
 
 
 def task_id(suite: str, upstream: str) -> str:
-    """``user_task_3`` of banking is ``banking_user_task_3``."""
+    """The task's id here: ``banking_user_task_3`` for ``user_task_3`` of banking."""
     return f"{suite}_{upstream}"
 
 
@@ -34,6 +34,9 @@ def gold_calls(rows: Json, prefix: str = "gold") -> tuple[ToolCall, ...]:
     )
 
 
-def folded(text: str) -> str:
-    """As upstream's worlds hold an injected text: it is put between the quotes of a YAML scalar, which folds lines."""
+def fold_lines(text: str) -> str:
+    """An injected text as upstream's worlds hold it.
+
+    Upstream puts it between the quotes of a YAML scalar, which folds lines.
+    """
     return re.sub(r"[ \t]*(\n[ \t]*)+", lambda found: "\n" * (found[0].count("\n") - 1) or " ", text)

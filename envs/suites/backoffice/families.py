@@ -1,7 +1,7 @@
-"""Kinds of requests. Each makes, from a company and a level of difficulty, what is asked, its gold and its answer.
+"""Kinds of requests. Each makes, from a company and a level of difficulty, a request's slots, its gold and its answer.
 
-Levels: 1 by id; 2 by name, or under a condition in the request; 3 under one rule of a short handbook, or one table
-further; 4 under more rules, or further still; 5 both, or several at once.
+Levels: 1 names a record by its id; 2 by a person's name, or sets a condition in the request; 3 depends on one rule of a
+short handbook, or on one table more; 4 on more rules, or on still more tables; 5 on both, or asks for several things.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gymcp.envs.suites.backoffice.world import Call, Unfit, World
+from gymcp.envs.suites.backoffice.world import Call, NotApplicable, World
 from gymcp.mcp_servers.programs.backoffice.company import TODAY, Row
 
 DONE = "done"
@@ -21,17 +21,17 @@ class Draft:
     """A task without its wording."""
 
     slots: Mapping[str, object]
-    """What the wording names."""
+    """Values for the slots of the wording."""
     calls: tuple[Call, ...]
     answer: str
     rules: tuple[str, ...] = ()
-    """Topics of the handbook that decide."""
+    """Topics of the handbook on which the answer depends."""
 
 
 Family = Callable[[World, random.Random, int], Draft]
 
 
-def refused(why: object) -> str:
+def refusal(why: object) -> str:
     return f"refused: {why}"
 
 
@@ -40,7 +40,7 @@ def _by_name(customer: Row) -> tuple[Call, ...]:
 
 
 def contact(world: World, rng: random.Random, level: int) -> Draft:
-    """An email address, by ever longer ways."""
+    """A request for an email address, over more and more tables."""
     if level == 1:
         who = world.pick(rng, world.customers)
         return Draft(slots={"id": who["id"]}, calls=(("get_customer", {"customer": who["id"]}),), answer=who["email"])
@@ -69,12 +69,12 @@ def contact(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def _items(world: World, order: Row) -> str:
-    """The products of an order, as one answers with them."""
+    """The products of an order, as an answer lists them."""
     return " ".join(item["product"] for item in world.tables["items"].values() if item["order"] == order["id"])
 
 
 def cancel(world: World, rng: random.Random, level: int) -> Draft:
-    """Orders to be cancelled: one, one that may have gone out, the only open one, all of them."""
+    """A request to cancel orders: one, one that may have gone out, the only open one, all open ones."""
     if level <= 2:
         states = ("open", "paid") if level == 1 else ("open", "paid", "shipped", "delivered", "cancelled")
         status = rng.choice(states)
@@ -82,7 +82,7 @@ def cancel(world: World, rng: random.Random, level: int) -> Draft:
         look: tuple[Call, ...] = (("get_order", {"order": order["id"]}),) if level == 2 else ()
         can = status in ("open", "paid")
         calls = (*look, *((("cancel_order", {"order": order["id"]}),) if can else ()))
-        return Draft(slots={"order": order["id"]}, calls=calls, answer=DONE if can else refused(status))
+        return Draft(slots={"order": order["id"]}, calls=calls, answer=DONE if can else refusal(status))
     counts = {3: (1, 1), 4: (2, 3), 5: (1, 3)}[level]
     who = world.pick(rng, world.customers, lambda row: counts[0] <= len(_open(world, row)) <= counts[1])
     doomed = _open(world, who)
@@ -108,37 +108,37 @@ def _open(world: World, customer: Row) -> list[Row]:
 
 
 def refund(world: World, rng: random.Random, level: int) -> Draft:
-    """Money back, under ever more rules."""
+    """A request for money back, under more and more rules."""
 
-    def paid(row: Row) -> bool:
+    def is_paid(row: Row) -> bool:
         return row["status"] in ("paid", "shipped", "delivered")
 
     if level == 1:
-        order = world.pick(rng, world.orders, paid)
+        order = world.pick(rng, world.orders, is_paid)
         return Draft(slots={"order": order["id"]}, calls=(("refund_order", {"order": order["id"]}),), answer=DONE)
     if level == 2:
-        order = world.pick(rng, world.orders, paid)
+        order = world.pick(rng, world.orders, is_paid)
         limit = max(order["total"] + rng.choice((-50, -10, 0, 10, 50)), 5)
-        return _judged({"order": order["id"], "limit": limit}, (), order, order["total"] <= limit, order["total"])
+        return _refund_if({"order": order["id"], "limit": limit}, (), order, order["total"] <= limit, order["total"])
     days = world.policy("refund_days")
     if level == 3:
-        order = world.pick(rng, world.orders, paid)
-        return _judged(
+        order = world.pick(rng, world.orders, is_paid)
+        return _refund_if(
             {"order": order["id"]}, ("refund_days",), order, TODAY - order["day"] <= days, f"day {order['day']}"
         )
     limit = world.policy("refund_limit")
     rules = ("refund_days", "refund_limit")
     if level == 4:
-        order = world.pick(rng, world.orders, paid)
+        order = world.pick(rng, world.orders, is_paid)
         slots: dict[str, object] = {"order": order["id"]}
         start: tuple[Call, ...] = ()
     else:
-        who = world.pick(rng, world.customers, lambda row: any(map(paid, world.orders_of(row))))
-        order = max(filter(paid, world.orders_of(who)), key=lambda row: (row["day"], row["id"]))
+        who = world.pick(rng, world.customers, lambda row: any(map(is_paid, world.orders_of(row))))
+        order = max(filter(is_paid, world.orders_of(who)), key=lambda row: (row["day"], row["id"]))
         slots = {"name": who["name"]}
         start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))
     if TODAY - order["day"] > days:
-        return _judged(slots, rules, order, False, f"day {order['day']}", start)
+        return _refund_if(slots, rules, order, False, f"day {order['day']}", start)
     if order["total"] > limit:
         calls: tuple[Call, ...] = (
             *start,
@@ -146,10 +146,10 @@ def refund(world: World, rng: random.Random, level: int) -> Draft:
             ("open_ticket", {"customer": order["customer"], "topic": "refund"}),
         )
         return Draft(slots=slots, calls=calls, answer=DONE, rules=rules)
-    return _judged(slots, rules, order, True, "", start)
+    return _refund_if(slots, rules, order, True, "", start)
 
 
-def _judged(
+def _refund_if(
     slots: Mapping[str, object],
     rules: tuple[str, ...],
     order: Row,
@@ -159,11 +159,11 @@ def _judged(
 ) -> Draft:
     look: tuple[Call, ...] = (*start, ("get_order", {"order": order["id"]}))
     calls = (*look, ("refund_order", {"order": order["id"]})) if allowed else look
-    return Draft(slots=slots, calls=calls, answer=DONE if allowed else refused(why), rules=rules)
+    return Draft(slots=slots, calls=calls, answer=DONE if allowed else refusal(why), rules=rules)
 
 
 def amount(world: World, rng: random.Random, level: int) -> Draft:
-    """Sums and extremes over a customer's orders."""
+    """A request for sums and extremes over a customer's orders."""
     least = 1 if level <= 2 else 2
     who = world.pick(rng, world.customers, lambda row: least <= len(world.orders_of(row)) <= level + 1)
     orders = world.orders_of(who)
@@ -183,7 +183,7 @@ def amount(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def correct(world: World, rng: random.Random, level: int) -> Draft:
-    """Addresses that are wrong, and what the customer wrote about it."""
+    """A request to correct data that are wrong, as given or as the customer wrote it in a ticket."""
     if level <= 2:
         who = world.pick(rng, world.customers)
         city = world.city(rng, who["city"])
@@ -198,17 +198,17 @@ def correct(world: World, rng: random.Random, level: int) -> Draft:
         ticket = world.pick(rng, world.tickets, asks)
         return Draft(
             slots={"ticket": ticket["id"]},
-            calls=(("get_ticket", {"ticket": ticket["id"]}), _as_asked(ticket)),
+            calls=(("get_ticket", {"ticket": ticket["id"]}), _call_for(ticket)),
             answer=DONE,
         )
     who = world.pick(rng, world.customers, lambda row: sum(map(asks, _open_tickets(world, row))) == 1)
     open_tickets = _open_tickets(world, who)
     if level == 4 and len(open_tickets) > 1:
-        raise Unfit
-    wanted = next(filter(asks, open_tickets))
+        raise NotApplicable
+    request = next(filter(asks, open_tickets))
     reads = tuple(("get_ticket", {"ticket": row["id"]}) for row in open_tickets)
-    closing: tuple[Call, ...] = (("close_ticket", {"ticket": wanted["id"]}),) if level == 5 else ()
-    calls = (*_by_name(who), ("list_tickets", {"customer": who["id"]}), *reads, _as_asked(wanted), *closing)
+    closing: tuple[Call, ...] = (("close_ticket", {"ticket": request["id"]}),) if level == 5 else ()
+    calls = (*_by_name(who), ("list_tickets", {"customer": who["id"]}), *reads, _call_for(request), *closing)
     return Draft(slots={"name": who["name"]}, calls=calls, answer=DONE)
 
 
@@ -216,7 +216,8 @@ def _open_tickets(world: World, customer: Row) -> list[Row]:
     return [row for row in world.tickets_of(customer) if row["status"] == "open"]
 
 
-def _as_asked(ticket: Row) -> Call:
+def _call_for(ticket: Row) -> Call:
+    """The call that does what the text of a ticket asks for."""
     words = ticket["text"].rstrip(".").split()
     if "email" in words:
         return ("set_email", {"customer": ticket["customer"], "email": words[-1]})
@@ -224,7 +225,7 @@ def _as_asked(ticket: Row) -> Call:
 
 
 def credit(world: World, rng: random.Random, level: int) -> Draft:
-    """Requests that must be refused as often as not: blocked customers, and limits."""
+    """A request for credit, which must be refused as often as not: the customer is blocked, or over a limit."""
     gift = rng.choice((5, 10, 15, 20, 25, 30))
     blocked = rng.random() < 0.5
     limit = world.policy("credit_limit")
@@ -248,15 +249,15 @@ def credit(world: World, rng: random.Random, level: int) -> Draft:
         slots = {"order": order["id"], "amount": gift}
     rules = ("credit_limit",) if level >= 3 else ()
     if who["status"] == "blocked":
-        return Draft(slots=slots, calls=look, answer=refused(f"blocked {who['email']}"), rules=rules)
+        return Draft(slots=slots, calls=look, answer=refusal(f"blocked {who['email']}"), rules=rules)
     if level >= 3 and who["credit"] + gift > limit:
-        return Draft(slots=slots, calls=look, answer=refused(f"credit {who['credit']}"), rules=rules)
+        return Draft(slots=slots, calls=look, answer=refusal(f"credit {who['credit']}"), rules=rules)
     calls = (*look, ("add_credit", {"customer": who["id"], "amount": gift}))
     return Draft(slots=slots, calls=calls, answer=DONE, rules=rules)
 
 
 def talk(world: World, rng: random.Random, level: int) -> Draft:
-    """Questions that the handbook in the request answers: no tool is needed."""
+    """A question that the handbook in the request answers: no tool is needed."""
     topics = rng.sample(
         ["refund_days", "refund_limit", "goodwill", "gold_spend", "reorder_level", "reorder_amount"], min(level, 3)
     )
@@ -267,7 +268,7 @@ def talk(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def ticket(world: World, rng: random.Random, level: int) -> Draft:
-    """Tickets to be closed or raised, by age."""
+    """A request to close tickets, or to raise their priority by their age."""
     if level == 1:
         row = world.pick(rng, world.tickets, lambda row: row["status"] != "closed")
         return Draft(slots={"ticket": row["id"]}, calls=(("close_ticket", {"ticket": row["id"]}),), answer=DONE)
@@ -283,7 +284,7 @@ def ticket(world: World, rng: random.Random, level: int) -> Draft:
         slots: dict[str, object] = {"ticket": row["id"], "days": days}
         rules = ("urgent_days",) if level == 3 else ()
         if age < days:
-            return Draft(slots=slots, calls=look, answer=refused(f"day {row['day']}"), rules=rules)
+            return Draft(slots=slots, calls=look, answer=refusal(f"day {row['day']}"), rules=rules)
         calls = (*look, ("set_priority", {"ticket": row["id"], "priority": "high"}))
         return Draft(slots=slots, calls=calls, answer=DONE, rules=rules)
     days = world.policy("urgent_days")
@@ -297,12 +298,12 @@ def ticket(world: World, rng: random.Random, level: int) -> Draft:
     raised = tuple(("set_priority", {"ticket": row["id"], "priority": "high"}) for row in urgent)
     calls = (*_by_name(who), ("list_tickets", {"customer": who["id"]}), *raised)
     if not any(row["priority"] != "high" for row in urgent):
-        raise Unfit
+        raise NotApplicable
     return Draft(slots={"name": who["name"]}, calls=calls, answer=DONE, rules=("urgent_days",))
 
 
 def stock(world: World, rng: random.Random, level: int) -> Draft:
-    """Goods to be counted and ordered."""
+    """A request to correct the stock of a product, or to reorder what is short."""
     product = world.pick(rng, world.products)
     if level <= 2:
         pieces = rng.randint(1, 60)
@@ -321,14 +322,14 @@ def stock(world: World, rng: random.Random, level: int) -> Draft:
         )
         slots: dict[str, object] = {"id": product["id"], "name": product["name"]}
         if not short:
-            return Draft(slots=slots, calls=look, answer=refused(f"stock {product['stock']}"), rules=rules)
+            return Draft(slots=slots, calls=look, answer=refusal(f"stock {product['stock']}"), rules=rules)
         calls = (*look, ("set_stock", {"product": product["id"], "pieces": most}))
         return Draft(slots=slots, calls=calls, answer=DONE, rules=rules)
 
     def wanting(row: Row) -> list[Row]:
         items = [item for item in world.tables["items"].values() if item["order"] == row["id"]]
         products = [world.tables["products"][item["product"]] for item in items]
-        return [each for each in products if each["stock"] < least]
+        return [product for product in products if product["stock"] < least]
 
     order = world.pick(rng, world.orders, wanting)
     items = [item["product"] for item in world.tables["items"].values() if item["order"] == order["id"]]
@@ -341,7 +342,7 @@ def stock(world: World, rng: random.Random, level: int) -> Draft:
 
 
 def parcel(world: World, rng: random.Random, level: int) -> Draft:
-    """Parcels on their way, arrived or lost, and what the company does about it."""
+    """A request about parcels on their way, arrived or lost, and for what the company does about a lost one."""
     sent = [row for row in world.orders if row["status"] in ("shipped", "delivered")]
     order = world.pick(rng, sent)
     shipment = world.tables["shipments"]["S" + order["id"][1:]]
@@ -349,8 +350,8 @@ def parcel(world: World, rng: random.Random, level: int) -> Draft:
     if level == 1:
         return Draft(slots={"order": order["id"]}, calls=look, answer=f"{shipment['carrier']} {shipment['due']}")
     if level == 2:
-        who = world.pick(rng, world.customers, lambda row: len(_sent(world, row)) == 1)
-        order = _sent(world, who)[0]
+        who = world.pick(rng, world.customers, lambda row: len(_shipped_orders(world, row)) == 1)
+        order = _shipped_orders(world, who)[0]
         shipment = world.tables["shipments"]["S" + order["id"][1:]]
         calls = (*_by_name(who), ("list_orders", {"customer": who["id"]}), ("get_shipment", {"order": order["id"]}))
         return Draft(slots={"name": who["name"]}, calls=calls, answer=f"{shipment['carrier']} {shipment['due']}")
@@ -363,17 +364,17 @@ def parcel(world: World, rng: random.Random, level: int) -> Draft:
     else:
 
         def waits(row: Row) -> bool:
-            return [_shipment(world, each)["status"] == "lost" for each in _sent(world, row)] == [lost]
+            return [_shipment(world, order)["status"] == "lost" for order in _shipped_orders(world, row)] == [lost]
 
         who = world.pick(rng, world.customers, waits)
-        order = _sent(world, who)[0]
+        order = _shipped_orders(world, who)[0]
         start = (*_by_name(who), ("list_orders", {"customer": who["id"]}))
         slots = {"name": who["name"]}
     shipment = _shipment(world, order)
     look = (*start, ("get_shipment", {"order": order["id"]}))
     gift, rules = world.policy("goodwill"), ("goodwill",)
     if shipment["status"] != "lost":
-        answer = refused(f"{shipment['status']} {shipment['due']}")
+        answer = refusal(f"{shipment['status']} {shipment['due']}")
         return Draft(slots=slots, calls=look, answer=answer, rules=rules)
     if level == 3:
         look = (*look, ("get_order", {"order": order["id"]}))
@@ -384,7 +385,7 @@ def parcel(world: World, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, calls=calls, answer=DONE, rules=rules)
 
 
-def _sent(world: World, customer: Row) -> list[Row]:
+def _shipped_orders(world: World, customer: Row) -> list[Row]:
     return [row for row in world.orders_of(customer) if row["status"] in ("shipped", "delivered")]
 
 
@@ -393,8 +394,8 @@ def _shipment(world: World, order: Row) -> Row:
 
 
 FAMILIES: Mapping[str, Family] = {
-    each.__name__: each for each in (contact, cancel, refund, amount, correct, credit, talk, ticket)
+    family.__name__: family for family in (contact, cancel, refund, amount, correct, credit, talk, ticket)
 }
-"""Those that a policy may be trained on."""
-HELD_OUT_FAMILIES: Mapping[str, Family] = {each.__name__: each for each in (stock, parcel)}
-"""Only ever tested on."""
+"""Kinds of requests that a policy may be trained on; a function's name is part of its tasks' ids."""
+HELD_OUT_FAMILIES: Mapping[str, Family] = {family.__name__: family for family in (stock, parcel)}
+"""Kinds of requests for tests only."""

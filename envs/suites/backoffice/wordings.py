@@ -1,4 +1,4 @@
-"""How a request is said: phrases by family and level, in frames. Some of both are kept for testing."""
+"""Wordings of requests: phrases by family and level, in frames. Some of both are held out for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 
 CHECKED = "_checked"
-"""Ends the name of a family that differs in its gold alone."""
+"""Suffix of a family's name that marks a twin with other gold and the same wordings."""
 FRAMES = (
     "Please {}.",
     "Could you {}?",
@@ -32,7 +32,7 @@ VERBS: Mapping[str, tuple[str, ...]] = {
     "moved": ("update", "correct", "fix", "change", "put right", "amend"),
     "called_off": ("cancel", "call off", "stop", "void", "withdraw", "scrap"),
 }
-"""The last of each is kept for testing."""
+"""Verbs by family; the last verb of each is held out for tests."""
 
 WHAT: Mapping[str, tuple[str, str, str, str, str]] = {
     "contact": (
@@ -111,11 +111,14 @@ WHAT: Mapping[str, tuple[str, str, str, str, str]] = {
 
 
 def wordings(family: str, level: int, *, held_out: bool) -> list[str]:
-    """Templates of a request, with the family's slots open; those held out share no phrase with a training one."""
+    """Templates of a request, with the family's slots open.
+
+    A held-out template has a frame or a verb that no training template has.
+    """
     family = family.removesuffix(CHECKED)
-    kept: list[str] = []
+    templates: list[str] = []
     for frame, verb in product(FRAMES, VERBS[family]):
         unseen = frame in HELD_OUT_FRAMES or verb == VERBS[family][-1]
         if unseen == held_out:
-            kept.append(frame.format(f"{verb} {WHAT[family][level - 1]}"))
-    return kept
+            templates.append(frame.format(f"{verb} {WHAT[family][level - 1]}"))
+    return templates

@@ -1,4 +1,4 @@
-"""One company as the maker of tasks sees it: its books, and who may be asked about."""
+"""One company as the maker of tasks sees it: its books, and the rows that a task may be about."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
-from gymcp.mcp_servers.programs.backoffice.books import MOST_ROWS
+from gymcp.mcp_servers.programs.backoffice.books import MAX_LISTED_ROWS
 from gymcp.mcp_servers.programs.backoffice.company import (
     CITIES,
     HELD_OUT_CITIES,
@@ -23,12 +23,15 @@ T = TypeVar("T")
 Call = tuple[str, dict[str, Json]]
 
 
-class Unfit(Exception):
-    """This company has nobody of whom such a task could be made."""
+class NotApplicable(Exception):
+    """This company has no row of which such a task could be made."""
 
 
 class World:
-    """The books of one seed. `held_out`: only customers and cities that no training task is about, else only others."""
+    """The books of one seed.
+
+    `held_out`: draw only customers and cities that no training task is about, else only the others.
+    """
 
     def __init__(self, seed: int, *, held_out: bool = False) -> None:
         self.seed = seed
@@ -41,22 +44,23 @@ class World:
         return [
             row
             for row in self.tables["customers"].values()
-            if (row["name"].split()[1] in HELD_OUT_LAST) == self._held_out and len(self.orders_of(row)) <= MOST_ROWS
+            if (row["name"].split()[1] in HELD_OUT_LAST) == self._held_out
+            and len(self.orders_of(row)) <= MAX_LISTED_ROWS
         ]
 
     @cached_property
     def orders(self) -> list[Row]:
-        ours = {row["id"] for row in self.customers}
-        return [row for row in self.tables["orders"].values() if row["customer"] in ours]
+        customers = {row["id"] for row in self.customers}
+        return [row for row in self.tables["orders"].values() if row["customer"] in customers]
 
     @cached_property
     def tickets(self) -> list[Row]:
-        ours = {row["id"] for row in self.customers}
-        return [row for row in self.tables["tickets"].values() if row["customer"] in ours]
+        customers = {row["id"] for row in self.customers}
+        return [row for row in self.tables["tickets"].values() if row["customer"] in customers]
 
     @property
     def products(self) -> list[Row]:
-        """Every fifth is held out."""
+        """The products that a task may be about; every fifth is held out."""
         rows = list(self.tables["products"].values())
         return [row for number, row in enumerate(rows) if (number % 5 == 0) == self._held_out]
 
@@ -78,29 +82,29 @@ class World:
         return self._by_customer("tickets").get(customer["id"], [])
 
     def pick(self, rng: random.Random, rows: Sequence[Row], fits: Callable[[Row], object] = bool) -> Row:
-        """One of the rows that fit. Raises Unfit where none does."""
+        """One of the rows that fit, drawn at random. Raises NotApplicable if none fits."""
         fitting = [row for row in rows if fits(row)]
         if not fitting:
-            raise Unfit
+            raise NotApplicable
         return rng.choice(fitting)
 
     def after(self, calls: Sequence[Call]) -> Json:
-        """The state that the calls lead to. Raises ToolError where one fails."""
-        with self._office._tried():
+        """The state that the calls lead to. Raises ToolError if one fails."""
+        with self._office._dry_run():
             for name, arguments in calls:
                 getattr(self._office, name)(**arguments)
             return dict(self._office.changes)
 
     def _by_customer(self, table: str) -> dict[str, list[Row]]:
-        if table not in self._indexed:
+        if table not in self._indexes:
             index: dict[str, list[Row]] = {}
             for row in self.tables[table].values():
                 index.setdefault(row["customer"], []).append(row)
-            self._indexed[table] = index
-        return self._indexed[table]
+            self._indexes[table] = index
+        return self._indexes[table]
 
     @cached_property
-    def _indexed(self) -> dict[str, dict[str, list[Row]]]:
+    def _indexes(self) -> dict[str, dict[str, list[Row]]]:
         return {}
 
 

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from gymcp.cache import in_cache
 from gymcp.envs.suites.bfcl.targets import compute_targets
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES, read_tasks, to_task
-from gymcp.envs.suites.upstream.run_once import run_to_end
-from gymcp.envs.suites.upstream.suite_files import SuiteFiles, fingerprint, sandbox_for
-from gymcp.envs.suites.upstream.verified_cache import keep, kept, kept_folder
-from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack
+from gymcp.envs.suites.upstream.run_once import run_once
+from gymcp.envs.suites.upstream.suite_files import SuiteFiles, choose_install_sandbox, fingerprint
+from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
+from gymcp.envs.suites.upstream.wheels import Wheel, fetch_wheel, unpack_wheel
 from gymcp.evaluators.graders.bfcl import grade
 from gymcp.mcp_servers.native.server import native_server, precompile
 from gymcp.mcp_servers.sandbox import Mount, Sandbox
@@ -38,11 +38,11 @@ MPMATH = Wheel(
 )
 PROGRAM = "gymcp.mcp_servers.programs.bfcl"
 REVISION = 1
-"""Of what we make of upstream's tasks: bumped with every change that a task's record shows."""
-FOLDERS = 2
-"""Of how the folder is made."""
+"""Part of the suite's version, raised with every change of ours that a task's record shows."""
+FOLDER_REVISION = 2
+"""Part of the folder's name, raised with every change of how it is made."""
 INSIDE = PurePosixPath("/srv/bfcl")
-"""Where ``server/`` appears in the sandbox."""
+"""Folder in the sandbox at which ``server/`` is mounted."""
 
 _CODE = "bfcl_eval/eval_checker/multi_turn_eval/func_source_code"
 _DOCUMENTS = "bfcl_eval/data/multi_turn_func_doc"
@@ -64,53 +64,56 @@ for _category in CATEGORIES:
 
 @in_cache()
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
-    """The suite's files in gymcp's cache, as they were installed. What is complete is used without network.
+    """The suite's files in gymcp's cache, as they were installed. A complete installation needs no network.
 
     Upstream's classes run once over the gold, for the targets: in `sandbox`, else in bubblewrap. Raises
-    SandboxUnavailable where that is not there, IntegrityError for a wheel with another hash, UsageError where one
-    cannot be had.
+    SandboxUnavailable if that sandbox cannot be used, IntegrityError for a wheel with another hash, UsageError if a
+    wheel cannot be downloaded.
     """
     home = home or gymcp_home()
     files = _files(home)
-    wall = sandbox_for("bfcl", "upstream's classes run once, for the targets", sandbox, files)
+    confined = choose_install_sandbox("bfcl", "upstream's classes run once, for the targets", sandbox, files)
 
     def make(folder: Path) -> None:
         bfcl = fetch_wheel(BFCL, home / "wheels")
-        unpack(bfcl, folder / "server", lambda name: name if name in _MOUNTED else None)
-        unpack(bfcl, folder / "private", _PRIVATE.get)
-        unpack(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _of_mpmath)
+        unpack_wheel(bfcl, folder / "server", lambda name: name if name in _MOUNTED else None)
+        unpack_wheel(bfcl, folder / "private", _PRIVATE.get)
+        unpack_wheel(fetch_wheel(MPMATH, home / "wheels"), folder / "server", _mpmath_member)
         precompile(folder / "server")
 
-    kept_folder("bfcl", files.root, make)
+    verified_folder("bfcl", files.root, make)
     if files.tasks.is_file():
         return files
     tasks = read_tasks(files.private, files.server / _CODE)
-    targets = compute_targets(tasks, functools.partial(replay, files, wall))
-    keep(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
+    targets = compute_targets(tasks, functools.partial(replay, files, confined))
+    write_checked(files.tasks, json.dumps([{**task, **targets[task["id"]]} for task in tasks]).encode())
     return files
 
 
 def is_installed(home: Path | None = None) -> bool:
-    """True where nothing is left to fetch or to compute."""
+    """True if nothing is left to fetch or to compute."""
     return _files(home or gymcp_home()).are_complete
 
 
 def _files(home: Path) -> SuiteFiles:
-    return SuiteFiles(root=home / "suites" / "bfcl" / f"{BFCL.version}-{FOLDERS}", fingerprint=_fingerprint())
+    return SuiteFiles(root=home / "suites" / "bfcl" / f"{BFCL.version}-{FOLDER_REVISION}", fingerprint=_fingerprint())
 
 
 def replay(files: SuiteFiles, sandbox: Sandbox, text: str) -> str:
-    """Calls on fresh worlds, one task a line; the program says what a line holds and what comes back for it."""
-    return run_to_end(bfcl_server(files), sandbox, text, "--replay")
+    """The output of the server's program for calls on fresh worlds, one task a line of `text`.
+
+    The program's docstring has the format of the lines and of the output.
+    """
+    return run_once(bfcl_server(files), sandbox, text, "--replay")
 
 
 def load_suite(home: Path | None = None, *, withhold_excluded: bool = True) -> Suite:
-    """All 800 tasks, installed where they are not yet.
+    """All 800 tasks; installs the suite if it is not installed.
 
-    `withhold_excluded`: keep from the agent what 72 tasks list as ``excluded_function``. Upstream's harness never reads
-    that field, so its leaderboard offers these functions.
+    `withhold_excluded`: keep from the agent the functions that 72 tasks list as ``excluded_function``. Upstream's
+    harness never reads that field, so its leaderboard offers these functions.
     """
-    rows = json.loads(kept("bfcl", install_bfcl(home).tasks))
+    rows = json.loads(read_checked("bfcl", install_bfcl(home).tasks))
     return Suite(
         name="bfcl",
         version=f"{BFCL.version}+{REVISION}" + ("" if withhold_excluded else "-unrestricted"),
@@ -120,19 +123,19 @@ def load_suite(home: Path | None = None, *, withhold_excluded: bool = True) -> S
 
 
 def servers() -> tuple[ServerSpec, ...]:
-    """The servers of the environment, installed where they are not yet."""
+    """The one server of every task; installs the suite if it is not installed."""
     return (bfcl_server(install_bfcl()),)
 
 
 def bfcl_server(files: SuiteFiles) -> ServerSpec:
-    """The one server of every task; `Task.initial_state` says which classes it is made of."""
+    """The spec of the server; `Task.initial_state` says which classes it is made of."""
     mounts = [Mount(source=files.server, target=INSIDE)]
     return native_server("bfcl", PROGRAM, mounts=mounts, python_path=[INSIDE], start="fork")
 
 
-def _of_mpmath(name: str) -> str | None:
-    kept = name.startswith("mpmath/") and name.endswith(".py") and not name.startswith("mpmath/tests/")
-    return name if kept else None
+def _mpmath_member(name: str) -> str | None:
+    is_code = name.startswith("mpmath/") and name.endswith(".py") and not name.startswith("mpmath/tests/")
+    return name if is_code else None
 
 
 @functools.cache

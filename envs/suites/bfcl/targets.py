@@ -1,4 +1,4 @@
-"""What BFCL's gold leads to: found once, at install, by replaying it on upstream's classes."""
+"""Targets of BFCL's tasks: computed once, at install, by replaying the gold on upstream's classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymcp.evaluators.graders.bfcl import PlayedTurn, judge, make_target
 from gymcp.types import Json
 
 Replay = Callable[[str], str]
-"""Runs the server's program with ``--replay`` on this standard input; returns what it wrote."""
+"""A function that runs the server's program with ``--replay`` on a standard input, and returns its output."""
 
 Position = tuple[int, int]
 """(user turn, call)."""
@@ -38,7 +38,7 @@ def compute_targets(tasks: Sequence[Json], replay: Replay) -> dict[str, Json]:
 
 
 def replay_turns(played: Sequence[tuple[Json, Json]], replay: Replay) -> list[list[PlayedTurn]]:
-    """The turns of each (task, calls per turn), in order. Raises UsageError where the replay breaks off."""
+    """The turns of each (task, calls per turn), in order. Raises UsageError if the replay breaks off."""
     lines = [json.dumps({"id": task["id"], "setup": task["setup"], "turns": turns}) + "\n" for task, turns in played]
     records = [json.loads(line) for line in replay("".join(lines)).splitlines()]
     if [record["id"] for record in records] != [task["id"] for task, _ in played]:

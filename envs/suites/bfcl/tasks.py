@@ -1,4 +1,4 @@
-"""Upstream's BFCL files -> task records. Their code is read with `ast`, never run."""
+"""Task records from upstream's BFCL files. Code in these files is read with `ast`, never run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNABLE = "I cannot do this with what I have been given."
 
 
 def read_tasks(private: Path, code: Path) -> list[Json]:
-    """Per task: id, category, setup, prompts, gold, missed and excluded functions, steps_per_turn.
+    """A row for each task: id, category, setup, prompts, gold, missed and excluded functions, steps_per_turn.
 
     `code` is the folder of upstream's classes: their signatures name the arguments that gold passes by position.
     """
@@ -37,14 +37,14 @@ def read_tasks(private: Path, code: Path) -> list[Json]:
                         "config": {
                             name: entry["initial_config"][name]
                             for name in entry["involved_classes"]
-                            if name in entry["initial_config"] and name not in STATELESS  # there it repeats gold
+                            if name in entry["initial_config"] and name not in STATELESS  # whose entry repeats gold
                         },
                         "long_context": category == "long_context",
                     },
                     "prompts": [
                         constants["DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC"]
                         if str(turn) in missed
-                        else _said(entry["id"], messages)
+                        else _user_text(entry["id"], messages)
                         for turn, messages in enumerate(entry["question"])
                     ],
                     "gold": [[_call(text, parameters) for text in turn] for turn in golds[entry["id"]]],
@@ -83,7 +83,10 @@ def _gold_turn(index: int, calls: Json) -> GoldTurn:
 
 
 def _withheld(row: Json, withhold_excluded: bool) -> tuple[frozenset[str], ...]:
-    """Per turn. What the gold of a turn calls is on offer in it, though one task's gold calls what its prompt lacks."""
+    """The functions withheld in each turn.
+
+    A function that the gold of a turn calls is on offer in it, though one task's gold calls what its prompt lacks.
+    """
     always = set(row["excluded"]) if withhold_excluded else set()
     turns = []
     for index, calls in enumerate(row["gold"]):
@@ -92,42 +95,42 @@ def _withheld(row: Json, withhold_excluded: bool) -> tuple[frozenset[str], ...]:
     return tuple(turns) if any(turns) else ()
 
 
-def _said(task: str, messages: Json) -> str:
+def _user_text(task: str, messages: Json) -> str:
     if len(messages) != 1 or messages[0]["role"] != "user":
         raise UsageError(f"{task}: a turn is expected to be one message of the user; this is another version of BFCL")
     return str(messages[0]["content"])
 
 
 def _call(text: str, parameters: dict[str, list[str]]) -> Json:
-    """``f(1, b=2)`` -> {"name": "f", "arguments": {"a": 1, "b": 2}}. Raises ValueError for anything but literals."""
+    """{"name": "f", "arguments": {"a": 1, "b": 2}} for ``f(1, b=2)``. Raises ValueError for anything but literals."""
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"not a call: {text}")
-    named = [(keyword.arg, keyword.value) for keyword in call.keywords]
-    given = [*zip(parameters[call.func.id], call.args, strict=False), *named]
-    return {"name": call.func.id, "arguments": {name: ast.literal_eval(value) for name, value in given}}
+    by_name = [(keyword.arg, keyword.value) for keyword in call.keywords]
+    arguments = [*zip(parameters[call.func.id], call.args, strict=False), *by_name]
+    return {"name": call.func.id, "arguments": {name: ast.literal_eval(value) for name, value in arguments}}
 
 
 def _parameters(code: Path) -> dict[str, list[str]]:
-    """Method -> its parameters in order, without ``self``."""
-    found = {}
+    """The parameters of each method in order, without ``self``."""
+    parameters = {}
     for path in sorted(code.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                found[node.name] = [argument.arg for argument in node.args.args[1:]]
-    return found
+                parameters[node.name] = [argument.arg for argument in node.args.args[1:]]
+    return parameters
 
 
 def _constants(path: Path) -> dict[str, Json]:
-    """The constants that are one literal each."""
-    found = {}
+    """The constants of a module that are one literal each."""
+    constants = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             try:
-                found[node.targets[0].id] = ast.literal_eval(node.value)
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
             except ValueError:
-                continue  # made of others
-    return found
+                continue  # computed from other constants
+    return constants
 
 
 def _lines(path: Path) -> list[Json]:

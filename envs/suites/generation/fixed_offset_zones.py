@@ -1,4 +1,4 @@
-"""Clock times in zones without daylight saving time: what a server converts stays right."""
+"""Clock times in zones without daylight saving time, so that a converted time stays right all year."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ZONES = {
     "Australia/Brisbane": 600,
     "Pacific/Honolulu": -600,
 }
-"""Minutes ahead of UTC."""
+"""Offset of each zone from UTC, in minutes, positive to the east."""
 
 
 def shift(time: int, minutes: int) -> int:
-    """Minutes after midnight, later by `minutes`."""
+    """The time that is `minutes` later, in minutes after midnight."""
     return (time + minutes) % DAY
 
 
 def clock(time: int) -> str:
-    """Minutes after midnight as HH:MM."""
+    """A time in minutes after midnight, as HH:MM."""
     return f"{time // 60:02d}:{time % 60:02d}"

@@ -1,4 +1,4 @@
-"""The file of server-memory: a graph as lines of JSON."""
+"""The file of the memory server: a graph as lines of JSON."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files
-from gymcp.evaluators.graders.difference import first_difference
 from gymcp.evaluators.graders.target import target_of
+from gymcp.evaluators.json_diff import first_difference
 from gymcp.protocols import Grader, StateReader
 from gymcp.types import Score, Task, Trajectory
 
@@ -23,7 +23,7 @@ def copy_graph(graph: Graph) -> Graph:
 
 
 def write_graph(graph: Graph) -> str:
-    """As the server writes it."""
+    """The text of the file, as the server writes it."""
     rows = [
         {"type": "entity", "name": name, "entityType": kind, "observations": observations}
         for name, (kind, observations) in graph["entities"].items()
@@ -36,7 +36,7 @@ def write_graph(graph: Graph) -> str:
 
 
 def read_graph(text: str) -> Graph:
-    """What the file holds, in an order of its own: neither that of lines nor that of observations says anything."""
+    """The graph in the file, sorted: neither the order of lines nor that of observations means anything."""
     graph: Graph = {"entities": {}, "relations": []}
     for line in text.splitlines():
         row = json.loads(line)
@@ -49,7 +49,7 @@ def read_graph(text: str) -> Graph:
 
 
 def graph_equals(*, target_key: str | None = None) -> Grader:
-    """1 where the graph in the server's file is the target, whatever the order of its lines and observations."""
+    """A grader that gives 1 if the graph in the server's file is the target, in any order of lines and observations."""
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         text = final_files(trajectory, states).get(FILE)

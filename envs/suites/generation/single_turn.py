@@ -8,7 +8,7 @@ from typing import Any
 from gymcp.types import GoldTurn, Json, Task, ToolCall
 
 Call = tuple[str, dict[str, Any]]
-"""A tool's name and its arguments."""
+"""Name of a tool, and its arguments."""
 
 
 def one_turn(
@@ -20,7 +20,7 @@ def one_turn(
     answer: str = "Done.",
     initial_state: Mapping[str, Json] | None = None,
 ) -> Task:
-    """A task that `calls`, all of them necessary, and `answer` solve; its tag is its id without the number."""
+    """A task whose gold is `calls`, all of them necessary, and `answer`; its tag is its id without the number."""
     gold = tuple(
         ToolCall(id=f"call_{number}", name=name, arguments=arguments)
         for number, (name, arguments) in enumerate(calls, 1)

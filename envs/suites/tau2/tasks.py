@@ -1,4 +1,4 @@
-"""What upstream's code says of tau2's telecom tasks -> task records."""
+"""Task records from what upstream's code says of tau2's telecom tasks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ ENDS = "That is all."
 
 
 def task_id(upstream: str) -> str:
-    """``[mms_issue]bad_vpn|data_mode_off[PERSONA:Easy]`` is ``mms_issue.bad_vpn+data_mode_off.easy``."""
+    """The task's id here.
+
+    It is ``mms_issue.bad_vpn+data_mode_off.easy`` for upstream's ``[mms_issue]bad_vpn|data_mode_off[PERSONA:Easy]``.
+    """
     return ".".join((_issue(upstream), "+".join(_faults(upstream)), _persona(upstream)))
 
 
 def solo_task(row: Json, suite: Json) -> Task:
-    """The agent reads the ticket and has all tools, the phone's too."""
+    """The task in which the agent reads the ticket and has all tools, the phone's too."""
     needed = row["last_necessary"]
     return Task(
-        **_both(row),
+        **_common_fields(row),
         prompts=(row["ticket"],),
         handbook=_handbook(ALONE, suite["texts"]["main_policy_solo"], suite["texts"]["tech_support_workflow_solo"]),
         target={"task": row["id"], "solo": True},
@@ -37,7 +40,10 @@ def solo_task(row: Json, suite: Json) -> Task:
 
 
 def dual_task(row: Json, suite: Json) -> Task:
-    """The agent talks with a user who has the phone's tools, a turn of the gold for each thing that they are told."""
+    """The task in which the agent talks with a user who has the phone's tools.
+
+    Its gold has one turn for each instruction to the user.
+    """
     turns: list[GoldTurn] = []
     places: list[tuple[int, int]] = []
     calls: list[ToolCall] = []
@@ -51,7 +57,7 @@ def dual_task(row: Json, suite: Json) -> Task:
     turns.append(GoldTurn(calls=tuple(calls), final_text=ENDS))
     needed = row["last_necessary"]
     return Task(
-        **_both(row),
+        **_common_fields(row),
         prompts=(GREETING.format(ticket=row["ticket"]),),
         handbook=_handbook(TOGETHER, suite["texts"]["main_policy"], suite["texts"]["tech_support_manual"]),
         target={"task": row["id"], "solo": False, "script": [a for a in row["gold"] if a["requestor"] == "user"]},
@@ -62,11 +68,11 @@ def dual_task(row: Json, suite: Json) -> Task:
 
 
 def script(task: Task) -> tuple[ToolCall, ...]:
-    """What the user of a task in dual control knows how to do."""
+    """The calls that the user of a task in dual control knows how to make."""
     return tuple(_calls(task.target["script"]))
 
 
-def _both(row: Json) -> dict[str, Json]:
+def _common_fields(row: Json) -> dict[str, Json]:
     faults = _faults(row["id"])
     return {
         "id": task_id(row["id"]),
@@ -87,8 +93,8 @@ def _calls(actions: Json) -> Iterator[ToolCall]:
 
 
 def _in_words(action: Json) -> str:
-    given = ", ".join(f"{name}: {value}" for name, value in action["arguments"].items())
-    return f"{action['name']} ({given})" if given else str(action["name"])
+    arguments = ", ".join(f"{name}: {value}" for name, value in action["arguments"].items())
+    return f"{action['name']} ({arguments})" if arguments else str(action["name"])
 
 
 def _issue(upstream: str) -> str:
@@ -104,6 +110,6 @@ def _persona(upstream: str) -> str:
 
 
 def _parts(upstream: str) -> tuple[str, str, str]:
-    found = re.fullmatch(r"\[(\w+)\](.+)\[PERSONA:(\w+)\]", upstream)
-    assert found is not None, upstream
-    return found[1], found[2], found[3]
+    match = re.fullmatch(r"\[(\w+)\](.+)\[PERSONA:(\w+)\]", upstream)
+    assert match is not None, upstream
+    return match[1], match[2], match[3]

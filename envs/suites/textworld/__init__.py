@@ -1,4 +1,4 @@
-"""TextWorld's games as tasks: made on the spot by TextWorld itself, in a sandbox, without end."""
+"""TextWorld's games as tasks, which TextWorld itself makes on demand in a sandbox; there is no last one."""
 
 from gymcp.envs.suites.textworld.games import install_textworld
 from gymcp.envs.suites.textworld.tasks import FAMILIES, LEVELS, SPLITS, make_suite, make_tasks, prepare, suite_is_made

@@ -1,7 +1,7 @@
-"""Games by TextWorld, and what solves them: made in a sandbox by its own code, and kept in gymcp's cache.
+"""TextWorld's games and their solutions: made in a sandbox by its own code, and stored in gymcp's cache.
 
-The packages are locked by their hashes and installed as wheels. Of TextWorld's closure what plays compiled games
-(spaCy, a Z-machine) is left out: nothing here compiles one.
+The packages are locked by their hashes and installed as wheels. TextWorld's dependencies for playing compiled games
+(spaCy, a Z-machine) are left out: nothing here compiles a game.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
 from gymcp.cache import in_cache
-from gymcp.envs.suites.textworld.solving import gold_calls, last_necessary
-from gymcp.envs.suites.upstream.run_once import run_to_end
-from gymcp.envs.suites.upstream.suite_files import fingerprint, sandbox_for
+from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
+from gymcp.envs.suites.upstream.run_once import run_once
+from gymcp.envs.suites.upstream.suite_files import choose_install_sandbox, fingerprint
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.packages.install import INSIDE, is_present, verified
@@ -31,14 +31,14 @@ PROGRAM = "gymcp.mcp_servers.programs.textworld.maker"
 SERVER = "gymcp.mcp_servers.programs.textworld.server"
 RULES = "gymcp.mcp_servers.programs.textworld.rules"
 LOCK = Path(__file__).with_name("textworld.lock")
-AT_ONCE = 25
-"""Games of one run of the maker; what a run has made is kept, and there is something to report."""
+GAMES_PER_RUN = 25
+"""Games that one run of the maker makes: what a run has made is stored, and progress can be reported between runs."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What decides a game: the same order, the same game."""
+    """Everything that decides a game: the same order makes the same game."""
 
     challenge: str
     settings: tuple[tuple[str, Json], ...]
@@ -49,22 +49,22 @@ class Order:
         return hashlib.sha256(self.line().encode()).hexdigest()[:32]
 
     def line(self) -> str:
-        """As the maker takes it."""
+        """The order as a line of the maker's input."""
         return json.dumps({"challenge": self.challenge, "settings": dict(self.settings), "seed": self.seed})
 
 
 def packages() -> LockedServer:
-    """TextWorld and what making games needs, as they are locked."""
+    """TextWorld and the packages that it needs to make games, as they are locked."""
     return locked(LOCK, "textworld")
 
 
 def is_installed() -> bool:
-    """True where this machine has what makes games."""
+    """True if TextWorld is installed on this machine."""
     return is_present(packages())
 
 
 def install_textworld() -> Path:
-    """The folder with TextWorld as it is locked, installed where it is not yet. Raises UsageError, IntegrityError."""
+    """The folder with TextWorld as it is locked; installs it if it is missing. Raises UsageError, IntegrityError."""
     server = packages()
     if not is_present(server):
         log.warning("textworld: installing TextWorld %s and what it needs (some 30 MB), once", server.version)
@@ -75,19 +75,19 @@ def install_textworld() -> Path:
 def make_games(
     orders: Sequence[Order], sandbox: Sandbox | None = None, ahead: Callable[[], Sequence[Order]] = lambda: ()
 ) -> list[Json]:
-    """[N] -> [N]: ``{"game", "gold", "last_necessary"}``, or None where the order gives no game that can be won.
+    """[N] -> [N]: ``{"game", "gold", "last_necessary"}``, or None if the order gives no game that can be won.
 
-    Made in `sandbox`, else in bubblewrap, where they are not in the cache; then what `ahead` gives is made as well,
-    since starting TextWorld takes as long as making some games. Raises SandboxUnavailable, UsageError.
+    Games that are not in the cache are made in `sandbox`, else in bubblewrap; then the orders that `ahead` gives are
+    made as well, since starting TextWorld takes as long as making some games. Raises SandboxUnavailable, UsageError.
     """
     folder = games_folder()
     missing = _missing(folder, orders)
     if missing:
         missing = _missing(folder, (*orders, *ahead()))
-    for start in range(0, len(missing), AT_ONCE):
-        some = missing[start : start + AT_ONCE]
-        log.warning("textworld: making games %d to %d of %d, once", start + 1, start + len(some), len(missing))
-        _make(folder, some, sandbox_for("textworld", "TextWorld's code makes the games", sandbox))
+    for start in range(0, len(missing), GAMES_PER_RUN):
+        part = missing[start : start + GAMES_PER_RUN]
+        log.warning("textworld: making games %d to %d of %d, once", start + 1, start + len(part), len(missing))
+        _make(folder, part, choose_install_sandbox("textworld", "TextWorld's code makes the games", sandbox))
     return [json.loads(_path(folder, order).read_bytes()) for order in orders]
 
 
@@ -96,10 +96,10 @@ def _missing(folder: Path, orders: Sequence[Order]) -> list[Order]:
 
 
 def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
-    """What runs a program over TextWorld's code; `modules`: of ours, which it imports."""
+    """The spec of a program that imports TextWorld; `modules`: modules of gymcp that it imports as well."""
     folder = install_textworld()
-    found = next(folder.glob("venv/lib/python*/site-packages"))
-    inside = PurePosixPath(INSIDE) / found.relative_to(folder)
+    site_packages = next(folder.glob("venv/lib/python*/site-packages"))
+    inside = PurePosixPath(INSIDE) / site_packages.relative_to(folder)
     return native_server(
         "textworld-maker",
         program,
@@ -111,22 +111,22 @@ def maker(program: str = PROGRAM, modules: Sequence[str] = ()) -> ServerSpec:
 
 
 def games_folder() -> Path:
-    """Of the games of this version: another maker or another closure has others."""
+    """The folder of this version's games: another maker, or other packages, have a folder of their own."""
     return gymcp_home() / "suites" / "textworld" / _fingerprint()
 
 
 def _make(folder: Path, orders: Sequence[Order], sandbox: Sandbox) -> None:
     text = "".join(f"{order.line()}\n" for order in orders)
-    lines = run_to_end(maker(), sandbox, text).splitlines()
+    lines = run_once(maker(), sandbox, text).splitlines()
     if len(lines) != len(orders):
         raise UsageError(f"textworld: making games ended after {len(lines)} of {len(orders)}")
     folder.mkdir(parents=True, exist_ok=True)
     for order, line in zip(orders, lines, strict=True):
-        write_atomically(_path(folder, order), json.dumps(_solved(json.loads(line))).encode())
+        write_atomically(_path(folder, order), json.dumps(_with_gold(json.loads(line))).encode())
 
 
-def _solved(made: Json) -> Json:
-    """With calls for commands."""
+def _with_gold(made: Json) -> Json:
+    """A game with gold calls instead of the walkthrough's commands, or None if there is no game that can be won."""
     calls = gold_calls(made["game"], made["walkthrough"]) if made else None
     if calls is None:
         return None
@@ -138,6 +138,6 @@ def _path(folder: Path, order: Order) -> Path:
 
 
 def _fingerprint() -> str:
-    """Of all that decides what a game's file holds."""
-    modules = (PROGRAM, SERVER, RULES, "gymcp.envs.suites.textworld.solving")
+    """Hash of everything that decides what a game's file holds."""
+    modules = (PROGRAM, SERVER, RULES, "gymcp.envs.suites.textworld.solutions")
     return fingerprint(LOCK.read_bytes(), *modules)

@@ -1,4 +1,4 @@
-"""Three of TextWorld's challenges at five levels as tasks. The same arguments always make the same ones."""
+"""Three of TextWorld's challenges at five levels as tasks. The same arguments always make the same tasks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from gymcp.types import EpisodeLimits, GoldTurn, Json, Suite, Task, ToolCall
 
 FAMILIES = ("coin", "treasure", "cooking")
 SPLITS = ("seeds", "foods", "sizes")
-"""Test splits: games that no training task has; dishes of foods that none has, either; houses larger than any."""
+"""Test splits: ``seeds`` has games that no training task has, ``foods`` new foods as well, ``sizes`` larger houses."""
 LEVELS = (1, 2, 3, 4, 5)
-LARGER = (6,)
+LARGER_LEVELS = (6,)
 """Levels of the split ``sizes``, and of no other."""
 VERSION = "1"
 STEPS = {1: 10, 2: 14, 3: 24, 4: 40, 5: 60, 6: 90}
-"""Actions of an episode, by level."""
+"""Limit on the steps of an episode, by level."""
 
 _COIN = {1: 2, 2: 5, 3: 105, 4: 110, 5: 115, 6: 225}
-"""TextWorld's own levels: up to 100 a chain of rooms, up to 200 a dead end beside each, beyond it two."""
+"""TextWorld's own level of a coin hunt, by ours: to 100 a chain of rooms, to 200 a dead end beside each, then two."""
 _TREASURE = {1: 3, 2: 8, 3: 12, 4: 15, 5: 22, 6: 26}
-"""TextWorld's own levels: from 11 with doors and containers, from 21 with keys."""
+"""TextWorld's own level of a treasure hunt, by ours: from 11 with doors and containers, from 21 with keys."""
 _COOKING: Mapping[int, Mapping[str, Json]] = {
     1: {"recipe": 1, "take": 1, "go": 1},
     2: {"recipe": 1, "take": 1, "go": 1, "open": True, "cook": True},
@@ -51,7 +51,7 @@ TOOLS = {
 }
 _ALL = frozenset(name for names in TOOLS.values() for name in names)
 ANSWER = "Say done when you have won."
-_ASKED = {
+_REQUESTS = {
     "coin": (
         "Somewhere in this house is a coin. Find it and take it.",
         "Take the coin that is in one of these rooms.",
@@ -68,15 +68,16 @@ _ASKED = {
         "In the kitchen is a cookbook. Get its ingredients, prepare them as it says, make the meal and eat it.",
     ),
 }
-_TRIES = 12
-_AHEAD = 16
-_TESTS = 4
-"""Test tasks of each kind."""
+_MAX_SEEDS_TRIED = 12
+_MADE_AHEAD = 16
+"""Games that are made together: a training task's game, and those of the following numbers."""
+_TEST_TASKS = 4
+"""Test tasks for each split, family and level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One task before its game is there."""
+    """One task before its game is made."""
 
     split: str
     family: str
@@ -88,7 +89,7 @@ class Kind:
         return f"{self.split}-{self.family}-{self.level}-{self.number}"
 
     def order(self, attempt: int) -> Order:
-        """A seed for each split, so that no game of one is a game of another."""
+        """The order of the task's game; its seed depends on the split, so that no two splits share a game."""
         drawn = hashlib.sha256(f"{self.id}-{attempt}".encode()).digest()
         return Order(challenge=self.family, settings=tuple(self._settings().items()), seed=int.from_bytes(drawn[:3]))
 
@@ -108,38 +109,38 @@ def make_tasks(
     first: int = 0,
     sandbox: Sandbox | None = None,
 ) -> Iterator[Task]:
-    """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
+    """`count` tasks for each family and level, numbered from `first`; there is no last number.
 
     Splits are ``train``, ``seeds``, ``foods`` (cooking only) and ``sizes`` (level 6). Games that are not in the cache
-    are made by TextWorld, in `sandbox` or in bubblewrap. Raises ConfigError for a split, family or level there is not.
+    are made by TextWorld, in `sandbox` or in bubblewrap. Raises ConfigError for an unknown split, family or level.
     """
     kinds = list(_kinds(split, families, levels, count, first))
-    made = _made(kinds, sandbox)
-    return (_task(kind, made[kind]) for kind in kinds)
+    games = _make_games(kinds, sandbox)
+    return (_task(kind, games[kind]) for kind in kinds)
 
 
 def make_suite(sandbox: Sandbox | None = None) -> Suite:
-    """The test splits."""
+    """The suite of all test splits."""
     kinds = list(_suite_kinds())
-    made = _made(kinds, sandbox)
-    tasks = tuple(_task(kind, made[kind]) for kind in kinds)
+    games = _make_games(kinds, sandbox)
+    tasks = tuple(_task(kind, games[kind]) for kind in kinds)
     return Suite(name="textworld", version=VERSION, tasks=tasks, source="TextWorld 1.7.0")
 
 
 def prepare(sandbox: Sandbox | None = None) -> None:
-    """Installs TextWorld, which makes games beyond the suite's, too, and makes the suite's. Raises UsageError."""
+    """Install TextWorld, which is needed for games beyond the suite's, and make the suite's. Raises UsageError."""
     install_textworld()
     make_suite(sandbox)
 
 
 def suite_is_made() -> bool:
-    """True where nothing is left to fetch or to compute."""
+    """True if nothing is left to fetch or to compute."""
     return is_installed() and all((games_folder() / f"{kind.order(0).key}.json").is_file() for kind in _suite_kinds())
 
 
 def _suite_kinds() -> Iterator[Kind]:
     for split in SPLITS:
-        yield from _kinds(split, None, None, _TESTS, 0)
+        yield from _kinds(split, None, None, _TEST_TASKS, 0)
 
 
 def _kinds(
@@ -149,8 +150,8 @@ def _kinds(
         raise ConfigError(f"textworld: no split '{split}'; have train, {', '.join(SPLITS)}")
     if unknown := [name for name in families or () if name not in FAMILIES]:
         raise ConfigError(f"textworld: no family '{unknown[0]}'; have {', '.join(FAMILIES)}")
-    have = LARGER if split == "sizes" else LEVELS
-    if strange := [level for level in levels or () if level not in (*LEVELS, *LARGER)]:
+    have = LARGER_LEVELS if split == "sizes" else LEVELS
+    if strange := [level for level in levels or () if level not in (*LEVELS, *LARGER_LEVELS)]:
         raise ConfigError(f"textworld: no level {strange[0]}; have {', '.join(map(str, LEVELS))}")
     for number in range(first, first + count):
         for family in families or FAMILIES:
@@ -160,35 +161,35 @@ def _kinds(
                 yield Kind(split=split, family=family, level=level, number=number)
 
 
-def _made(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Json]:
-    """A game for each. Of a kind whose seed gives none, or none that is won in time, another seed."""
-    found: dict[Kind, Json] = {}
-    for attempt in range(_TRIES):
-        left = [kind for kind in kinds if kind not in found]
-        ahead = functools.partial(_ahead, kinds if attempt == 0 else ())
-        games = make_games([kind.order(attempt) for kind in left], sandbox, ahead)
-        for kind, game in zip(left, games, strict=True):
+def _make_games(kinds: Sequence[Kind], sandbox: Sandbox | None) -> dict[Kind, Json]:
+    """A game for each kind; if a seed gives no game, or none that is won within the steps, another seed is tried."""
+    games: dict[Kind, Json] = {}
+    for attempt in range(_MAX_SEEDS_TRIED):
+        remaining = [kind for kind in kinds if kind not in games]
+        ahead = functools.partial(_orders_ahead, kinds if attempt == 0 else ())
+        made = make_games([kind.order(attempt) for kind in remaining], sandbox, ahead)
+        for kind, game in zip(remaining, made, strict=True):
             if game is not None and len(game["gold"]) < STEPS[kind.level]:
-                found[kind] = game
-    if missing := [kind.id for kind in kinds if kind not in found]:
-        raise RuntimeError(f"textworld: no game for {missing[0]} in {_TRIES} tries")
-    return found
+                games[kind] = game
+    if missing := [kind.id for kind in kinds if kind not in games]:
+        raise RuntimeError(f"textworld: no game for {missing[0]} in {_MAX_SEEDS_TRIED} tries")
+    return games
 
 
-def _ahead(kinds: Sequence[Kind]) -> list[Order]:
-    """Of the tasks to come: whoever practises, or draws tests one by one, wants them soon."""
+def _orders_ahead(kinds: Sequence[Kind]) -> list[Order]:
+    """Orders of the games that will be needed soon: training, and tests drawn one by one, go on to the next numbers."""
     soon = [kind for kind in kinds if kind.split == "train" or len(kinds) == 1]
-    starts = {replace(kind, number=kind.number // _AHEAD * _AHEAD) for kind in soon}
-    return [replace(kind, number=kind.number + more).order(0) for kind in starts for more in range(_AHEAD)]
+    starts = {replace(kind, number=kind.number // _MADE_AHEAD * _MADE_AHEAD) for kind in soon}
+    return [replace(kind, number=kind.number + more).order(0) for kind in starts for more in range(_MADE_AHEAD)]
 
 
 def _task(kind: Kind, made: Json) -> Task:
     game, calls, necessary = made["game"], made["gold"], made["last_necessary"]
     rng = random.Random(kind.id)
-    asked = rng.choice(_ASKED[kind.family]).format(**_slots(game, kind.family))
+    request = rng.choice(_REQUESTS[kind.family]).format(**_slots(game, kind.family))
     return Task(
         id=kind.id,
-        prompts=(f"{asked} {ANSWER}\n{TextWorld(game).look()}",),
+        prompts=(f"{request} {ANSWER}\n{TextWorld(game).look()}",),
         initial_state={"game": game},
         target={"won": True, "score": sum(quest[0] for quest in game["quests"])},
         gold=(
@@ -209,7 +210,7 @@ def _task(kind: Kind, made: Json) -> Task:
 
 
 def _slots(game: Json, family: str) -> dict[str, str]:
-    """What the wording names: of a treasure hunt what to take and what not to."""
+    """Values for the slots of the wording: in a treasure hunt, the thing to take and the thing that loses the game."""
     if family != "treasure":
         return {}
     names = {entity: name for entity, (name, _) in game["names"].items()}

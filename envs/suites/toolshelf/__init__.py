@@ -1,4 +1,4 @@
-"""Many servers at once: 70 of them with hundreds of tools, of which a task needs a few."""
+"""Many servers at once: 70 servers with hundreds of tools, of which a task needs a few."""
 
 from gymcp.envs.suites.toolshelf.grading import grade
 from gymcp.envs.suites.toolshelf.servers import are_installed, server_names, shelf_servers

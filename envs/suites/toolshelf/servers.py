@@ -1,4 +1,4 @@
-"""The servers of the shelf: small services of ours, forked from one template, and third-party ones from the lock."""
+"""The servers of the shelf: small native services, forked from one template, and third-party servers from the lock."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ THIRD_PARTY: Mapping[str, tuple[StateSource, Json]] = {
     "excel": (FileState(), None),
     "word": (FileState(), None),
 }
-"""How the state of each is known, and what it starts from where a task says nothing of it."""
+"""State source of each third-party server, and its initial state for tasks that give it none."""
 LOCK = Path(__file__).parents[2] / "catalog" / "servers.lock"
 
 
 def server_names() -> tuple[str, ...]:
-    """Of all servers: first those of third parties."""
+    """Names of all servers, third-party servers first."""
     return (*THIRD_PARTY, *services())
 
 
 def shelf_servers(names: Sequence[str] | None = None) -> tuple[ServerSpec, ...]:
-    """The servers of these names; None: all. Raises ConfigError for one that there is not."""
+    """The servers of these names, or all for None. Raises ConfigError for an unknown name."""
     chosen = server_names() if names is None else tuple(names)
     if unknown := [name for name in chosen if name not in server_names()]:
         raise ConfigError(f"toolshelf: no server '{unknown[0]}'; have {', '.join(server_names())}")
@@ -51,7 +51,7 @@ def shelf_servers(names: Sequence[str] | None = None) -> tuple[ServerSpec, ...]:
 
 
 def are_installed() -> bool:
-    """True where all third-party servers are."""
+    """True if all third-party servers are installed."""
     return all(is_installed(name, lock=LOCK) for name in THIRD_PARTY)
 
 

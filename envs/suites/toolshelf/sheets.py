@@ -33,14 +33,14 @@ _PARTS = {
 
 
 def make_sheet(header: Sequence[str], rows: Iterable[Sequence[Json]], name: str = "figures.xlsx") -> Json:
-    """What a server starts from that has one workbook with this table on its only sheet."""
+    """The initial state of a server that has one workbook with this table on its only sheet."""
     lines = "".join(_row(number, values) for number, values in enumerate([header, *rows], start=1))
     sheet = f'<worksheet xmlns="{_MAIN}"><sheetData>{lines}</sheetData></worksheet>'
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    workbook = io.BytesIO()
+    with zipfile.ZipFile(workbook, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in {**_PARTS, "xl/worksheets/sheet1.xml": sheet}.items():
             archive.writestr(zipfile.ZipInfo(path, date_time=(2026, 1, 1, 0, 0, 0)), _HEAD + text)
-    return {"files": {name: {"base64": base64.b64encode(made.getvalue()).decode()}}}
+    return {"files": {name: {"base64": base64.b64encode(workbook.getvalue()).decode()}}}
 
 
 def _row(number: int, values: Iterable[Json]) -> str:

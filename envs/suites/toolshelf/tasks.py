@@ -1,4 +1,4 @@
-"""Requests over several of the shelf's servers, seeded; the same arguments always make the same ones."""
+"""Tasks over several of the shelf's servers. The same arguments always make the same tasks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.toolshelf.parts import (
-    CARRIED,
+    SHARED_KINDS,
     Desk,
+    NotApplicable,
     Part,
-    Unfit,
-    carried,
-    conditional,
-    filled,
-    other_value,
-    plain,
-    reading,
-    wanting,
+    draw_value,
+    fill_gap,
+    find_gap,
+    make_conditional_part,
+    make_direct_part,
+    make_reading,
+    make_transfer_part,
 )
 from gymcp.envs.suites.toolshelf.sheets import make_sheet
 from gymcp.errors import ConfigError
@@ -30,10 +30,10 @@ VERSION = "1"
 COUNT = 20
 """Tasks of each family in the suite."""
 WORLDS = 5
-"""Seeds of the records that tasks start from: a fresh world that was proved clean serves many tasks."""
+"""Number of different seeds for the initial records: a fresh world that was proved clean serves many tasks."""
 _FIRST = {"test": 0, "train": 10**9}
-"""Numbers of tasks, far enough apart that the splits share none."""
-_TRIES = 60
+"""Number of the first task, by split, far enough apart that the splits share none."""
+_MAX_TRIES = 60
 _FILES = ("note", "memo", "letter", "hint", "message")
 _FOLDERS = ("inbox", "desk", "today", "from_anna")
 _NOUNS = {
@@ -43,7 +43,7 @@ _NOUNS = {
     "money": "the sum",
     "int": "the number",
 }
-"""What a file holds, by the kind of the field that it is for."""
+"""Noun for the value in a file, by the kind of the field that it is for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ class Draft:
     text: str
     calls: tuple[Call, ...]
     states: Mapping[str, Json] = field(default_factory=dict)
-    """What third-party servers start from."""
+    """Initial states of third-party servers."""
     files: Mapping[str, str] | None = None
-    """All files of the filesystem server as they must be at the end; None: as at the start."""
+    """All files of the filesystem server as they must be at the end; None if they must stay as they are."""
 
 
 Family = Callable[[Desk], Draft]
@@ -63,54 +63,54 @@ Family = Callable[[Desk], Draft]
 
 def one(desk: Desk) -> Draft:
     """One thing to be done."""
-    part = plain(desk)
+    part = make_direct_part(desk)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
 def several(desk: Desk) -> Draft:
     """Three things in three services, in any order."""
-    parts = [plain(desk) for _ in range(3)]
+    parts = [make_direct_part(desk) for _ in range(3)]
     return Draft(text=_sentences(*parts), calls=tuple(call for part in parts for call in part.calls))
 
 
 def carry(desk: Desk) -> Draft:
-    """What one service says goes into another."""
-    part = carried(desk)
+    """A value from one service goes into another."""
+    part = make_transfer_part(desk)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
 def choose(desk: Desk) -> Draft:
-    """One of two things, by what a third service says."""
-    part = conditional(desk)
+    """One of two things is to be done, depending on a value in a third service."""
+    part = make_conditional_part(desk)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
 def file(desk: Desk) -> Draft:
     """The value is in a text file."""
-    goal = wanting(desk, (*CARRIED, "int"))
-    value, path = other_value(desk, goal), _path(desk.rng)
-    part = filled(desk, goal, value, f"{_NOUNS[goal[1].kind]} in the file /workspace/{path}")
+    gap = find_gap(desk, (*SHARED_KINDS, "int"))
+    value, path = draw_value(desk, gap), _path(desk.rng)
+    part = fill_gap(desk, gap, value, f"{_NOUNS[gap[1].kind]} in the file /workspace/{path}")
     read: Call = ("read_text_file", {"path": f"/workspace/{path}"})
     state = {"filesystem": {"files": {path: f"{value}\n"}}}
     return Draft(text=_sentences(part), calls=(read, *part.calls), states=state)
 
 
 def report(desk: Desk) -> Draft:
-    """What a service says is written into a file."""
-    found, name = reading(desk), _path(desk.rng).rpartition("/")[2]
-    text = f"Write {found.noun}, and nothing else, into the new text file /workspace/{name}."
-    write: Call = ("write_file", {"path": f"/workspace/{name}", "content": str(found.value)})
-    return Draft(text=text, calls=(*found.calls, write), files={name: str(found.value)})
+    """A value from a service is to be written into a file."""
+    reading, name = make_reading(desk), _path(desk.rng).rpartition("/")[2]
+    text = f"Write {reading.noun}, and nothing else, into the new text file /workspace/{name}."
+    write: Call = ("write_file", {"path": f"/workspace/{name}", "content": str(reading.value)})
+    return Draft(text=text, calls=(*reading.calls, write), files={name: str(reading.value)})
 
 
 def sheet(desk: Desk) -> Draft:
-    """The value stands in a cell of a workbook."""
-    goal = wanting(desk, ("int", "money"))
+    """The value is in a cell of a workbook."""
+    gap = find_gap(desk, ("int", "money"))
     names = desk.rng.sample(("Alpha", "Beta", "Gamma", "Delta", "Omega"), 4)
-    rows = [(name, other_value(desk, goal)) for name in names]
+    rows = [(name, draw_value(desk, gap)) for name in names]
     at = desk.rng.randrange(4)
-    said = f"the number beside {rows[at][0]} in the workbook /workspace/figures.xlsx"
-    part = filled(desk, goal, rows[at][1], said)
+    noun = f"the number beside {rows[at][0]} in the workbook /workspace/figures.xlsx"
+    part = fill_gap(desk, gap, rows[at][1], noun)
     read: Call = ("read_range", {"path": "/workspace/figures.xlsx"})
     return Draft(
         text=_sentences(part), calls=(read, *part.calls), states={"excel": make_sheet(("name", "number"), rows)}
@@ -119,10 +119,10 @@ def sheet(desk: Desk) -> Draft:
 
 def graph(desk: Desk) -> Draft:
     """The person is found in a knowledge graph."""
-    goal = wanting(desk, ("person",))
-    value = str(other_value(desk, goal))
+    gap = find_gap(desk, ("person",))
+    value = str(draw_value(desk, gap))
     firm, other = desk.rng.sample(("Northwind", "Southbank", "Eastgate", "Westfield"), 2)
-    part = filled(desk, goal, value, f"the person who leads {firm} (see my notes on people and firms)")
+    part = fill_gap(desk, gap, value, f"the person who leads {firm} (see my notes on people and firms)")
     entities = [(value, "person"), ("Zoe Zander", "person"), (firm, "firm"), (other, "firm")]
     lines = [{"type": "entity", "name": n, "entityType": kind, "observations": []} for n, kind in entities]
     relations = [(value, firm), ("Zoe Zander", other)]
@@ -133,8 +133,8 @@ def graph(desk: Desk) -> Draft:
 
 
 def errand(desk: Desk) -> Draft:
-    """Several of these at once."""
-    first, second, third = carried(desk), conditional(desk), report(desk)
+    """A transfer, a conditional part and a report in one request."""
+    first, second, third = make_transfer_part(desk), make_conditional_part(desk), report(desk)
     text = f"{_sentences(first, second)} {third.text}"
     return Draft(text=text, calls=(*first.calls, *second.calls, *third.calls), files=third.files)
 
@@ -150,11 +150,11 @@ FAMILIES: dict[str, tuple[Family, int, str]] = {
     "choose": (choose, 3, "conditional"),
     "errand": (errand, 4, "conditional"),
 }
-"""By name: how it is made, its level, and how its calls depend on each other."""
+"""Families by name: the function that makes a draft, the level, and the structure of the calls."""
 
 
 def make_suite() -> Suite:
-    """The test tasks, the same ones always."""
+    """The suite of the test tasks, always the same."""
     tasks = tuple(make_tasks("test", count=COUNT))
     return Suite(name="toolshelf", version=VERSION, tasks=tasks, source="generated")
 
@@ -167,9 +167,9 @@ def make_tasks(
     count: int = COUNT,
     first: int = 0,
 ) -> Iterator[Task]:
-    """`count` tasks of each family, numbered from `first`, of splits ``test`` and ``train``; there is no end to them.
+    """`count` tasks of each family, numbered from `first`; there is no last number.
 
-    Raises ConfigError for an unknown split or family.
+    Splits are ``test`` and ``train``. Raises ConfigError for an unknown split or family.
     """
     if split not in _FIRST:
         raise ConfigError(f"toolshelf: no split '{split}'; have {', '.join(_FIRST)}")
@@ -184,24 +184,24 @@ def make_tasks(
 def _task(split: str, family: str, number: int) -> Task:
     make, level, structure = FAMILIES[family]
     rng = random.Random(f"{_FIRST[split] + number}-{family}")
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         desk = Desk(rng=rng, seed=number % WORLDS)
         try:
             draft = make(desk)
-        except Unfit:
+        except NotApplicable:
             continue
         scope = "several" if len(_servers(desk, draft)) > 1 else "one"
         tags = (family, f"level {level}", f"scope {scope}", f"structure {structure}", f"split {split}")
-        return _finished(f"{split}-{family}-{number}", split, tags, desk, draft)
+        return _to_task(f"{split}-{family}-{number}", split, tags, desk, draft)
     raise RuntimeError(f"toolshelf: no records fit task {number} of {family}")
 
 
-def _finished(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft: Draft) -> Task:
+def _to_task(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft: Draft) -> Task:
     desk.play(draft.calls)
     records: dict[str, Any] = {name: shelf.changes for name, shelf in desk.shelves.items() if shelf.changes}
     starts = {name: {"service": name, "seed": desk.seed} for name in desk.shelves}
     calls = tuple(
-        ToolCall(id=f"call_{n}", name=name, arguments=given) for n, (name, given) in enumerate(draft.calls, 1)
+        ToolCall(id=f"call_{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(draft.calls, 1)
     )
     return Task(
         id=task_id,
@@ -216,7 +216,7 @@ def _finished(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft
 
 
 def _servers(desk: Desk, draft: Draft) -> set[str]:
-    """Those that the calls reach."""
+    """Names of the servers that the calls reach."""
     owners = {tool: name for name, shelf in desk.shelves.items() for tool in shelf.service.operations}
     return {owners.get(tool, tool) for tool, _ in draft.calls}
 

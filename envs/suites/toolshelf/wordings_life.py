@@ -1,4 +1,4 @@
-"""How people speak of the services of computers, a house and public life. `wordings.py` says how it is written."""
+"""Wordings for the services of computers, a house and public life; `wordings.py` explains the format."""
 
 WORDINGS = """
 = hosts | the machine {name}

@@ -1,4 +1,4 @@
-"""How people speak of the services of an office, its staff and its money. `wordings.py` says how it is written."""
+"""Wordings for the services of an office, its staff and its money; `wordings.py` explains the format."""
 
 WORDINGS = """
 = rooms | the meeting room {name}

@@ -1,4 +1,4 @@
-"""A program in a sandbox that answers questions, one JSON object a line: for graders that are code of upstream's."""
+"""A program in a sandbox that answers questions, one JSON object a line: for graders that are upstream's code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json
 
 ANSWER_TIMEOUT_S = 120.0
-"""The first answer waits for the program's imports, on a machine that does much else."""
+"""Seconds to wait for an answer; the first one waits for the program's imports, on a machine that does much else."""
 IDLE_S = 60.0
+"""Seconds without a question after which the program is ended."""
 _SANDBOXES = ("bwrap", "docker")
 
 _Question = tuple[str, Future[Json]]
 
 
-class Worker:
-    """The program starts with a question, and ends after a minute without one, or with this process.
+class GraderProcess:
+    """A grader program that is started by a question, and ends after a minute without one, or with this process.
 
     Callers wait in their own thread, whether or not an event loop runs in it. The program must give the same answer to
     the same question, whatever it was asked before.
@@ -40,9 +41,10 @@ class Worker:
         self._process = 0
 
     def ask(self, question: Json) -> Json:
-        """The answer. Raises GraderError where there is none: no sandbox, a program that failed or took too long.
+        """The program's answer.
 
-        An answer with an ``error`` is one of these, too.
+        Raises GraderError if there is none, because no sandbox can be used or the program failed or took too long, and
+        for an answer with an ``error``.
         """
         answer: Future[Json] = Future()
         with self._lock:
@@ -53,13 +55,16 @@ class Worker:
                 self._thread.start()
                 atexit.register(self.end)
             self._put((json.dumps(question), answer))
-        found = answer.result()  # every question is answered within its time, or refused
-        if "error" in found:
-            raise GraderError(f"grader '{self._server().name}': {found['error']}")
-        return found
+        verdict = answer.result()  # every question is answered within its time, or refused
+        if "error" in verdict:
+            raise GraderError(f"grader '{self._server().name}': {verdict['error']}")
+        return verdict
 
     def end(self) -> None:
-        """Returns when nothing of it is left; a later question starts it anew. Harmless where nothing was asked."""
+        """End the program, and return when nothing of it is left; a later question starts it again.
+
+        Nothing happens if nothing was asked.
+        """
         with self._lock:
             if self._process == os.getpid() and self._thread is not None:
                 self._put(None)
@@ -67,53 +72,53 @@ class Worker:
             self._process = 0
 
     def _put(self, question: _Question | None) -> None:
-        loop, asked = self._running.result()
-        loop.call_soon_threadsafe(asked.put_nowait, question)
+        loop, questions = self._running.result()
+        loop.call_soon_threadsafe(questions.put_nowait, question)
 
     def _run(self) -> None:
         async def live() -> None:
-            asked: asyncio.Queue[_Question | None] = asyncio.Queue()
-            self._running.set_result((asyncio.get_running_loop(), asked))
-            while (question := await asked.get()) is not None:
-                if await self._serve(question, asked):
+            questions: asyncio.Queue[_Question | None] = asyncio.Queue()
+            self._running.set_result((asyncio.get_running_loop(), questions))
+            while (question := await questions.get()) is not None:
+                if await self._serve(question, questions):
                     return
 
         asyncio.run(live())
 
-    async def _serve(self, question: _Question, asked: asyncio.Queue[_Question | None]) -> bool:
-        """Answers until nothing is asked for a while; True where it was told to end."""
+    async def _serve(self, question: _Question, questions: asyncio.Queue[_Question | None]) -> bool:
+        """Answer questions until none comes for `IDLE_S`; True if the program is to end for good."""
         item: _Question | None = question
         try:
             server = self._server()
             launch = server.launch()
             launch = replace(launch, argv=(*launch.argv, *self._words))
-            async with _sandbox(server.name).start(launch) as process:
+            async with _first_usable_sandbox(server.name).start(launch) as process:
                 while item is not None:
                     item[1].set_result(await _answer(server.name, process, item[0]))
                     item = None
                     try:
-                        item = await asyncio.wait_for(asked.get(), IDLE_S)
+                        item = await asyncio.wait_for(questions.get(), IDLE_S)
                     except TimeoutError:
                         return False
             return True
-        except Exception as error:  # the asker gets it, whatever it is
+        except Exception as error:  # the caller of `ask` gets it, whatever it is
             if item is not None:
-                told = error if isinstance(error, GraderError) else GraderError(f"{type(error).__name__}: {error}")
-                item[1].set_exception(told)
+                refusal = error if isinstance(error, GraderError) else GraderError(f"{type(error).__name__}: {error}")
+                item[1].set_exception(refusal)
             return False
 
 
-def _sandbox(who: str) -> Sandbox:
-    why = []
+def _first_usable_sandbox(who: str) -> Sandbox:
+    reasons = []
     for name in _SANDBOXES:
         sandbox = get_sandbox(name)
         try:
             sandbox.check()
         except SandboxUnavailable as error:
-            why.append(str(error))
+            reasons.append(str(error))
         else:
             return sandbox
-    raise GraderError(f"grader '{who}': is code of upstream's, which runs in a sandbox only: {'; '.join(why)}")
+    raise GraderError(f"grader '{who}': is code of upstream's, which runs in a sandbox only: {'; '.join(reasons)}")
 
 
 async def _answer(who: str, process: SandboxProcess, question: str) -> Json:

@@ -1,11 +1,11 @@
-"""Packages that a suite's code imports: a virtualenv of its own, from wheels named by their hashes."""
+"""Packages that a suite's code imports, in a virtualenv of its own, from wheels named by their hashes."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
 
-from gymcp.envs.suites.upstream.verified_cache import kept_folder
+from gymcp.envs.suites.upstream.verified_cache import verified_folder
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.native.server import precompile
@@ -15,27 +15,27 @@ from gymcp.mcp_servers.packages.wheels import make_venv
 from gymcp.mcp_servers.sandbox import interpreter
 
 REVISION = 2
-"""Of how the folder is made."""
+"""Part of the folder's name, raised with every change of how it is made."""
 
 
-def locked_packages(suite: str, lock: Path, home: Path) -> Path:
-    """The folder with the packages of a lock, for the sandbox's interpreter, made where it is not there yet.
+def install_packages(suite: str, lock: Path, home: Path) -> Path:
+    """The folder with the packages of a lock, for the sandbox's interpreter; makes it if it is missing.
 
-    Raises UsageError where they cannot be had, IntegrityError where a file does not have its hash, Drifted where
-    what is there is not what was installed.
+    Raises UsageError if they cannot be had, IntegrityError if a file does not have its hash, Drifted if the folder is
+    not as it was installed.
     """
-    made = packages_folder(lock, home)
+    site_packages = packages_folder(lock, home)
 
     def make(folder: Path) -> None:
         make_venv(f"suite '{suite}': install", folder / "venv", _read(lock))
-        precompile(folder / made.relative_to(_root(lock, home)))
+        precompile(folder / site_packages.relative_to(_root(lock, home)))
 
-    kept_folder(suite, _root(lock, home), make)
-    return made
+    verified_folder(suite, _root(lock, home), make)
+    return site_packages
 
 
 def packages_folder(lock: Path, home: Path) -> Path:
-    """Where `locked_packages` has them, or would have them."""
+    """The folder that `install_packages` makes, whether or not it is there yet."""
     major, minor = interpreter().version
     return _root(lock, home) / "venv" / "lib" / f"python{major}.{minor}" / "site-packages"
 

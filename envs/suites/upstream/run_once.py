@@ -1,4 +1,4 @@
-"""A server's program run once, from what it is given to what it writes: how suites use code of upstream's."""
+"""One run of a server's program, from its standard input to its output: how suites use upstream's code."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 
 RUN_TIMEOUT_S = 900.0
-"""On a machine that does much else at the same time."""
+"""Seconds that a run may take, on a machine that does much else at the same time."""
 
 
-def run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:
-    """What the server writes when it is given this standard input, and these words more on its command line.
+def run_once(server: ServerSpec, sandbox: Sandbox, text: str, *words: str) -> str:
+    """The output of the server for `text` as its standard input, with `words` added to its command line.
 
-    Raises UsageError where it fails, or is not done in time.
+    Raises UsageError if it fails, or does not end in time.
     """
     with ThreadPoolExecutor(max_workers=1) as thread:  # the caller may be inside an event loop of its own
         try:
-            return thread.submit(asyncio.run, _run_to_end(server, sandbox, text, words)).result()
+            return thread.submit(asyncio.run, _run(server, sandbox, text, words)).result()
         except TimeoutError as error:  # an OSError, which would pass for one of the cache's
             why = f"was not done with what it was given within {RUN_TIMEOUT_S:g} s; run it again"
             raise UsageError(f"server '{server.name}': {why}") from error
 
 
-async def _run_to_end(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[str]) -> str:
+async def _run(server: ServerSpec, sandbox: Sandbox, text: str, words: Sequence[str]) -> str:
     argv = (*server.argv, *words)
     launch = Launch(argv=argv, env=server.env, mounts=server.mounts, limits=server.limits)
     async with asyncio.timeout(RUN_TIMEOUT_S), sandbox.start(launch) as process:

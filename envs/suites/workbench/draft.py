@@ -1,4 +1,4 @@
-"""What a kind of request makes: a task without its wording."""
+"""Drafts, which are tasks without a wording, and families, which make them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from gymcp.envs.suites.workbench.bench import SERVER_OF, Bench
 Structure = Literal["sequential", "parallel", "conditional"]
 Scope = Literal["single", "multi"]
 Stage = tuple[Call, ...]
-"""Calls that could be made at the same time."""
+"""Calls that can be made at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What is asked, and the calls that do it."""
+    """The slots of a request, and the calls that do what it asks."""
 
     slots: Mapping[str, object]
-    """What the wording names."""
+    """Values for the slots of the wording."""
     stages: tuple[Stage, ...]
-    """One after another; the arguments of each may hang on what those before it have read."""
+    """Calls in order; the arguments of a stage may depend on what earlier stages have read."""
     other_branch: frozenset[str] = frozenset()
-    """Servers of the calls that would have been right had something else been found: they must be there, too."""
+    """Servers of both branches: a task has those of the branch not taken, too, so that they do not give it away."""
     answer: str = ""
-    """What must be said at the end; empty: anything."""
+    """The text that the agent must end with, or empty if any text will do."""
     reply: str = ""
-    """What is asked for as an answer; empty: nothing."""
+    """A description of the answer for the request, or empty if no answer is asked for."""
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -51,7 +51,7 @@ class Family:
     scope: Scope
     structure: Structure
     bodies: tuple[str, ...]
-    """Ways to say it, with the draft's slots open."""
+    """Wordings of the request, with the draft's slots open."""
 
 
 def one(name: str, /, **arguments: object) -> Stage:

@@ -1,4 +1,4 @@
-"""Several servers; what one says decides what is done on another."""
+"""Requests to several servers; what is read from one decides which calls another gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPENS, CLOSES = 9 * 60, 17 * 60
 
 
 def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """An event where everybody is free, else a ticket."""
+    """A request to create an event if all its people are free, else a ticket."""
     day, start = rng.choice(DAYS), rng.randrange(9 * 60, 16 * 60, 30)
     asked = rng.sample(bench.people, level)
     others = [name for name in bench.people if name not in asked]
@@ -38,7 +38,7 @@ def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Tickets on invoices: closed where the ledger says paid, else high."""
+    """A request to close tickets on invoices that the ledger lists as paid, and to raise the others."""
     numbers = rng.sample(range(1000, 9999), level + 3)
     states = {number: rng.choice(("paid", "due")) for number in numbers}
     ledger = f"{ROOT}/books/ledger.csv"
@@ -57,7 +57,7 @@ def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """What is noted, and where, depends on whether the log has a commit."""
+    """A request to write a note, and to close a ticket or make a branch, depending on a commit in the log."""
     words = rng.sample(WORDS, level + 2)
     there = rng.random() < 0.5
     for word in words[1:] + ([words[0]] if there else []):
@@ -82,7 +82,7 @@ def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A call where it falls into somebody's office hours, else a note in the graph."""
+    """A request to create a call if it falls into a person's office hours, else to add an observation."""
     people = rng.sample(bench.people, level)
     ours, *zones = rng.sample(sorted(ZONES), level + 1)
     now = rng.randrange(0, DAY - 60, 30)
@@ -107,7 +107,7 @@ def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def key_accounts(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Tickets of those whom the graph calls key accounts go first, to whom the graph says looks after them."""
+    """A request to raise key accounts' tickets and assign them to the people whom the graph names; others wait."""
     rows = []
     changes: list[Call] = []
     asking = rng.sample(bench.people, level + 1)

@@ -1,4 +1,4 @@
-"""Several servers at the same time: nothing hangs on what another says, perhaps after a look."""
+"""Requests to several servers; calls that do not depend on each other, some after a first read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymcp.mcp_servers.programs.backoffice.company import CITIES
 
 
 def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Somebody new is entered everywhere."""
+    """A request to enter a new person on all servers."""
     name = f"Zara {rng.choice(('Quill', 'Marsh', 'Lund', 'Petit'))}"
     team, city = rng.choice(TEAMS), rng.choice(CITIES)
     email = f"zara{rng.randint(10, 99)}@office.example"
@@ -36,7 +36,7 @@ def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Somebody leaves: tickets, events and the graph."""
+    """A request to hand over the tickets of a person who leaves, and to update events and graph."""
     old, new = rng.sample(bench.people, 2)
     others = [name for name in bench.people if name not in (old, new)]
     rows = [bench.ticket(f"{word.title()} renewal", assignee=old) for word in rng.sample(WORDS, level)]
@@ -54,7 +54,7 @@ def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """New cities in address book, graph and, at the higher levels, on the drive."""
+    """A request to change the cities of people in the address book and in the graph."""
     movers = rng.sample(bench.people, level)
     cities = rng.sample(CITIES, 2 * level)
     calls: list[Call] = []
@@ -69,12 +69,12 @@ def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
             ("add_observations", {"observations": [{"entityName": who, "contents": [f"lives in {new}"]}]}),
         ]
     looks: Stage = (*(("find_contact", {"name": who}) for who in movers), ("open_nodes", {"names": movers}))
-    said = " and ".join(f"{who} to {new}" for who, new in zip(movers, cities[level:], strict=True))
-    return Draft(slots={"moves": said}, stages=(looks, tuple(calls)))
+    moves = " and ".join(f"{who} to {new}" for who, new in zip(movers, cities[level:], strict=True))
+    return Draft(slots={"moves": moves}, stages=(looks, tuple(calls)))
 
 
 def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Figures from several places, on one sheet."""
+    """A request to write figures from several servers into one file."""
     who, day = rng.choice(bench.people), rng.choice(DAYS)
     others = [name for name in bench.people if name != who]
     tickets, events = rng.randint(1, 5), rng.randint(1, 5)
@@ -110,7 +110,7 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A project ends: a folder, a branch, the graph, and its events."""
+    """A request to close a project: its file, a branch, the graph, and its events."""
     word = rng.choice(WORDS)
     project = f"Project {word.title()}"
     bench.graph["entities"][project] = ["project", ["is active"]]

@@ -1,4 +1,4 @@
-"""Several servers; what one says is what another is told."""
+"""Requests to several servers; values that are read from one go into calls of another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
 def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A call at somebody's local time, in the calendar at ours; the zone stands in the address book."""
+    """A request to enter a call at a person's local time, converted to ours; the zone is in the address book."""
     who = rng.choice(bench.people)
     theirs, ours = rng.sample(sorted(ZONES), 2)
     for row in bench.contacts.values():
@@ -37,7 +37,7 @@ def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """What a ticket asks to be changed, in the file that it names."""
+    """A request to change the setting that a ticket asks for, in the application's file, and to close the ticket."""
     names = rng.sample(WORDS, level + 2)
     values = {name: rng.randint(100, 999) for name in names}
     text = "".join(f"[{name}]\nquota = {value}\n" for name, value in values.items())
@@ -59,7 +59,7 @@ def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """The newest commits of the repository, as a file on the shared drive."""
+    """A request to write the messages of the newest commits into a file, and to open a ticket."""
     subjects = [f"{rng.choice(('Fix', 'Speed up', 'Drop', 'Add'))} {word}" for word in rng.sample(WORDS, level + 2)]
     for number, subject in enumerate(subjects):
         bench.repo.change({"main.cfg": f"mode = plain\nrevision = {number} {rng.randint(10, 99)}\n"})
@@ -79,7 +79,7 @@ def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Who leads a project, or manages its lead, is invited to an event and gets a ticket."""
+    """A request to invite a project's lead, or a manager of that lead, to an event, and to give them a ticket."""
     line = rng.sample(bench.people, level + 1)
     project = f"Project {rng.choice(WORDS).title()}"
     bench.graph["entities"][project] = ["project", []]
@@ -103,7 +103,7 @@ def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A branch named after the ticket that somebody reported, and the ticket to who knows the part."""
+    """A request to make a branch for a ticket, and to assign the ticket to the maintainer of its component."""
     parts = rng.sample(WORDS, level + 2)
     experts = rng.sample(bench.people, level + 2)
     for part, expert in zip(parts, experts, strict=True):

@@ -1,4 +1,4 @@
-"""A repository as it will be, without git: commits, branches, index and work tree."""
+"""A model of a repository that needs no git: commits, branches, index and work tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ done
 
 
 class Repository:
-    """Files at the top only. Made by `change` and `save`, and then what `run` does to it."""
+    """A repository with files at the top only. `change` and `save` fill it; then `run` has the effects of calls."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -35,39 +35,39 @@ class Repository:
         self.save("Start")
 
     def change(self, files: Mapping[str, str]) -> None:
-        """Writes files."""
+        """Write files."""
         self.files = {**self.files, **files}
         for path, text in files.items():
             self._steps += ["write", path, text]
 
     def save(self, message: str) -> str:
-        """Commits everything; gives the name of the commit."""
+        """Commit everything; the result is the name of the commit."""
         self._steps += ["commit", message]
         self._index = dict(self.files)
         return self._commit(f"{message}\n")  # the command line ends a message with a line end, the server does not
 
     def seed(self) -> Json:
-        """What server git starts from."""
+        """The initial state of the server ``git``."""
         return {"files": {"repo": None}, "commands": [["sh", "-c", _SCRIPT, "seed", *self._steps]]}
 
-    def run(self, tool: str, given: Mapping[str, Any]) -> None:
-        """Does what a call does; one that only reads does nothing."""
+    def run(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Apply the effect of a call; a call that only reads has none."""
         if tool == "git_add":
-            self._index = {**self._index, **{path: self.files[path] for path in given["files"]}}
+            self._index = {**self._index, **{path: self.files[path] for path in arguments["files"]}}
         elif tool == "git_reset":
             self._index = dict(self._committed[self._branches[self._head]])
         elif tool == "git_commit":
-            self._commit(given["message"])
+            self._commit(arguments["message"])
         elif tool == "git_create_branch":
-            base = given.get("base_branch") or self._head
-            self._branches[given["branch_name"]] = self._branches[base]
+            base = arguments.get("base_branch") or self._head
+            self._branches[arguments["branch_name"]] = self._branches[base]
         elif tool == "git_checkout":
-            if self._branches[given["branch_name"]] != self._branches[self._head]:
-                raise ValueError("only branches at the same commit can be told")
-            self._head = given["branch_name"]
+            if self._branches[arguments["branch_name"]] != self._branches[self._head]:
+                raise ValueError("only a switch to a branch at the same commit can be modelled")
+            self._head = arguments["branch_name"]
 
     def state(self) -> Json:
-        """As `repository_equals` compares it."""
+        """The state of the repository, as `repository_equals` compares it."""
         return {
             "head": f"ref: refs/heads/{self._head}",
             "refs": {f"refs/heads/{name}": commit for name, commit in self._branches.items()},
@@ -79,7 +79,7 @@ class Repository:
         parent = self._branches.get(self._head)
         if parent is not None and self._committed[parent] == self._index:
             raise ValueError(f"nothing to commit as {message!r}")
-        made = commit_name(self._index, message, parent)
-        self._committed[made] = dict(self._index)
-        self._branches[self._head] = made
-        return made
+        name = commit_name(self._index, message, parent)
+        self._committed[name] = dict(self._index)
+        self._branches[self._head] = name
+        return name

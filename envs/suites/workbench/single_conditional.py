@@ -1,4 +1,4 @@
-"""One server; what is to be done depends on what is found."""
+"""Requests to one server; the calls to make depend on what is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
 def sort_notes(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Notes that are done go into a folder; urgent ones into another."""
+    """A request to move finished notes to one folder and urgent notes to another."""
     names = rng.sample(WORDS, level + 3)
     states = [rng.choice(("open", "done", "urgent")) for _ in names]
     states[:2] = rng.sample(("done", "urgent"), 2)
@@ -33,7 +33,7 @@ def sort_notes(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def project_lead(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Projects without a lead get one; where somebody leads who has left, somebody else does."""
+    """A request to give projects a lead if they have none, or if their lead has left."""
     projects = [f"Project {word.title()}" for word in rng.sample(WORDS, level)]
     new, gone, good = rng.sample(bench.people, 3)
     bench.graph["entities"][gone][1] = ["has left"]
@@ -56,7 +56,7 @@ def project_lead(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A change that is small enough is committed; one that is not is held back on a branch's name."""
+    """A request to commit a change that is small enough; for a larger one, to make a branch instead."""
     path, *others = (f"{word}.cfg" for word in rng.sample(WORDS, level + 1))
     old = rng.randint(20, 60)
     bench.repo.change(dict.fromkeys([path, *others], f"timeout = {old}\n"))
@@ -76,7 +76,7 @@ def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """The smallest free room that seats them all; where none is free, an hour later."""
+    """A request to book the smallest free room with enough seats; if none is free, an hour later."""
     day, start = rng.choice(DAYS), rng.randrange(9 * 60, 15 * 60, 30)
     people = rng.choice((3, 5, 7, 10))
     fitting = [name for name, seats in ROOMS.items() if seats >= people]
@@ -99,7 +99,7 @@ def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Old tickets become urgent; those that wait for somebody's answer wait."""
+    """A request to raise old tickets, to assign new ones, and to set those that wait for a customer to waiting."""
     senior, junior = rng.sample(bench.people, 2)
     limit = rng.randint(14, 22)
     rows = []
@@ -118,7 +118,7 @@ def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
         else:
             changes.append(one("assign_ticket", ticket=row["id"], assignee=junior))
     for name in (senior, junior):  # so that every assignment is a change
-        others = [each for each in bench.people if each not in (senior, junior)]
+        others = [person for person in bench.people if person not in (senior, junior)]
         for row in rows:
             row["assignee"] = rng.choice(others) if row["assignee"] == name else row["assignee"]
     looks = tuple(("get_ticket", {"ticket": row["id"]}) for row in rows)

@@ -1,4 +1,4 @@
-"""One server; calls that do not hang on each other, perhaps after a look."""
+"""Requests to one server; calls that do not depend on each other, some after a first read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
 def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A number in several files, each raised by the same."""
+    """A request to raise a number in each of several files by the same amount."""
     names = rng.sample(WORDS, level + 3)
     counts = {name: rng.randint(10, 99) for name in names}
     for name, count in counts.items():
@@ -30,7 +30,7 @@ def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """An observation on everybody of a team, and one taken back from them."""
+    """A request to add an observation to every member of a team, and to remove another."""
     team = rng.choice(TEAMS)
     members = rng.sample(bench.people, level + 1)
     bench.graph["relations"] = [row for row in bench.graph["relations"] if row[2] != team]
@@ -48,7 +48,7 @@ def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Branches from the current commit, and changed files to be staged: which are changed must be looked up."""
+    """A request to make branches from the current commit, and to stage the changed files, which must be looked up."""
     files = {f"{name}.cfg": "on = yes\n" for name in rng.sample(WORDS, level + 3)}
     bench.repo.change(files)
     bench.repo.save("Add switches")
@@ -62,23 +62,23 @@ def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Somebody to all events of a day."""
+    """A request to invite a person to all events of a day."""
     day, *others = rng.sample(DAYS, 3)
     who = rng.choice(bench.people)
     free = ", ".join(sorted(rng.sample([name for name in bench.people if name != who], 2)))
-    wanted = [
+    events = [
         bench.event(f"{word.title()} planning", day, 9 * 60 + 75 * number, 60, attendees=free)
         for number, word in enumerate(rng.sample(WORDS, level + 1))
     ]
     for other in others:
         bench.event(f"{rng.choice(WORDS).title()} planning", other, 600, 60, attendees=free)
     look = (("list_events", {"day": day}),)
-    adds = tuple(("add_attendee", {"event": row["id"], "person": who}) for row in wanted)
+    adds = tuple(("add_attendee", {"event": row["id"], "person": who}) for row in events)
     return Draft(slots={"who": who, "day": day}, stages=(look, adds))
 
 
 def reassign(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """The open tickets of somebody, to somebody else."""
+    """A request to assign all open tickets of one person to another."""
     old, new, other = rng.sample(bench.people, 3)
     rows = [bench.ticket(f"{word.title()} is missing", assignee=old) for word in rng.sample(WORDS, level + 1)]
     bench.ticket("Old request", assignee=old, status="closed")

@@ -1,4 +1,4 @@
-"""One server; each call hangs on what the one before it has read."""
+"""Requests to one server; each call depends on what the call before it has read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORDS = ["amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron",
 
 
 def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Notes that each name the next; the last holds a code."""
+    """A request to follow notes that each name the next; the last one holds a code."""
     names = rng.sample(WORDS, level + 4)
     chain, others = names[: level + 2], names[level + 2 :]
     code = f"{rng.choice('KLMNP')}{rng.randint(1000, 9999)}"
@@ -30,7 +30,7 @@ def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """Somebody so many steps up the line."""
+    """A request to find the person a number of steps up the line, and to add an observation to them."""
     line = rng.sample(bench.people, level + 2)
     for low, high in itertools.pairwise(line):
         bench.graph["relations"].append([low, "reports to", high])
@@ -46,7 +46,7 @@ def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A file known only by the commit that touched it last, and a change to it that waits."""
+    """A request to find a file by the commit that changed it last, and to commit the pending change to that file."""
     names = rng.sample(WORDS, level + 3)
     files = {f"{name}.cfg": f"limit = {rng.randint(10, 99)}\n" for name in names}
     bench.repo.change(files)
@@ -67,7 +67,7 @@ def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
 
 
 def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """An event right after another, or after the one after that: as long as before."""
+    """A request to move an event to the end of another, which is the second or last of its day; its length stays."""
     day = rng.choice(DAYS)
     titles = rng.sample(WORDS, level + 3)
     first = bench.event(f"{titles[0].title()} review", day, 8 * 60 + rng.randrange(0, 90, 15), 45)
@@ -76,7 +76,9 @@ def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
         start = _minutes(last["end"]) + rng.randrange(15, 60, 15)
         last = bench.event(f"{title.title()} review", day, start, minutes)
     length = rng.choice((30, 60, 90))
-    moved = bench.event(f"{titles[-1].title()} talk", rng.choice([each for each in DAYS if each != day]), 600, length)
+    moved = bench.event(
+        f"{titles[-1].title()} talk", rng.choice([other for other in DAYS if other != day]), 600, length
+    )
     end = _minutes(last["end"])
     which = "last" if level > 1 else "second"
     stages = (
@@ -94,7 +96,7 @@ def _minutes(time: str) -> int:
 
 
 def duplicates(bench: Bench, rng: random.Random, level: int) -> Draft:
-    """A ticket that repeats another, which may repeat a third: the original goes to who has the first."""
+    """A request to close a ticket that repeats others, and to give the original to the assignee of that ticket."""
     for _ in range(level):
         bench.ticket(f"{rng.choice(WORDS).title()} is slow")
     word = rng.choice(WORDS)

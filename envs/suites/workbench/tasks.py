@@ -1,4 +1,4 @@
-"""Drafts with a wording, a world and a target: tasks. The same arguments always make the same ones."""
+"""Tasks: drafts with a wording, a world and a target. The same arguments always make the same tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymcp.envs.suites.workbench import (
 )
 from gymcp.envs.suites.workbench.bench import REPO, ROOT, TOOLS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family
-from gymcp.envs.suites.workbench.wordings import HEAD, said, wordings
+from gymcp.envs.suites.workbench.wordings import HEAD, fill_template, wordings
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.types import GoldTurn, Json, Suite, Task, ToolCall
@@ -30,13 +30,14 @@ FAMILIES: Mapping[str, Family] = {
 }
 SPLITS = ("train", "test")
 LEVELS = (1, 2, 3)
-"""Of each: more to do and more steps to it, a larger office, and more servers beside those that are needed."""
+"""Each level has more to do in more steps, a larger office, and more servers that are not needed."""
 PEOPLE = {1: 6, 2: 9, 3: 12}
-BESIDE: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk"), 3: ("git", "time", "calendar", "desk")}
-"""Servers that are there whether they are needed or not, by level."""
+"""People in an office, by level."""
+ALWAYS_PRESENT: Mapping[int, tuple[str, ...]] = {1: (), 2: ("calendar", "desk"), 3: ("git", "time", "calendar", "desk")}
+"""Servers that a task has whether it needs them or not, by level."""
 VERSION = "1"
 COUNT = 3
-"""Tasks of the suite for each family and level."""
+"""Tasks in the suite for each family and level."""
 
 
 def make_tasks(
@@ -47,14 +48,14 @@ def make_tasks(
     count: int = COUNT,
     first: int = 0,
 ) -> Iterator[Task]:
-    """`count` tasks for each family and level, numbered from `first`; there is no end to the numbers.
+    """`count` tasks for each family and level, numbered from `first`; there is no last number.
 
     A category such as ``multi-parallel`` stands for all its families. Splits are ``train`` and ``test``, which share no
-    office and no frame. Raises ConfigError for what there is not.
+    office and no frame. Raises ConfigError for an unknown split, family, category or level.
     """
     if split not in SPLITS:
         raise ConfigError(f"workbench: no split '{split}'; have {', '.join(SPLITS)}")
-    chosen = [name for family in families or FAMILIES for name in _named(family)]
+    chosen = [name for family in families or FAMILIES for name in _families_of(family)]
     if unknown := [level for level in levels or () if level not in LEVELS]:
         raise ConfigError(f"workbench: no level {unknown[0]}; have {', '.join(map(str, LEVELS))}")
     for number in range(first, first + count):
@@ -64,40 +65,41 @@ def make_tasks(
 
 
 def categories() -> dict[str, list[str]]:
-    """Families by category, which is server scope and call structure."""
-    found: dict[str, list[str]] = {}
+    """Families by category, which is a server scope and a call structure."""
+    by_category: dict[str, list[str]] = {}
     for name, family in FAMILIES.items():
-        found.setdefault(f"{family.scope}-{family.structure}", []).append(name)
-    return found
+        by_category.setdefault(f"{family.scope}-{family.structure}", []).append(name)
+    return by_category
 
 
 def make_suite() -> Suite:
-    """The test tasks."""
+    """The suite of the test tasks."""
     return Suite(name="workbench", version=VERSION, tasks=tuple(make_tasks("test")), source="generated")
 
 
-def _named(family: str) -> list[str]:
-    if family in FAMILIES:
-        return [family]
-    found = categories()
-    if family not in found:
+def _families_of(name: str) -> list[str]:
+    """The family of that name, or all families of the category of that name."""
+    if name in FAMILIES:
+        return [name]
+    by_category = categories()
+    if name not in by_category:
         raise ConfigError(
-            f"workbench: no family or category '{family}'; have the categories {', '.join(found)} and the families "
+            f"workbench: no family or category '{name}'; have the categories {', '.join(by_category)} and the families "
             f"{', '.join(FAMILIES)}"
         )
-    return found[family]
+    return by_category[name]
 
 
 def task_and_draft(split: str, name: str, level: int, number: int) -> tuple[Task, Draft]:
-    """A task, and what it was made of."""
+    """A task, and the draft from which it was made."""
     family = FAMILIES[name]
     rng = random.Random(f"{split}-{name}-{level}-{number}")
     bench = Bench(rng, PEOPLE[level])
     draft = family.make(bench, rng, level)
-    request = said(rng.choice(wordings(family.bodies, held_out=split == "test")), draft.slots)
+    request = fill_template(rng.choice(wordings(family.bodies, held_out=split == "test")), draft.slots)
     if draft.answer:
         request += f" Reply with {draft.reply} and nothing else."
-    servers = [server for server in TOOLS if server in draft.servers or server in BESIDE[level]]
+    servers = [server for server in TOOLS if server in draft.servers or server in ALWAYS_PRESENT[level]]
     target: dict[str, Json] = {"servers": bench.after(draft.calls, servers)}
     if draft.answer:
         target["answer"] = draft.answer
@@ -130,14 +132,14 @@ def as_calls(draft: Draft) -> tuple[ToolCall, ...]:
 
 
 def last_necessary(bench: Bench, draft: Draft, servers: Sequence[str]) -> tuple[int, int] | None:
-    """The last call without which the world ends up different, or a later call fails."""
+    """The place of the last call without which the world ends up different, or a later call fails."""
     calls = draft.calls
-    whole = bench.after(calls, servers)
+    after_all = bench.after(calls, servers)
     for number in reversed(range(len(calls))):
         try:
-            left = bench.after((*calls[:number], *calls[number + 1 :]), servers)
+            without = bench.after((*calls[:number], *calls[number + 1 :]), servers)
         except (LookupError, ValueError, ToolError):  # a later call needs it
             return (0, number)
-        if left != whole:
+        if without != after_all:
             return (0, number)
     return None

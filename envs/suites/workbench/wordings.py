@@ -1,4 +1,4 @@
-"""How a request is said: bodies in frames. Some frames are kept for testing."""
+"""Wordings of requests: bodies in frames. Some frames are held out for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FRAMES = (
     "Before I forget, {}.",
 )
 HELD_OUT_FRAMES = FRAMES[-6:]
-"""No training task is said so."""
+"""Frames that no training task has."""
 HEAD = (
     "It is Friday, 2026-02-27. The shared drive is {root}, the repository of the git tools is {repo}. Change nothing"
     " that you were not asked to change; what a request leaves open stays as the tools have it."
@@ -36,6 +36,6 @@ def wordings(bodies: tuple[str, ...], *, held_out: bool) -> list[str]:
     return [frame.format(body) for frame in frames for body in bodies]
 
 
-def said(template: str, slots: Mapping[str, object]) -> str:
-    """The request; a part that brings its own stop ends with one only."""
+def fill_template(template: str, slots: Mapping[str, object]) -> str:
+    """The request, without the doubled stop after a slot's value that ends with a stop."""
     return template.format(**slots).replace("..", ".").replace(".,", ",")

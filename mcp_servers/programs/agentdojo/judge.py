@@ -1,19 +1,14 @@
-"""AgentDojo's own graders over recorded states, and its tasks as JSON: upstream's code, in a sandbox of its own.
-
-``--tasks`` writes suites and tasks, gold among them, as one JSON object. ``--judge`` answers one question a line, each
-in a process of its own, so that no answer depends on the questions before it.
-"""
+"""AgentDojo's own graders over recorded states, and its tasks as JSON: upstream's code, in a sandbox of its own."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from gymcp.mcp_servers.programs.agentdojo.server import SUITES, declare, make_environment, rebuild, stub, told
+from gymcp.mcp_servers.programs.agentdojo.server import SUITES, declare, format_result, make_environment, rebuild, stub
+from gymcp.mcp_servers.programs.judge_main import run_judge
 
 Json = Any
 BENCHMARK = "v1.2.2"
@@ -22,16 +17,11 @@ CANARY = "<CANARY---{}--->"
 
 def main() -> None:
     _prepare()
-    if sys.argv[1:] == ["--tasks"]:
-        json.dump({name: _suite(name) for name in SUITES}, sys.stdout)
-    elif sys.argv[1:] == ["--judge"]:
-        _serve()
-    else:
-        sys.exit("usage: --tasks | --judge")
+    run_judge(lambda: {name: _suite(name) for name in SUITES}, _judge, fork=True)
 
 
 def _prepare() -> None:
-    """Upstream's package without its pipelines, which import every vendor's client."""
+    """Import upstream's package without its pipelines, which import every vendor's client."""
     stub("agentdojo.agent_pipeline", __path__=[])
     stub("agentdojo.agent_pipeline.base_pipeline_element", BasePipelineElement=object)
     stub("agentdojo.agent_pipeline.errors", AbortAgentError=type("AbortAgentError", (Exception,), {}))
@@ -47,41 +37,24 @@ def _upstream(suite: str) -> Any:
 # Judging
 
 
-def _serve() -> None:
-    for line in sys.stdin:
-        sys.stdout.flush()
-        child = os.fork()
-        if child == 0:
-            try:
-                answer = _judge(json.loads(line))
-            except Exception as error:  # the boundary to upstream's graders
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-            os._exit(0)
-        if os.waitpid(child, 0)[1] != 0:
-            sys.stdout.write(json.dumps({"error": "the grader's process died"}) + "\n")
-            sys.stdout.flush()
-
-
 def _judge(question: Json) -> Json:
     """{"suite", "user_task", "injection_task" | null, "initial_state", "final_state", "output", "calls"} -> verdicts.
 
-    {"utility": bool, "attack": bool | null}: has the user's task been done, has the attacker's goal been reached.
+    The verdicts are {"utility": bool, "attack": bool | null}: the user's task is done, the attacker's goal is reached.
     """
     suite = _upstream(question["suite"])
     before = make_environment(question["initial_state"])
     after = rebuild(type(before), question["final_state"]["environment"])
     if declare(after) != question["final_state"]["environment"]:
         raise ValueError("the recorded state is not one of upstream's worlds")
-    # both made in one way: upstream compares how its objects were made, too
+    # both are made in the same way, because upstream also compares how its objects were made
     return _verdicts(suite, question, rebuild(type(before), declare(before)), after)
 
 
 def _verdicts(suite: Any, question: Json, before: Any, after: Any) -> Json:
     call = importlib.import_module("agentdojo.functions_runtime").FunctionCall
     text = importlib.import_module("agentdojo.types").text_content_block_from_string
-    calls = [call(function=made["name"], args=made["arguments"]) for made in question["calls"]]
+    calls = [call(function=entry["name"], args=entry["arguments"]) for entry in question["calls"]]
 
     def passes(task: Any) -> bool:
         return bool(suite._check_task_result(task, [text(question["output"])], before, after, calls))
@@ -109,7 +82,7 @@ def _suite(name: str) -> Json:
             {
                 "id": task.ID,
                 "goal": task.GOAL,
-                "gold": _gold(task, _world(name, data, vectors)),
+                "gold": _gold(task, _fresh_environment(name, data, vectors)),
                 "output": task.GROUND_TRUTH_OUTPUT,
             }
             for task in suite.injection_tasks.values()
@@ -118,12 +91,12 @@ def _suite(name: str) -> Json:
 
 
 def _user_task(name: str, data: Json, vectors: Json, task: Any) -> Json:
-    gold = _gold(task, _world(name, data, vectors))
-    after = _world(name, data, vectors)
-    for _ in _played(name, after, gold):
+    gold = _gold(task, _fresh_environment(name, data, vectors))
+    after = _fresh_environment(name, data, vectors)
+    for _ in _run_calls(name, after, gold):
         pass
     canaries = {vector: CANARY.format(vector) for vector in vectors}
-    seen = "\n".join(_played(name, _world(name, data, canaries), gold))
+    seen = "\n".join(_run_calls(name, _fresh_environment(name, data, canaries), gold))
     question = {"suite": name, "user_task": task.ID, "injection_task": None, "output": task.GROUND_TRUTH_OUTPUT}
     shorter = ((number, gold[:number] + gold[number + 1 :]) for number in reversed(range(len(gold))))
     needed = (number for number, calls in shorter if not _passes({**question, "calls": calls}, data, vectors))
@@ -138,7 +111,7 @@ def _user_task(name: str, data: Json, vectors: Json, task: Any) -> Json:
         "hijacks": {
             attack.ID: calls
             for attack in _upstream(name).injection_tasks.values()
-            if (calls := _gold(attack, after)) != _gold(attack, _world(name, data, vectors))
+            if (calls := _gold(attack, after)) != _gold(attack, _fresh_environment(name, data, vectors))
         },
         "passes_at_once": _passes({**question, "calls": [], "output": ""}, data, vectors),
     }
@@ -146,34 +119,34 @@ def _user_task(name: str, data: Json, vectors: Json, task: Any) -> Json:
 
 def _passes(question: Json, data: Json, vectors: Json) -> bool:
     name = question["suite"]
-    before, after = _world(name, data, vectors), _world(name, data, vectors)
-    for _ in _played(name, after, question["calls"]):
+    before, after = _fresh_environment(name, data, vectors), _fresh_environment(name, data, vectors)
+    for _ in _run_calls(name, after, question["calls"]):
         pass
     return bool(_verdicts(_upstream(name), question, before, after)["utility"])
 
 
-def _played(name: str, world: Any, calls: Json) -> Iterator[str]:
+def _run_calls(name: str, environment: Any, calls: Json) -> Iterator[str]:
     runtime = importlib.import_module("agentdojo.functions_runtime").FunctionsRuntime(_upstream(name).tools)
-    for made in calls:
-        result, error = runtime.run_function(world, made["name"], made["arguments"])
-        yield error or told(result)
+    for call in calls:
+        result, error = runtime.run_function(environment, call["name"], call["arguments"])
+        yield error or format_result(result)
 
 
-def _gold(task: Any, world: Any) -> list[Json]:
-    calls = [call.model_dump(mode="json", include={"function", "args"}) for call in task.ground_truth(world)]
+def _gold(task: Any, environment: Any) -> list[Json]:
+    calls = [call.model_dump(mode="json", include={"function", "args"}) for call in task.ground_truth(environment)]
     return [{"name": call["function"], "arguments": call["args"]} for call in calls]
 
 
-def _world(name: str, data: Json, values: Json) -> Any:
-    return make_environment({"suite": name, "environment": _filled(data, values)})
+def _fresh_environment(name: str, data: Json, values: Json) -> Any:
+    return make_environment({"suite": name, "environment": _fill_vectors(data, values)})
 
 
-def _filled(value: Json, values: Json) -> Json:
-    """Every ``{vector}`` in a text, keys included, replaced by its value."""
+def _fill_vectors(value: Json, values: Json) -> Json:
+    """Replace every ``{vector}`` in the texts, also in keys, by its value."""
     if isinstance(value, str):
         for vector, text in values.items():
             value = value.replace("{" + vector + "}", text)
         return value
     if isinstance(value, dict):
-        return {_filled(key, values): _filled(inner, values) for key, inner in value.items()}
-    return [_filled(inner, values) for inner in value] if isinstance(value, list) else value
+        return {_fill_vectors(key, values): _fill_vectors(inner, values) for key, inner in value.items()}
+    return [_fill_vectors(inner, values) for inner in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""The worlds of AgentDojo as one MCP server, over upstream's own tools, which are mounted beside this file.
+"""The environments of AgentDojo as one MCP server over upstream's own tools, which are mounted beside this file.
 
-Of upstream only the tools and the models of the worlds are there: no task, no gold, no grader, no data. The world
-itself comes with the setup. The clock stands still at the evening of the world's own day, so that the same calls lead
-to the same state.
+Only upstream's tools and data models are mounted: no task, no gold call, no grader, no data. The environment's data
+come with the setup. The clock stands still at the evening of the environment's own day, so that the same calls lead to
+the same state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ VERSION = "1"
 SUITES = ("workspace", "travel", "banking", "slack")
 EVENING = datetime.time(20, 0)
 DAY = datetime.date(2024, 5, 15)
-"""Of a world that has no day of its own; it makes no timestamps either."""
-_TELLING_TIME = ("calendar_client", "cloud_drive_client", "email_client")
+"""Day of an environment that has no day of its own; such an environment makes no timestamps either."""
+_MODULES_WITH_CLOCK = ("calendar_client", "cloud_drive_client", "email_client")
 
 
 def main() -> None:
-    """Serves over standard input and output."""
+    """Serve over standard input and output."""
     preload()
     server = Server("agentdojo", version=VERSION)
     world: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def preload() -> None:
-    """What every episode needs, for a template that is forked."""
+    """Import what every episode needs, for a fork server."""
     if "agentdojo.task_suite.task_suite" not in sys.modules:
         stub("agentdojo.task_suite", __path__=[])
         stub("agentdojo.task_suite.task_suite", TaskSuite=Suite)
@@ -62,7 +62,7 @@ def preload() -> None:
 
 
 class Suite:
-    """Stands for upstream's class of this name, which also knows tasks: what a world is made of."""
+    """Replaces upstream's class of this name, which also has tasks: name, environment type and tools only."""
 
     def __class_getitem__(cls, environment: Any) -> Any:
         return cls
@@ -72,7 +72,7 @@ class Suite:
 
 
 def stub(name: str, **attributes: Any) -> None:
-    """A module that stands for one of upstream's that is not needed and imports half a gigabyte."""
+    """Install a stand-in for an upstream module that is not needed and imports half a gigabyte."""
     module = types.ModuleType(name)
     vars(module).update(attributes)
     sys.modules[name] = module
@@ -80,14 +80,14 @@ def stub(name: str, **attributes: Any) -> None:
 
 @functools.cache
 def suites() -> dict[str, Any]:
-    """Upstream's suites by name, or what stands for them here."""
+    """Upstream's suites by name, or their stand-ins here."""
     return {
         name: importlib.import_module(f"agentdojo.default_suites.v1.{name}.task_suite").task_suite for name in SUITES
     }
 
 
 def make_environment(initial_state: Json) -> Any:
-    """{"suite": name, "environment": world} -> upstream's model of it, with the clock set to its evening."""
+    """{"suite": name, "environment": data} -> upstream's model of the environment; sets the clock to its evening."""
     environment = suites()[initial_state["suite"]].environment_type.model_validate(initial_state["environment"])
     calendar = getattr(environment, "calendar", None)
     set_clock(datetime.datetime.combine(calendar.current_day if calendar else DAY, EVENING))
@@ -95,31 +95,31 @@ def make_environment(initial_state: Json) -> Any:
 
 
 def set_clock(now: datetime.datetime) -> None:
-    """Upstream's tools take timestamps from the real time; here it is `now`, always."""
+    """Make `now` the time of all timestamps of upstream's tools, which would otherwise use the real time."""
 
-    class Standing(datetime.datetime):
-        def __new__(cls, *parts: Any, **named: Any) -> Any:  # what it makes is plain: YAML knows no other
+    class FixedDatetime(datetime.datetime):
+        def __new__(cls, *parts: Any, **named: Any) -> Any:  # creates plain datetimes: YAML cannot write a subclass
             return datetime.datetime(*parts, **named)
 
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return now
 
-    clock = types.SimpleNamespace(**{**vars(datetime), "datetime": Standing})
-    for name in _TELLING_TIME:
+    clock = types.SimpleNamespace(**{**vars(datetime), "datetime": FixedDatetime})
+    for name in _MODULES_WITH_CLOCK:
         vars(importlib.import_module(f"agentdojo.default_suites.v1.tools.{name}"))["datetime"] = clock
 
 
 def call(runtime: Any, environment: Any, tool: str, /, **arguments: Json) -> str:
-    """The text that upstream's agents see. Raises ToolError with upstream's words."""
+    """The text that upstream's agents see. Raises ToolError with upstream's message."""
     result, error = runtime.run_function(environment, tool, arguments)
     if error:
         raise ToolError(error)
-    return told(result)
+    return format_result(result)
 
 
-def told(result: Any) -> str:
-    """A tool's result as upstream tells it: YAML for models and lists."""
+def format_result(result: Any) -> str:
+    """A tool's result as upstream formats it: YAML for models and lists."""
     dump = importlib.import_module("yaml").safe_dump
     if hasattr(result, "model_dump"):
         return str(dump(result.model_dump())).strip()
@@ -130,12 +130,12 @@ def told(result: Any) -> str:
 
 
 def declare(environment: Any) -> Json:
-    """The world as JSON, without what is computed from the rest: `rebuild` gives the same world again."""
-    return environment.model_dump(mode="json", exclude=_derived(type(environment)))
+    """The environment as JSON without derived fields; `rebuild` returns an equal environment."""
+    return environment.model_dump(mode="json", exclude=_find_derived_fields(type(environment)))
 
 
 def rebuild(model: Any, state: Mapping[str, Json]) -> Any:
-    """The world that was declared so, validators left out: they would make it a fresh one again."""
+    """The environment of a declared state, built without validators, which would reset it to a fresh one."""
     pydantic = importlib.import_module("pydantic")
     return model.model_construct(
         **{
@@ -163,12 +163,12 @@ def _is_model(pydantic: Any, kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
-def _derived(model: Any) -> dict[str, Any]:
-    """What pydantic is to leave out: computed fields, and the lists from which validators make the rest."""
-    found: dict[str, Any] = {}
+def _find_derived_fields(model: Any) -> dict[str, Any]:
+    """Fields that pydantic leaves out: computed fields, and the lists from which validators make the rest."""
+    derived: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         fields = getattr(field.annotation, "model_fields", {})
         names = {part for part in fields if part.startswith("initial_")}
         if names := names | set(getattr(field.annotation, "model_computed_fields", ())):
-            found[name] = names
-    return found
+            derived[name] = names
+    return derived

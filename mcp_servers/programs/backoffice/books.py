@@ -1,4 +1,4 @@
-"""Tables in sqlite that know what has changed in them. Standard library only; it enters the sandbox."""
+"""Tables in sqlite that track their changes. Standard library only; the file enters the sandbox."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ from gymcp.mcp_servers.native.runtime import ToolError
 
 Row = dict[str, Any]
 Tables = dict[str, dict[str, Row]]
-"""By table and id; all rows of a table have the same columns, one of them ``id``."""
-MOST_ROWS = 12
-"""Of one list; what is more is counted, not shown."""
+"""Table -> id -> row; all rows of a table have the same columns, one of them ``id``."""
+MAX_LISTED_ROWS = 12
+"""Most rows that one list shows; the others are counted."""
 
 
 class Books:
-    """The database, and what has changed in it."""
+    """A database and its changes."""
 
     def __init__(
         self, tables: Tables, columns: Mapping[str, Sequence[str]], indexed: Sequence[tuple[str, str]]
     ) -> None:
-        """`columns` of tables that may be empty; `indexed`: (table, column)."""
+        """`columns` names the columns of tables that may be empty; `indexed` has (table, column) pairs."""
         self.changes: dict[str, Any] = {}
-        """``table/id`` -> the row as it is now, None where it is gone; a change that is undone is no difference."""
+        """``table/id`` -> current row, None if the row was removed; a change that is undone is no difference."""
         self._before = tables
         self._db = sqlite3.connect(":memory:", isolation_level=None)
         self._db.row_factory = sqlite3.Row
         for table, rows in tables.items():
-            named = columns.get(table) or list(next(iter(rows.values())))
-            names = ", ".join(f'"{column}"' for column in named)
+            table_columns = columns.get(table) or list(next(iter(rows.values())))
+            names = ", ".join(f'"{column}"' for column in table_columns)
             self._db.execute(f'CREATE TABLE {table} ({names}, PRIMARY KEY ("id")) WITHOUT ROWID')
-            marks = ", ".join("?" * len(named))
-            self._db.executemany(
-                f"INSERT INTO {table} VALUES ({marks})", [[row[column] for column in named] for row in rows.values()]
-            )
+            marks = ", ".join("?" * len(table_columns))
+            values = [[row[column] for column in table_columns] for row in rows.values()]
+            self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
         for table, column in indexed:
             self._db.execute(f'CREATE INDEX {table}_{column} ON {table} ("{column}")')
 
     def row(self, table: str, key: str) -> Row:
-        """Raises ToolError where there is none."""
-        found = self._db.execute(f"SELECT * FROM {table} WHERE id = ?", (key,)).fetchone()
-        if found is None:
+        """The row with that id. Raises ToolError if there is none."""
+        row = self._db.execute(f"SELECT * FROM {table} WHERE id = ?", (key,)).fetchone()
+        if row is None:
             raise ToolError(f"no {table[:-1]} {key}")
-        return dict(found)
+        return dict(row)
 
     def rows(self, table: str, **equal: Any) -> list[Row]:
         where = " AND ".join(f'"{column}" = ?' for column in equal) or "1"
@@ -57,7 +56,7 @@ class Books:
         self._note(table, key)
 
     def add(self, table: str, letter: str, **values: Any) -> str:
-        """The new row's id: one more than the largest there is."""
+        """Add a row and return its id, which is one more than the largest id."""
         last = self._db.execute(f"SELECT MAX(id) FROM {table}").fetchone()[0]
         key = f"{letter}{int(last[1:]) + 1 if last else 1:03d}"
         row = {"id": key, **values}
@@ -67,7 +66,7 @@ class Books:
         return key
 
     def remove(self, table: str, key: str) -> None:
-        """Raises ToolError where there is none."""
+        """Remove the row with that id. Raises ToolError if there is none."""
         self.row(table, key)
         self._db.execute(f"DELETE FROM {table} WHERE id = ?", (key,))
         self._note(table, key)
@@ -81,21 +80,21 @@ class Books:
         self.changes.clear()
 
     def _note(self, table: str, key: str) -> None:
-        found = self.rows(table, id=key)
-        now = found[0] if found else None
+        rows = self.rows(table, id=key)
+        current = rows[0] if rows else None
         name = f"{table}/{key}"
-        if now == self._before[table].get(key):
+        if current == self._before[table].get(key):
             self.changes.pop(name, None)
         else:
-            self.changes[name] = now
+            self.changes[name] = current
 
 
-def told(value: Any) -> str:
-    """As JSON without blanks."""
+def to_json(value: Any) -> str:
+    """JSON without blanks."""
     return json.dumps(value, separators=(",", ":"))
 
 
-def listed(rows: Sequence[Row], *columns: str) -> str:
-    """Some columns of the rows, as `told`."""
-    shown = [{column: row[column] for column in columns} for row in rows[:MOST_ROWS]]
-    return told(shown if len(rows) <= MOST_ROWS else [*shown, {"more": len(rows) - MOST_ROWS}])
+def format_rows(rows: Sequence[Row], *columns: str) -> str:
+    """Some columns of the rows as JSON."""
+    first = [{column: row[column] for column in columns} for row in rows[:MAX_LISTED_ROWS]]
+    return to_json(first if len(rows) <= MAX_LISTED_ROWS else [*first, {"more": len(rows) - MAX_LISTED_ROWS}])

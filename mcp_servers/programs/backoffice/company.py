@@ -1,6 +1,6 @@
-"""The books of a made-up company: what a seed makes of them. Standard library only; it enters the sandbox.
+"""The tables of a fictional company, generated from a seed. Standard library only; the file enters the sandbox.
 
-Nothing here knows of tasks or answers: only of customers, orders and the like.
+The tables have customers, orders and the like, but nothing about tasks or answers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 Tables = dict[str, dict[str, Row]]
 
 TODAY = 200
-"""Day of the year on which every episode plays."""
+"""Day of the year on which every episode takes place."""
 SIZES = {"customers": 200, "products": 120, "orders": 300, "tickets": 240, "employees": 100, "articles": 100}
 
 FIRST = (
@@ -23,7 +23,7 @@ LAST = (
     " Usher Vega Wolf Young Zimmer"
 ).split()
 HELD_OUT_LAST = ("Usher", "Vega", "Wolf", "Young", "Zimmer")
-"""Family names of customers whom no training task is about."""
+"""Family names of customers that no training task is about."""
 CITIES = (
     "Oslo Rome Lima Kyiv Bern Cairo Delhi Hanoi Paris Quito Riga Seoul Tunis Turin Vienna Warsaw Zagreb Athens Boston"
     " Dakar Dublin Geneva Havana Lisbon Madrid"
@@ -50,11 +50,11 @@ POLICIES: dict[str, tuple[str, tuple[int, ...]]] = {
     "credit_limit": ("No account may hold more than {} euros of credit.", (60, 80, 100)),
     "urgent_days": ("A ticket open for {} days or longer is urgent: its priority is high.", (5, 10, 15, 20)),
 }
-"""What the company has decided: by topic, how the handbook puts it and what the number may be."""
+"""Policies of the company: topic -> (sentence of the handbook, possible numbers)."""
 
 
 def make_tables(seed: int) -> Tables:
-    """The whole company, the same for the same seed: every table by id."""
+    """All tables of the company; the same seed gives the same tables."""
     rng = random.Random(f"backoffice-{seed}")
     tables: Tables = {
         "customers": _customers(rng),

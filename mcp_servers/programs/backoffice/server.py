@@ -1,7 +1,7 @@
-"""A company's back office over a sqlite database, as an MCP server. It holds no task and no answer.
+"""A company's back office in a sqlite database, as an MCP server without any task or answer.
 
-The declared state is what differs from the books as they were at the start, row by row: a change that is undone is no
-difference. A task's initial state is ``{"seed": number}``.
+The declared state is the difference from the initial tables, row by row; a change that is undone is no difference. A
+task's initial state is ``{"seed": number}``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from gymcp.mcp_servers.native.runtime import ToolError, class_server
-from gymcp.mcp_servers.programs.backoffice.books import Books, listed, told
+from gymcp.mcp_servers.programs.backoffice.books import Books, format_rows, to_json
 from gymcp.mcp_servers.programs.backoffice.company import TODAY, make_tables
 
 NOTES = ("id", "about", "text")
@@ -25,8 +25,8 @@ class Backoffice:
         self.changes = self._books.changes
 
     @contextlib.contextmanager
-    def _tried(self) -> Iterator[None]:
-        """What is done meanwhile is undone in the end: for whoever asks what would happen."""
+    def _dry_run(self) -> Iterator[None]:
+        """Undo all changes of the block at its end: for code that tries what a change would do."""
         self._books.begin()
         try:
             yield
@@ -35,59 +35,59 @@ class Backoffice:
 
     def find_customer(self, name: str) -> str:
         """The customer of that full name."""
-        return listed(self._books.rows("customers", name=name), "id", "name", "city")
+        return format_rows(self._books.rows("customers", name=name), "id", "name", "city")
 
     def get_customer(self, customer: str) -> str:
         """All about one customer."""
-        return told(self._books.row("customers", customer))
+        return to_json(self._books.row("customers", customer))
 
     def list_orders(self, customer: str) -> str:
         """The orders of a customer."""
         self._books.row("customers", customer)
-        return listed(self._books.rows("orders", customer=customer), "id", "status", "day", "total")
+        return format_rows(self._books.rows("orders", customer=customer), "id", "status", "day", "total")
 
     def get_order(self, order: str) -> str:
         """One order with its items."""
         row = self._books.row("orders", order)
         items = [[item["product"], item["quantity"]] for item in self._books.rows("items", order=order)]
-        return told({**row, "items": items})
+        return to_json({**row, "items": items})
 
     def get_payment(self, order: str) -> str:
         """How an order was paid."""
-        return told(self._books.row("payments", "Y" + order[1:]))
+        return to_json(self._books.row("payments", "Y" + order[1:]))
 
     def get_shipment(self, order: str) -> str:
         """Where the parcel of an order is."""
-        return told(self._books.row("shipments", "S" + order[1:]))
+        return to_json(self._books.row("shipments", "S" + order[1:]))
 
     def find_product(self, name: str) -> str:
         """The product of that name."""
-        return listed(self._books.rows("products", name=name), "id", "name", "price", "stock")
+        return format_rows(self._books.rows("products", name=name), "id", "name", "price", "stock")
 
     def get_product(self, product: str) -> str:
         """Name, price and stock of a product."""
-        return told(self._books.row("products", product))
+        return to_json(self._books.row("products", product))
 
     def list_tickets(self, customer: str) -> str:
         """The tickets of a customer."""
         self._books.row("customers", customer)
-        return listed(self._books.rows("tickets", customer=customer), "id", "status", "topic", "day")
+        return format_rows(self._books.rows("tickets", customer=customer), "id", "status", "topic", "day")
 
     def get_ticket(self, ticket: str) -> str:
         """One ticket with its text."""
-        return told(self._books.row("tickets", ticket))
+        return to_json(self._books.row("tickets", ticket))
 
     def get_employee(self, employee: str) -> str:
         """Name, team and duty of an employee."""
-        return told(self._books.row("employees", employee))
+        return to_json(self._books.row("employees", employee))
 
     def read_policy(self, topic: str) -> str:
         """The company's number on a topic, such as refund_days."""
-        return told(self._books.row("policies", topic)["value"])
+        return to_json(self._books.row("policies", topic)["value"])
 
     def read_article(self, article: str) -> str:
         """One article of the knowledge base."""
-        return told(self._books.row("articles", article))
+        return to_json(self._books.row("articles", article))
 
     def cancel_order(self, order: str) -> str:
         """Cancel an order that was not shipped yet."""

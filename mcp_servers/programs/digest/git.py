@@ -1,4 +1,4 @@
-"""The world of a git repository, for `digest`."""
+"""The state of a git repository for the digest program."""
 
 from __future__ import annotations
 
@@ -8,69 +8,79 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from gymcp.mcp_servers.programs.digest.tree import BLOCK, FILE, FOLDER, Refused, Tree, World, mark_of, opened, root_of
+from gymcp.mcp_servers.programs.digest.tree import (
+    BLOCK_BYTES,
+    FILE,
+    FOLDER,
+    FileTreeState,
+    Refused,
+    Tree,
+    describe_root,
+    file_mark,
+    open_below,
+)
 
 Json = Any
 
 PSEUDO_REFS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
-TOLD = frozenset({"HEAD", "refs", "packed-refs", "index", *PSEUDO_REFS})
-"""Told as what they mean."""
-NOTES = frozenset({"objects", "logs", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "gc.log"})
-"""Not digested: what git keeps beside the state, which differs with times and with what was packed."""
-NOTES_BELOW = (
+PARSED_NAMES = frozenset({"HEAD", "refs", "packed-refs", "index", *PSEUDO_REFS})
+"""Names in ``.git`` whose meaning is recorded rather than their bytes."""
+IGNORED_NAMES = frozenset({"objects", "logs", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "gc.log"})
+"""Names in ``.git`` that are not digested: they are no part of the state, and depend on times and on packing."""
+IGNORED_BELOW = (
     "hooks/*.sample",
     "info/refs",
     "sharedindex.*",
-    *(f"{folder}/*/{name}" for folder in ("modules", "worktrees") for name in sorted(NOTES | {"index"})),
+    *(f"{folder}/*/{name}" for folder in ("modules", "worktrees") for name in sorted(IGNORED_NAMES | {"index"})),
     *(f"modules/*/{name}" for name in ("hooks/*.sample", "info/refs", "packed-refs", "sharedindex.*")),
 )
 ASSUME_UNCHANGED, EXTENDED, SKIP_WORK_TREE, INTENT_TO_ADD = 0x8000, 0x4000, 0x4000, 0x2000
-"""Flags of an index entry; the last two are in its extension."""
+"""Flags of an index entry; the last two are in its extended flags."""
 
 
 class Git:
-    """HEAD, refs, index entries and work tree; without git, which a repository's settings can make run programs.
+    """Reads HEAD, refs, index entries and work tree, without git: a repository's settings can make git run programs.
 
-    The rest of ``.git`` (settings, hooks, a merge or rebase that is under way) counts for the digest, and is not told.
+    The rest of ``.git`` (settings, hooks, a merge or rebase under way) counts for the digest but is not recorded.
     """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._settings = Tree(tree.limits, list(NOTES_BELOW), tree.unwritten_ns)
+        self._settings = Tree(tree.limits, list(IGNORED_BELOW), tree.unwritten_ns)
 
-    def read(self, root: int, path: str) -> World:
+    def read(self, root: int, path: str) -> FileTreeState:
         about: dict[str, Json] = {"head": None, "refs": {}, "index": []}
-        with opened(root, path, FOLDER) as folder:
-            about |= root_of(folder)
+        with open_below(root, path, FOLDER) as folder:
+            about |= describe_root(folder)
             try:
-                with opened(folder, ".git", FOLDER) as git:
+                with open_below(folder, ".git", FOLDER) as git:
                     about |= self._about(git)
                     material = [about, self._other(git)]
-            except OSError:  # a link, or the file of a linked work tree: then it is a file like any other
-                return World(about, self._tree.read(folder))
-            return World(about, self._tree.read(folder, skip=frozenset({".git"})), material)
+            except OSError:  # a link, or the file of a linked work tree: an ordinary file for this purpose
+                return FileTreeState(about, self._tree.read(folder))
+            return FileTreeState(about, self._tree.read(folder, skip=frozenset({".git"})), material)
 
     def _other(self, git: int) -> Json:
-        """What is in ``.git`` beside what it tells."""
+        """Digest material from the rest of ``.git``."""
         self._settings.begin(again=self._tree.again)
-        entries = self._settings.read(git, skip=TOLD | NOTES)
+        entries = self._settings.read(git, skip=PARSED_NAMES | IGNORED_NAMES)
         alternates = self._content(git, "objects/info/alternates")
-        return [root_of(git), alternates, [[path, *entry[:6]] for path, entry in entries.items()]]
+        return [describe_root(git), alternates, [[path, *entry[:6]] for path, entry in entries.items()]]
 
     def _about(self, git: int) -> dict[str, Json]:
-        refs = self._packed_refs(git) | self._loose_refs(git, "refs", 0)
-        refs |= {name: found for name in PSEUDO_REFS if (found := self._content(git, name))}
+        refs = self._read_packed_refs(git) | self._read_loose_refs(git, "refs", 0)
+        refs |= {name: content for name in PSEUDO_REFS if (content := self._content(git, name))}
         return {"head": self._content(git, "HEAD"), "refs": refs, "index": self._index(git)}
 
     def _bytes(self, folder: int, path: str) -> bytes | None:
         try:
-            with opened(folder, path, FILE) as fd:
-                found = os.fstat(fd)
-                if not stat.S_ISREG(found.st_mode):
+            with open_below(folder, path, FILE) as fd:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
                     return None
-                if found.st_size > BLOCK * 32:
-                    raise Refused(f"too large: {path!r} of the repository has {found.st_size} bytes")
-                return self._tree.hash_file(fd, mark_of(found), keep=True)[1]
+                if status.st_size > BLOCK_BYTES * 32:
+                    raise Refused(f"too large: {path!r} of the repository has {status.st_size} bytes")
+                return self._tree.hash_file(fd, file_mark(status), keep=True)[1]
         except OSError:
             return None
 
@@ -78,18 +88,18 @@ class Git:
         content = self._bytes(folder, path)
         return None if content is None else content.decode("utf-8", "surrogateescape").strip()
 
-    def _packed_refs(self, git: int) -> dict[str, Json]:
+    def _read_packed_refs(self, git: int) -> dict[str, Json]:
         lines = (self._content(git, "packed-refs") or "").splitlines()
         pairs = [line.split(" ", 1) for line in lines if line and line[0] not in "#^"]
         return {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
 
-    def _loose_refs(self, git: int, path: str, depth: int) -> dict[str, Json]:
+    def _read_loose_refs(self, git: int, path: str, depth: int) -> dict[str, Json]:
         refs: dict[str, Json] = {}
         if depth > 20:
             raise Refused("too large: refs are nested more than 20 deep")
         self._tree.check_time()
         try:
-            with opened(git, path, FOLDER) as folder:
+            with open_below(git, path, FOLDER) as folder:
                 names = sorted(os.listdir(folder))  # noqa: PTH208
         except NotADirectoryError:
             content = self._content(git, path)
@@ -99,7 +109,7 @@ class Git:
         if len(names) > 50_000:
             raise Refused(f"too large: more than 50000 refs in {path!r}")
         for name in names:
-            refs |= self._loose_refs(git, f"{path}/{name}", depth + 1)
+            refs |= self._read_loose_refs(git, f"{path}/{name}", depth + 1)
         return refs
 
     def _index(self, git: int) -> Json:
@@ -113,9 +123,9 @@ class Git:
 
 
 def index_entries(data: bytes) -> Iterator[list[Json]]:
-    """[path, mode, object, stage] of each entry of an index file, version 2 to 4; times and inodes are left out.
+    """[path, mode, object, stage] of each entry of an index file, version 2 to 4, without times and inodes.
 
-    Flags that hide a change of the work tree from git follow behind, if there are any.
+    After these four come the names of the flags, if any, that hide a change of the work tree from git.
     """
     version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
     if data[:4] != b"DIRC" or version not in (2, 3, 4) or count > len(data) // 62:

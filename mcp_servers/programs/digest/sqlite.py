@@ -1,4 +1,4 @@
-"""The world of a sqlite database, for `digest`."""
+"""The state of a sqlite database for the digest program."""
 
 from __future__ import annotations
 
@@ -13,68 +13,69 @@ from typing import Any
 
 from gymcp.mcp_servers.programs.digest.tree import (
     FILE,
-    INLINE_TOTAL_BYTES,
+    MAX_INLINE_TOTAL_BYTES,
     RACY_NS,
+    FileTreeState,
     Refused,
     Tree,
-    World,
-    encoded,
-    mark_of,
-    opened,
+    encode_base64,
+    file_mark,
+    open_below,
 )
 
 Json = Any
 
 SUFFIXES = ("", "-wal", "-journal")
 NUMBERS = ("user_version", "application_id")
-"""Told where they are set."""
+"""Numbers of a database that are recorded if they are set."""
 
 
 class _Hidden(Exception):
-    """The schema has been written to by hand: what it calls a virtual table has pages of its own."""
+    """Raised for a schema that was edited by hand: a table declared as virtual has pages of its own."""
 
 
 class Sqlite:
-    """Schema and sorted rows of a database, from a private copy; unreadable content is a state like any other."""
+    """Reads schema and sorted rows of a database from a private copy; unreadable content is a state like any other."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._marks: Json = None
-        self._found: tuple[Json, Json] = (None, None)
+        self._last: tuple[Json, Json] = (None, None)
+        """(digest material, recorded state) of the last copy."""
 
-    def read(self, root: int, path: str) -> World:
-        marks = [self._mark_of(root, path + suffix) for suffix in SUFFIXES]
+    def read(self, root: int, path: str) -> FileTreeState:
+        marks = [self._file_mark(root, path + suffix) for suffix in SUFFIXES]
         fresh = max((mark[4] for mark in marks if mark), default=0) + RACY_NS >= time.time_ns()
         if marks != self._marks or fresh or self._tree.again:
             copy = f"{os.environ['TMPDIR']}/db"
             try:
                 digests = [self._copy(root, path, suffix, copy) for suffix in SUFFIXES]
-                self._found = self._dump(copy, digests)
+                self._last = self._dump(copy, digests)
             finally:
                 for suffix in (*SUFFIXES, "-shm"):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(copy + suffix)  # noqa: PTH108
             self._marks = marks
-        return World(self._found[1], material=self._found[0])
+        return FileTreeState(self._last[1], material=self._last[0])
 
-    def _mark_of(self, root: int, path: str) -> Json:
+    def _file_mark(self, root: int, path: str) -> Json:
         try:
-            with opened(root, path, FILE) as fd:
-                return mark_of(os.fstat(fd))
+            with open_below(root, path, FILE) as fd:
+                return file_mark(os.fstat(fd))
         except OSError:
             return None
 
     def _copy(self, root: int, path: str, suffix: str, copy: str) -> str | None:
-        """The digest of the file, copied to `copy` with the suffix; None where there is no regular file."""
+        """Copy the file to `copy` with the suffix and return its digest; None if there is no regular file."""
         try:
-            with opened(root, path + suffix, FILE) as fd:
-                found = os.fstat(fd)
-                if not stat.S_ISREG(found.st_mode):
+            with open_below(root, path + suffix, FILE) as fd:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
                     return None
-                if found.st_size > self._tree.limits["bytes"] // 4:
-                    raise Refused(f"too large: {path + suffix!r} has {found.st_size} bytes")
+                if status.st_size > self._tree.limits["bytes"] // 4:
+                    raise Refused(f"too large: {path + suffix!r} has {status.st_size} bytes")
                 with open(copy + suffix, "wb") as file:  # noqa: PTH123
-                    return self._tree.hash_file(fd, mark_of(found), into=file)[0]
+                    return self._tree.hash_file(fd, file_mark(status), into=file)[0]
         except FileNotFoundError:
             return None
         except OSError as error:  # a link, a folder
@@ -92,10 +93,10 @@ class Sqlite:
             connection.set_progress_handler(self._out_of_time, 10_000)
             for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "temp_store=MEMORY"):
                 connection.execute(f"PRAGMA {pragma}").close()
-            material, told = self._rows(connection)
+            material, record = self._rows(connection)
             numbers = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in NUMBERS}
             set_numbers = {name: number for name, number in numbers.items() if number}
-            return {**material, **set_numbers}, {**told, **set_numbers}
+            return {**material, **set_numbers}, {**record, **set_numbers}
         except (sqlite3.Error, ValueError, OverflowError, _Hidden):
             self._tree.check_time()
             damaged: Json = {"unreadable": digests}
@@ -109,38 +110,38 @@ class Sqlite:
         return int(time.monotonic() > self._tree.deadline)
 
     def _rows(self, connection: sqlite3.Connection) -> tuple[Json, Json]:
-        found = list(connection.execute("SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master"))
-        pages = {name: page for kind, name, _, _, page in found if kind == "table"}
-        schema = sorted((list(row[:4]) for row in found), key=dumps)
+        rows = list(connection.execute("SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master"))
+        pages = {name: page for kind, name, _, _, page in rows if kind == "table"}
+        schema = sorted((list(row[:4]) for row in rows), key=dumps)
         digests: dict[str, str] = {}
         tables: dict[str, Json] = {}
-        left, total = INLINE_TOTAL_BYTES, self._tree.limits["bytes"]
+        left, total = MAX_INLINE_TOTAL_BYTES, self._tree.limits["bytes"]
         for kind, name, _, sql in schema:
             if kind != "table":
                 continue
             if str(sql).upper().startswith("CREATE VIRTUAL"):
                 if pages[name]:
-                    raise _Hidden  # rows that no query shows
+                    raise _Hidden  # the pages may have rows that no query shows
                 continue
             lines = []
             quoted = name.replace('"', '""')
             for row in connection.execute(f'SELECT * FROM "{quoted}"'):
-                lines.append(dumps([typed(value) for value in row]))
+                lines.append(dumps([encode_value(value) for value in row]))
                 total -= len(lines[-1])
                 if total < 0:
                     raise Refused(f"too large: more than {self._tree.limits['bytes']} bytes of rows")
             lines.sort()
             digests[name] = sha256("\n".join(lines).encode()).hexdigest()
             left -= sum(map(len, lines))
-            shown = [json.loads(line) for line in lines] if left >= 0 else None
-            tables[name] = shown if shown is not None else {"sha256": digests[name], "rows": len(lines)}
+            inline = [json.loads(line) for line in lines] if left >= 0 else None
+            tables[name] = inline if inline is not None else {"sha256": digests[name], "rows": len(lines)}
         return {"schema": schema, "tables": digests}, {"schema": schema, "tables": tables}
 
 
-def typed(value: Json) -> Json:
-    """A column's value so that equal JSON means equal type and value."""
+def encode_value(value: Json) -> Json:
+    """A column's value as JSON that is equal only for equal type and value."""
     if isinstance(value, bytes):
-        return {"base64": encoded(value)}
+        return {"base64": encode_base64(value)}
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return {"real": str(value)}
     return value

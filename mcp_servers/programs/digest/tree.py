@@ -1,4 +1,4 @@
-"""Reads what is below a folder for `digest`: follows no link, waits on no file, and stays within limits."""
+"""Reads the files below a folder for the digest program: follows no link, waits on no file, stays within limits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 Json = Any
 
 MAX_PATH_BYTES = 16_000_000
-"""Of all paths together."""
-INLINE_BYTES = 64_000
-"""A larger file is recorded by its digest."""
-INLINE_TOTAL_BYTES = 4_000_000
-"""Of all contents in one recorded state, in the order of their paths; the rest is recorded by digest."""
+"""Most bytes of all paths together."""
+MAX_INLINE_BYTES = 64_000
+"""Largest file whose content is recorded; of a larger file the digest is recorded."""
+MAX_INLINE_TOTAL_BYTES = 4_000_000
+"""Most bytes of all contents in one recorded state, in the order of their paths; other files are recorded by digest."""
 RACY_NS = 20_000_000
-"""A file changed this shortly before it was read may change again without its times telling."""
+"""Nanoseconds between a change and a read within which the file may change again with the same times."""
 RACY_COARSE_NS = 2_100_000_000
-"""The same where the file system keeps whole seconds only."""
-BLOCK = 1 << 20
+"""As `RACY_NS`, for a file system that stores times in whole seconds."""
+BLOCK_BYTES = 1 << 20
 ROOT_MODE = 0o755
-"""Of a workspace that nobody has changed: only another one is told."""
+"""Mode of a new workspace folder: only a different mode is recorded."""
 ACLS = ("system.posix_acl_access", "system.posix_acl_default")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -44,11 +44,11 @@ KINDS = {
 
 
 class Refused(Exception):
-    """The world cannot be digested; the message says why."""
+    """The workspace cannot be digested; the message gives the reason."""
 
 
 class Changed(Exception):
-    """Something was replaced while it was read."""
+    """A file or folder was replaced while it was read."""
 
 
 class Entry(NamedTuple):
@@ -56,47 +56,49 @@ class Entry(NamedTuple):
     mode: str
     """Permission bits, octal."""
     content: str = ""
-    """Of a file its digest, of a link its target, of a device its numbers."""
+    """Digest of a file, target of a link, numbers of a device."""
     size: int = 0
-    """Of a file."""
+    """Size of a file in bytes."""
     attributes: str = ""
-    """Extended attributes of a file or folder as `attributes_of` gives them."""
+    """Extended attributes of a file or folder as `attributes_of` returns them."""
     links: int = 1
-    """Names that a file has; not which: in an overlay the names of one file can have different inode numbers."""
+    """Number of names of a file. The names themselves are unknown: in an overlay they can have different inodes."""
     inline: bool = False
-    """Whether a recorded state holds the file's content."""
+    """True if a recorded state has the file's content."""
 
 
 Entries = dict[str, Entry]
 
 
-class World(NamedTuple):
+class FileTreeState(NamedTuple):
+    """The state of a workspace as a reader returns it."""
+
     about: Json
-    """What is recorded beside the files."""
+    """Part of the recorded state beside the files."""
     entries: Entries | None = None
-    """None where the world is no tree of files."""
+    """Files by path; None if the state is no tree of files."""
     material: Json = None
-    """What the key is made of in place of `about`; None: `about` itself."""
+    """Input of the digest instead of `about`; None for `about` itself."""
 
 
 class Tree:
-    """Everything below a folder, by path. A file whose inode, size and times are those of the last walk is not read."""
+    """Reads everything below a folder, by path. A file with the inode, size and times of the last walk is not read."""
 
     def __init__(self, limits: dict[str, Json], masks: list[str], begun_ns: int = 0) -> None:
-        """`begun_ns`: when nothing had been written yet. A file that was, by a memory map too, has a later ctime."""
+        """`begun_ns` is a time before any write. A file written later, also by a memory map, has a later ctime."""
         self.limits = limits
         self.deadline = 0.0
         self.again = False
         self._masks = masks
         self.unwritten_ns = begun_ns - RACY_COARSE_NS
-        """A file with an older ctime was not written to."""
+        """Time such that a file with an older ctime was not written to."""
         self._known: dict[str, tuple[tuple[int, ...], str, str]] = {}
 
     def begin(self, *, again: bool = False) -> None:
-        """Starts the clock. `again`: files that may have been written to are read whatever their times say.
+        """Start the time limit. With `again`, files that may have been written to are read even if their times match.
 
-        The first write through a memory map changes the ctime, as does the copy of a lower layer's file that is opened
-        for writing; later writes to the same page change no time before the kernel has written it back.
+        The first write through a memory map changes the ctime, as does the copy-up of a lower layer's file that is
+        opened for writing; later writes to the same page change no time before the kernel writes the page back.
         """
         self.deadline = time.monotonic() + self.limits["seconds"]
         self.again = again
@@ -106,20 +108,20 @@ class Tree:
             raise Refused(f"too large: reading it takes more than {self.limits['seconds']:g} s")
 
     def read(self, root: int, skip: frozenset[str] = frozenset()) -> Entries:
-        """Entries in the order of their paths. `skip`: top-level names left out. Raises Refused, Changed."""
+        """Entries in the order of their paths, without the top-level names in `skip`. Raises Refused, Changed."""
         self._entries: Entries = {}
         self._left = {"entries": self.limits["entries"], "bytes": self.limits["bytes"], "paths": MAX_PATH_BYTES}
         self._still_known: dict[str, tuple[tuple[int, ...], str, str]] = {}
         self._read_folder(root, "", 0, skip)
         self._known = self._still_known
-        left, found = INLINE_TOTAL_BYTES, {}
+        left, entries = MAX_INLINE_TOTAL_BYTES, {}
         for path in sorted(self._entries):
             entry = self._entries[path]
-            if entry.kind == "file" and entry.size <= INLINE_BYTES:
+            if entry.kind == "file" and entry.size <= MAX_INLINE_BYTES:
                 left -= entry.size
                 entry = entry._replace(inline=left >= 0)
-            found[path] = entry
-        return found
+            entries[path] = entry
+        return entries
 
     def _read_folder(self, fd: int, prefix: str, depth: int, skip: frozenset[str]) -> None:
         if depth > self.limits["depth"]:
@@ -128,16 +130,16 @@ class Tree:
         for name in self._names(fd, prefix, skip):
             path = prefix + name
             try:
-                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                kind, mode = KINDS.get(stat.S_IFMT(found.st_mode), "device"), f"{stat.S_IMODE(found.st_mode):o}"
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                kind, mode = KINDS.get(stat.S_IFMT(status.st_mode), "device"), f"{stat.S_IMODE(status.st_mode):o}"
                 content, size, attributes, links = "", 0, "", 1
                 if kind == "file":
-                    content, attributes = self._file_digest(fd, name, path, found)
-                    size, links = found.st_size, found.st_nlink
+                    content, attributes = self._file_digest(fd, name, path, status)
+                    size, links = status.st_size, status.st_nlink
                 elif kind == "link":
                     content = os.readlink(name, dir_fd=fd)
                 elif kind == "device":
-                    content = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+                    content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
                 self._entries[path] = Entry(kind, mode, content, size, attributes, links)
                 if kind == "folder":
                     child = os.open(name, FOLDER, dir_fd=fd)
@@ -150,13 +152,13 @@ class Tree:
                         os.close(child)
             except PermissionError as error:
                 raise Refused(f"{path!r} cannot be read: {error.strerror}") from None
-            except OSError as error:  # gone, or a link by now
+            except OSError as error:  # it was removed, or replaced by a link
                 raise Changed(f"{path!r}: {error.strerror}") from None
 
     def _names(self, fd: int, prefix: str, skip: frozenset[str]) -> list[str]:
         names = []
-        with os.scandir(fd) as found:
-            for entry in found:
+        with os.scandir(fd) as entries:
+            for entry in entries:
                 self._spend("entries", 1)
                 self._spend("paths", len(prefix) + len(entry.name))
                 path = prefix + entry.name
@@ -170,12 +172,12 @@ class Tree:
             limit = MAX_PATH_BYTES if what == "paths" else self.limits[what]
             raise Refused(f"too large: more than {limit} {'bytes of paths' if what == 'paths' else what}")
 
-    def _file_digest(self, folder: int, name: str, path: str, found: os.stat_result) -> tuple[str, str]:
+    def _file_digest(self, folder: int, name: str, path: str, status: os.stat_result) -> tuple[str, str]:
         """(digest, extended attributes)."""
-        self._spend("bytes", found.st_size)
-        mark = mark_of(found)
+        self._spend("bytes", status.st_size)
+        mark = file_mark(status)
         known = self._known.get(path)
-        if known is not None and known[0] == mark and not (self.again and found.st_ctime_ns >= self.unwritten_ns):
+        if known is not None and known[0] == mark and not (self.again and status.st_ctime_ns >= self.unwritten_ns):
             self._still_known[path] = known
             return known[1:]
         begun = time.time_ns()
@@ -186,103 +188,103 @@ class Tree:
         finally:
             os.close(fd)
         self._spend("bytes", len(attributes))
-        slack = RACY_COARSE_NS if found.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS
-        if found.st_ctime_ns + slack < begun:
+        slack = RACY_COARSE_NS if status.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS
+        if status.st_ctime_ns + slack < begun:
             self._still_known[path] = (mark, digest, attributes)
         return digest, attributes
 
     def hash_file(self, fd: int, mark: tuple[int, ...], *, keep: bool = False, into: Any = None) -> tuple[str, bytes]:
-        """(digest, content or b""). Raises Changed where the file is not, or no longer, the one with this mark."""
-        if mark_of(os.fstat(fd)) != mark:
+        """(digest, content or b""). Raises Changed if the file is not, or no longer, the one with this mark."""
+        if file_mark(os.fstat(fd)) != mark:
             raise Changed("a file was replaced")
-        hashed, kept, left = sha256(), [], mark[2]
-        while block := os.read(fd, BLOCK):
+        digest, blocks, left = sha256(), [], mark[2]
+        while block := os.read(fd, BLOCK_BYTES):
             left -= len(block)
             if left < 0:
                 break
-            hashed.update(block)
+            digest.update(block)
             if keep:
-                kept.append(block)
+                blocks.append(block)
             if into is not None:
                 into.write(block)
             self.check_time()
-        if left != 0 or mark_of(os.fstat(fd)) != mark:
+        if left != 0 or file_mark(os.fstat(fd)) != mark:
             raise Changed("a file changed while it was read")
-        return hashed.hexdigest(), b"".join(kept)
+        return digest.hexdigest(), b"".join(blocks)
 
     def show(self, root: int, path: str, entry: Entry) -> Json:
-        """The entry as it is recorded. Raises Changed where a file's content is not the digested one any more."""
-        shown: dict[str, Json] = {"type": entry.kind, "mode": entry.mode}
+        """The entry as it is recorded. Raises Changed if a file's content is no longer the digested one."""
+        record: dict[str, Json] = {"type": entry.kind, "mode": entry.mode}
         if entry.attributes:
-            shown["attributes"] = json.loads(entry.attributes)
+            record["attributes"] = json.loads(entry.attributes)
         if entry.links > 1:
-            shown["links"] = entry.links
+            record["links"] = entry.links
         if entry.kind == "link":
-            shown["target"] = entry.content
+            record["target"] = entry.content
         elif entry.kind == "device":
-            shown["device"] = entry.content
+            record["device"] = entry.content
         elif entry.kind == "file" and not entry.inline:
-            shown.update(sha256=entry.content, size=entry.size)
+            record.update(sha256=entry.content, size=entry.size)
         elif entry.kind == "file":
             try:
-                with opened(root, path, FILE) as fd:
-                    digest, content = self.hash_file(fd, mark_of(os.fstat(fd)), keep=True)
+                with open_below(root, path, FILE) as fd:
+                    digest, content = self.hash_file(fd, file_mark(os.fstat(fd)), keep=True)
             except OSError as error:
                 raise Changed(f"{path!r}: {error.strerror}") from None
             if digest != entry.content:
                 raise Changed(f"{path!r} changed between digest and state")
             try:
-                shown["text"] = content.decode()
+                record["text"] = content.decode()
             except UnicodeDecodeError:
-                shown["base64"] = encoded(content)
-        return shown
+                record["base64"] = encode_base64(content)
+        return record
 
 
-def root_of(folder: int) -> dict[str, Json]:
-    """The folder itself, if it is not as it was made: its mode, its extended attributes."""
-    told: dict[str, Json] = {}
+def describe_root(folder: int) -> dict[str, Json]:
+    """Mode and extended attributes of the folder itself, as far as they differ from those of a new folder."""
+    changes: dict[str, Json] = {}
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode != ROOT_MODE:
-        told["mode"] = f"{mode:o}"
+        changes["mode"] = f"{mode:o}"
     if attributes := attributes_of(folder):
-        told["attributes"] = json.loads(attributes)
-    return told
+        changes["attributes"] = json.loads(attributes)
+    return changes
 
 
 def attributes_of(fd: int) -> str:
-    """A user's extended attributes and access lists of an open file or folder, as one text; mostly an empty one.
+    """User attributes and access control lists of an open file or folder, as one text, which is usually empty.
 
-    Left out are those that an overlay keeps for itself, and the kernel's: labels, capabilities, and users of an access
-    list, whose numbers are the host's.
+    Left out are the attributes of an overlay and those of the kernel: labels, capabilities, and the users in an access
+    control list, whose numbers are the host's.
     """
     try:
         names = [name for name in os.listxattr(fd) if name.startswith("user.") or name in ACLS]
-        found = {name: os.getxattr(fd, name) for name in names if not name.startswith("user.overlay.")}
+        attributes = {name: os.getxattr(fd, name) for name in names if not name.startswith("user.overlay.")}
     except OSError as error:
         if error.errno in (errno.ENOTSUP, errno.ENOSYS):
             return ""
         raise Changed(f"extended attributes: {error.strerror}") from None
-    if not found:
+    if not attributes:
         return ""
-    told = {name: _rights(value) if name in ACLS else encoded(value) for name, value in found.items()}
-    return json.dumps(told, sort_keys=True, separators=(",", ":"))
+    texts = {name: _rights(value) if name in ACLS else encode_base64(value) for name, value in attributes.items()}
+    return json.dumps(texts, sort_keys=True, separators=(",", ":"))
 
 
 def _rights(access: bytes) -> Json:
-    """[tag, permissions] of each line of an access list."""
+    """[tag, permissions] of each line of an access control list."""
     lines = [access[at : at + 4] for at in range(4, len(access) - 7, 8)]
     return [[int.from_bytes(line[:2], "little"), int.from_bytes(line[2:], "little")] for line in lines]
 
 
-def mark_of(found: os.stat_result) -> tuple[int, ...]:
-    """Two files with the same mark have the same content, unless one was written moments ago."""
-    kind = stat.S_IFMT(found.st_mode)
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, kind)
+def file_mark(status: os.stat_result) -> tuple[int, ...]:
+    """Identity of a file's content: files with the same mark are equal unless one was written moments ago."""
+    kind = stat.S_IFMT(status.st_mode)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, kind)
 
 
 @contextlib.contextmanager
-def opened(root: int, path: str, flags: int) -> Iterator[int]:
-    """The file or folder at a relative path, with no link anywhere on the way. Raises OSError, Refused."""
+def open_below(root: int, path: str, flags: int) -> Iterator[int]:
+    """Open the file or folder at a relative path without following any link. Raises OSError, Refused."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     fd = os.dup(root)
     try:
@@ -297,5 +299,5 @@ def opened(root: int, path: str, flags: int) -> Iterator[int]:
         os.close(fd)
 
 
-def encoded(content: bytes) -> str:
+def encode_base64(content: bytes) -> str:
     return binascii.b2a_base64(content, newline=False).decode()

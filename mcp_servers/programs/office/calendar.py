@@ -1,6 +1,6 @@
-"""An office's calendar and rooms over a sqlite database, as an MCP server. It holds no task and no answer.
+"""An office's calendar and rooms in a sqlite database, as an MCP server without any task or answer.
 
-The declared state is what differs from the calendar as it was at the start. A task's initial state is
+The declared state is the difference from the initial calendar. A task's initial state is
 ``{"events": {id: row}, "rooms": {id: row}}``.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gymcp.mcp_servers.native.runtime import ToolError, class_server
-from gymcp.mcp_servers.programs.backoffice.books import Books, Row, listed, told
+from gymcp.mcp_servers.programs.backoffice.books import Books, Row, format_rows, to_json
 
 EVENT = ("id", "title", "day", "start", "end", "room", "attendees")
 ROOM = ("id", "name", "seats")
@@ -25,24 +25,24 @@ class Calendar:
 
     def list_events(self, day: str) -> str:
         """The events of a day, given as YYYY-MM-DD."""
-        return listed(self._books.rows("events", day=day), *EVENT)
+        return format_rows(self._books.rows("events", day=day), *EVENT)
 
     def find_events(self, text: str) -> str:
         """Events with that text in their title."""
         rows = [row for row in self._books.rows("events") if text.casefold() in row["title"].casefold()]
-        return listed(rows, *EVENT)
+        return format_rows(rows, *EVENT)
 
     def events_of(self, person: str) -> str:
         """The events that a person attends, by full name."""
-        return listed([row for row in self._books.rows("events") if person in _names(row)], *EVENT)
+        return format_rows([row for row in self._books.rows("events") if person in _names(row)], *EVENT)
 
     def get_event(self, event: str) -> str:
         """All about one event."""
-        return told(self._books.row("events", event))
+        return to_json(self._books.row("events", event))
 
     def list_rooms(self) -> str:
         """The rooms and how many people each seats."""
-        return listed(self._books.rows("rooms"), *ROOM)
+        return format_rows(self._books.rows("rooms"), *ROOM)
 
     def free_rooms(self, day: str, start: str, end: str) -> str:
         """The rooms that nobody has booked from start to end, given as HH:MM."""
@@ -50,7 +50,7 @@ class Calendar:
         taken = {
             row["room"] for row in self._books.rows("events", day=day) if row["start"] < end and start < row["end"]
         }
-        return listed([row for row in self._books.rows("rooms") if row["name"] not in taken], *ROOM)
+        return format_rows([row for row in self._books.rows("rooms") if row["name"] not in taken], *ROOM)
 
     def create_event(
         self,

@@ -1,13 +1,13 @@
-"""A help desk, its tickets and an address book over a sqlite database, as an MCP server. It holds no task, no answer.
+"""A help desk with tickets and an address book in a sqlite database, as an MCP server without any task or answer.
 
-The declared state is what differs from the books as they were at the start. A task's initial state is
+The declared state is the difference from the initial tables. A task's initial state is
 ``{"contacts": {id: row}, "tickets": {id: row}}``.
 """
 
 from __future__ import annotations
 
 from gymcp.mcp_servers.native.runtime import ToolError, class_server
-from gymcp.mcp_servers.programs.backoffice.books import Books, Row, listed, told
+from gymcp.mcp_servers.programs.backoffice.books import Books, Row, format_rows, to_json
 
 CONTACT = ("id", "name", "email", "phone", "city", "zone")
 TICKET = ("id", "title", "contact", "assignee", "status", "priority", "opened", "text", "comment")
@@ -26,7 +26,7 @@ class Desk:
 
     def find_contact(self, name: str) -> str:
         """The contact of that full name, with email, phone, city and time zone."""
-        return listed(self._books.rows("contacts", name=name), *CONTACT)
+        return format_rows(self._books.rows("contacts", name=name), *CONTACT)
 
     def add_contact(self, name: str, email: str, phone: str = "", city: str = "", zone: str = "") -> str:
         """Put somebody into the address book; gives the new id."""
@@ -44,15 +44,17 @@ class Desk:
     def list_tickets(self, status: str = "open") -> str:
         """The tickets that are open, waiting or closed."""
         _one_of("status", status, STATUSES)
-        return listed(self._books.rows("tickets", status=status), "id", "title", "assignee", "priority", "opened")
+        return format_rows(self._books.rows("tickets", status=status), "id", "title", "assignee", "priority", "opened")
 
     def tickets_of(self, assignee: str) -> str:
         """The tickets, closed ones too, that are assigned to somebody, by full name."""
-        return listed(self._books.rows("tickets", assignee=assignee), "id", "title", "status", "priority", "opened")
+        return format_rows(
+            self._books.rows("tickets", assignee=assignee), "id", "title", "status", "priority", "opened"
+        )
 
     def get_ticket(self, ticket: str) -> str:
         """All about one ticket, with its text."""
-        return told(self._books.row("tickets", ticket))
+        return to_json(self._books.row("tickets", ticket))
 
     def create_ticket(self, title: str, contact: str = "", priority: str = "normal", assignee: str = "") -> str:
         """Open a ticket; gives its id. Contact and assignee are full names."""

@@ -1,4 +1,4 @@
-"""Descriptions of small services, read: what a service keeps, and which tools it has. Standard library only.
+"""Parser of the descriptions of small services: the records of a service, and its tools. Standard library only.
 
 A description is lines of text::
 
@@ -15,7 +15,7 @@ A description is lines of text::
     close_room move bookable closed | ...            from some states to another, setting fields that follow
 
 Kinds: ``person``, ``city``, ``day`` (ISO date), ``int(a..b)``, ``money(a..b)``, ``one(a|b)``, ``code(AB)`` and ``mix``,
-one word of each list. Bounds of numbers are those of the records that there are at first; any number from 0 is taken.
+one word of each list. Bounds of numbers hold for the initial records only; tools accept any number from 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Field:
         self.name = name
         self.kind = kind
         self.options = options
-        """Of one and mix the words, of numbers the bounds, of a code its beginning."""
+        """Words of ``one`` and ``mix``, bounds of numbers, first letters of a code."""
         self.about = about
 
     @property
@@ -63,7 +63,7 @@ class Operation:
         self.about = about
         self.fields = fields
         self.sources = sources
-        """Of move: the states it starts from."""
+        """States from which a ``move`` is possible."""
         self.target = target
 
 
@@ -86,7 +86,7 @@ class Service:
 
     @property
     def id_name(self) -> str:
-        """Of the parameter that holds a record's id."""
+        """Name of the parameter for a record's id."""
         return self.record + "_id"
 
     def schema(self, operation: Operation) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Service:
         return {**schema, "required": required} if required else schema
 
     def description(self, operation: Operation) -> str:
-        """What a tool's description says: what it does, and of a move from which states it can be done."""
+        """The tool's description: its action, and for a move the states from which it is possible."""
         if operation.does != "move":
             return operation.about
         sources = " or ".join(each.replace("_", " ") for each in operation.sources)
@@ -129,7 +129,7 @@ class Service:
 
 
 def read_services(text: str) -> dict[str, Service]:
-    """The services that a text describes, by name. Raises ValueError, naming the line that is not understood."""
+    """The services that a text describes, by name. Raises ValueError with the line that cannot be parsed."""
     services: dict[str, Service] = {}
     service = None
     for line in filter(None, map(str.strip, text.splitlines())):

@@ -1,4 +1,4 @@
-"""Services of people who run computers. `shelf.py` says how a description is written."""
+"""Services of people who run computers. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service hosts | Machines in the data centre.

@@ -1,4 +1,4 @@
-"""Services of banking and of trade. `shelf.py` says how a description is written."""
+"""Services of banking and of trade. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service savings | Savings accounts of a small bank.

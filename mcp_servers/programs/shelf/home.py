@@ -1,4 +1,4 @@
-"""Services of a house and of those who live there. `shelf.py` says how a description is written."""
+"""Services of a house and its residents. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service lights | Lamps that can be switched from afar.

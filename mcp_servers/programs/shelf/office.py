@@ -1,4 +1,4 @@
-"""Services of an office: rooms, people who come and go, and papers. `shelf.py` says how a description is written."""
+"""Services of an office: rooms, people who come and go, and papers. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service rooms | Meeting rooms of the head office and what stands in them.

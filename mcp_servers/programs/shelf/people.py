@@ -1,4 +1,4 @@
-"""Services of personnel and money. `shelf.py` says how a description is written."""
+"""Services of personnel and money. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service vacancies | Positions for which somebody is sought.

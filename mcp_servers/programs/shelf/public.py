@@ -1,4 +1,4 @@
-"""Services of transport, care, learning and leisure. `shelf.py` says how a description is written."""
+"""Services of transport, care, learning and leisure. `descriptions.py` explains their format."""
 
 DESCRIPTIONS = """
 service fleet | The company's cars and vans.

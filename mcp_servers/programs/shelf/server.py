@@ -1,7 +1,7 @@
-"""One server for many small services, each with records and tools of its own. It holds no task and no answer.
+"""One server program for many small services, each with its own records and tools, without any task or answer.
 
-Which service a process is comes with its setup, ``{"service": name, "seed": number}``, so all of them are forked from
-one template. The declared state is what differs from the records as they were at the start.
+The setup, ``{"service": name, "seed": number}``, decides the service of a process, so that one fork server serves all
+services. The declared state is the difference from the initial records.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from gymcp.mcp_servers.programs.shelf.people import DESCRIPTIONS as PEOPLE
 from gymcp.mcp_servers.programs.shelf.public import DESCRIPTIONS as PUBLIC
 
 Row = dict[str, Any]
-RECORDS = 10
-"""That a service has at first."""
-MOST_LISTED = 20
+INITIAL_RECORDS = 10
+"""Number of records that a service has initially."""
+MAX_LISTED = 20
+"""Most records that one list shows; the others are counted."""
 FIRST = "Ada Bram Cleo Dag Elsa Femi Gwen Hugo Iris Joel Kaya Levi Mona Nils Olga Pavel Runa Sven Tara Yusuf".split()  # noqa: SIM905
 LAST = "Adler Brandt Costa Dahl Engel Faber Grau Holm Ito Jansen Kato Lund Moreau Novak Petit Rossi".split()  # noqa: SIM905
 CITIES = "Aarhus Basel Cork Delft Essen Faro Ghent Haifa Izmir Jena Kobe Lille Malmo Nantes Osaka Porto Turku".split()  # noqa: SIM905
@@ -31,16 +32,16 @@ CITIES = "Aarhus Basel Cork Delft Essen Faro Ghent Haifa Izmir Jena Kobe Lille M
 
 @cache
 def services() -> dict[str, Service]:
-    """All of them, by name."""
+    """All services by name."""
     return read_services("".join((OFFICE, PEOPLE, FINANCE, DEVOPS, HOME, PUBLIC)))
 
 
 def make_rows(service: Service, seed: int) -> dict[str, Row]:
-    """The records that a service has at first, by id; the same for the same seed."""
+    """The initial records of a service by id; the same seed gives the same records."""
     rng = random.Random(f"{service.name}-{seed}")
     rows: dict[str, Row] = {}
     taken = set()
-    while len(rows) < RECORDS:
+    while len(rows) < INITIAL_RECORDS:
         label = make_value(service.label, rng)
         if label in taken:
             continue
@@ -53,7 +54,7 @@ def make_rows(service: Service, seed: int) -> dict[str, Row]:
 
 
 def make_value(field: Field, rng: random.Random) -> Any:
-    """A value as a field of that kind may have it."""
+    """A random value of the field's kind."""
     if field.kind == "person":
         return f"{rng.choice(FIRST)} {rng.choice(LAST)}"
     if field.kind == "city":
@@ -70,7 +71,7 @@ def make_value(field: Field, rng: random.Random) -> Any:
 
 
 class Shelf:
-    """The records of one service, and what has changed in them."""
+    """The records of one service and their changes."""
 
     def __init__(self, service: Service, seed: int) -> None:
         self.service = service
@@ -79,11 +80,11 @@ class Shelf:
 
     @property
     def changes(self) -> dict[str, Row]:
-        """By id, the records that are not as they were at the start."""
+        """Records by id that differ from the initial ones."""
         return {key: row for key, row in self.rows.items() if row != self._before.get(key)}
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """What the tool answers. Raises ToolError where the service refuses."""
+        """The tool's answer. Raises ToolError if the service refuses the call."""
         operation = self.service.operations[name]
         do = getattr(self, "_" + operation.does)
         answer = do(operation, arguments)
@@ -97,20 +98,20 @@ class Shelf:
 
     def _find(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         label = self.service.label.name
-        wanted = arguments[label].casefold()
-        found = [row for row in self.rows.values() if wanted in row[label].casefold()]
-        if not found:
+        text = arguments[label].casefold()
+        rows = [row for row in self.rows.values() if text in row[label].casefold()]
+        if not rows:
             raise ToolError(f"nothing found for {arguments[label]!r}")
-        return [{"id": row["id"], label: row[label]} for row in found]
+        return [{"id": row["id"], label: row[label]} for row in rows]
 
     def _get(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         return self._row(arguments)
 
     def _list(self, operation: Operation, arguments: dict[str, Any]) -> Any:
-        found = [row for row in self.rows.values() if all(row[name] == value for name, value in arguments.items())]
-        shown = ("id", self.service.label.name, "state", *(field.name for field in operation.fields))
-        rows = [{name: row[name] for name in shown} for row in found[:MOST_LISTED]]
-        return rows if len(found) <= MOST_LISTED else [*rows, {"more": len(found) - MOST_LISTED}]
+        matches = [row for row in self.rows.values() if all(row[name] == value for name, value in arguments.items())]
+        columns = ("id", self.service.label.name, "state", *(field.name for field in operation.fields))
+        rows = [{name: row[name] for name in columns} for row in matches[:MAX_LISTED]]
+        return rows if len(matches) <= MAX_LISTED else [*rows, {"more": len(matches) - MAX_LISTED}]
 
     def _create(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         label = self.service.label.name
@@ -151,7 +152,7 @@ def _id(service: Service, number: int) -> str:
 
 
 def main() -> None:
-    """Serves the service that the setup names."""
+    """Serve the service that the setup names."""
     server = Server("shelf")
     shelves: list[Shelf] = []
 
@@ -165,7 +166,7 @@ def main() -> None:
         shelves.append(shelf)
         for operation in service.operations.values():
             server.add_tool(
-                partial(_called, shelf, operation.name),
+                partial(_call, shelf, operation.name),
                 name=operation.name,
                 description=service.description(operation),
                 input_schema=service.schema(operation),
@@ -179,10 +180,10 @@ def main() -> None:
     server.run()
 
 
-def _called(_shelf: Shelf, _name: str, /, **arguments: Any) -> str:
+def _call(_shelf: Shelf, _name: str, /, **arguments: Any) -> str:
     return _shelf.call(_name, arguments)
 
 
 def preload() -> None:
-    """What every episode needs, for the template that is forked."""
+    """Compute what every episode needs, for a fork server."""
     services()

@@ -1,7 +1,4 @@
-"""tau2's own graders over recorded states, and its telecom tasks as JSON: upstream's code, in a sandbox of its own.
-
-``--tasks`` writes all tasks, gold among them, as one JSON object. ``--judge`` answers one question a line.
-"""
+"""tau2's own graders over recorded states, and its telecom tasks as JSON: upstream's code, in a sandbox of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.mcp_servers.native.runtime import ToolError
+from gymcp.mcp_servers.programs.judge_main import run_judge
 from gymcp.mcp_servers.programs.tau2.server import call, declare, make_environment, rebuild, stand_in, tools, upstream
 
 Json = Any
@@ -24,43 +22,34 @@ TAU2 = "inspect_evals.tau2"
 
 def main() -> None:
     _prepare()
-    if sys.argv[1:] == ["--tasks"]:
-        json.dump(_suite(), sys.stdout)
-    elif sys.argv[1:] == ["--judge"]:
-        for line in sys.stdin:
-            try:
-                answer = _judge(json.loads(line))
-            except Exception as error:  # the boundary to upstream's graders
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-    else:
-        sys.exit("usage: --tasks | --judge")
+    run_judge(_suite, _judge)
 
 
 def _prepare() -> None:
-    for name in ("toml", "yaml"):  # of files that are not read here
+    for name in ("toml", "yaml"):  # for files that are not read here
         sys.modules[name] = types.ModuleType(name)
     stand_in()
-    vars(sys.modules["inspect_ai.model"]).update(ChatMessageAssistant=Called, ChatMessageUser=Said)
+    vars(sys.modules["inspect_ai.model"]).update(ChatMessageAssistant=ToolCallMessage, ChatMessageUser=TextMessage)
     vars(sys.modules["inspect_ai.scorer"]).update(Score=Verdict)
 
 
-class Called:
-    """Stands for the framework's message by which somebody calls a tool."""
+class ToolCallMessage:
+    """Replaces the framework's message with a tool call."""
 
     def __init__(self, name: str, arguments: Json) -> None:
         self.tool_calls = [types.SimpleNamespace(function=name, arguments=arguments)]
 
 
-class Said:
-    """Stands for what the agent has said, as the user hears it."""
+class TextMessage:
+    """Replaces the framework's message with a text of the agent to the user."""
 
     def __init__(self, content: str) -> None:
         self.content = content
 
 
 class Verdict:
+    """Replaces the framework's score."""
+
     def __init__(self, value: str, explanation: str | None = None) -> None:
         self.value, self.explanation = value, explanation
 
@@ -75,12 +64,12 @@ class Verdict:
 def _judge(question: Json) -> Json:
     """{"task", "state", "agent_calls", "user_calls", "said"} -> {"reward", "parts", "why"}.
 
-    `state`: what the server has declared. `parts`: what each of upstream's checks says, whether or not it is in the
-    task's reward basis, over which the reward is the product.
+    `state` is the state that the server declared. `parts` has the results of all of upstream's checks; the reward is
+    the product of those in the task's reward basis.
     """
     environment = rebuild(question["state"])
-    again, state = declare(environment), question["state"]
-    if (again["agent"], again["user"]["db"]) != (state["agent"], state["user"]["db"]):
+    declared, state = declare(environment), question["state"]
+    if (declared["agent"], declared["user"]["db"]) != (state["agent"], state["user"]["db"]):
         raise ValueError("the recorded state is not one of upstream's worlds")
     return _reward(question["task"], environment, question["agent_calls"], question["user_calls"], question["said"])
 
@@ -91,13 +80,13 @@ def _reward(
     common, telecom = (importlib.import_module(f"{TAU2}.{name}.scorer") for name in ("common", "telecom"))
     state = types.SimpleNamespace(
         metadata={"instance": "agent", "task": _tasks()[task]},
-        messages=[*(Called(**made) for made in user_calls), *map(Said, said)],
+        messages=[*(ToolCallMessage(**user_call) for user_call in user_calls), *map(TextMessage, said)],
     )
-    agent = types.SimpleNamespace(messages=[Called(**made) for made in agent_calls])
-    verdicts = {  # the databases last: for the gold's they make another world
-        "ENV_ASSERTION": _asked(telecom.env_assertions(), state),
-        "ACTION": _asked(common.evaluate_required_actions(get_agent_state=lambda instance: agent), state),
-        "COMMUNICATE": _asked(common.score_communicated_info(), state),
+    agent = types.SimpleNamespace(messages=[ToolCallMessage(**agent_call) for agent_call in agent_calls])
+    verdicts = {  # the databases last: their check creates another environment for the gold calls
+        "ENV_ASSERTION": _run_scorer(telecom.env_assertions(), state),
+        "ACTION": _run_scorer(common.evaluate_required_actions(get_agent_state=lambda instance: agent), state),
+        "COMMUNICATE": _run_scorer(common.score_communicated_info(), state),
         "DB": Verdict("CORRECT" if _hashes(environment) == _gold_hashes(task) else "INCORRECT", "other databases"),
     }
     parts = {name: float(verdict.value == "CORRECT") for name, verdict in verdicts.items()}
@@ -107,8 +96,8 @@ def _reward(
     return {"reward": reward, "parts": parts, "why": why}
 
 
-def _asked(scorer: Callable[..., Any], state: Any) -> Verdict:
-    """The verdict of one of upstream's scorers, which waits for nothing."""
+def _run_scorer(scorer: Callable[..., Any], state: Any) -> Verdict:
+    """The verdict of one of upstream's scorers, a coroutine that never waits."""
     try:
         scorer(state, None).send(None)
     except StopIteration as done:
@@ -124,8 +113,8 @@ def _hashes(environment: Any) -> list[str]:
 
 @functools.cache
 def _gold_hashes(task: str) -> list[str]:
-    """Of a fresh world after the gold, which takes the place of the one that upstream's scorers look at."""
-    return _hashes(_played(task, _tasks()[task]["evaluation_criteria"]["actions"]))
+    """Hashes of a fresh environment after the gold calls; it replaces the one that upstream's scorers look at."""
+    return _hashes(_run_actions(task, _tasks()[task]["evaluation_criteria"]["actions"]))
 
 
 # Tasks
@@ -133,7 +122,7 @@ def _gold_hashes(task: str) -> list[str]:
 
 @functools.cache
 def _tasks() -> dict[str, Json]:
-    """As upstream wrote them."""
+    """Upstream's tasks by id."""
     with gzip.open(_data() / "tasks.json.gz", "rt", encoding="utf-8") as file:
         return {task["id"]: task for task in json.load(file)}
 
@@ -144,7 +133,7 @@ def _data() -> Path:
 
 
 def _suite() -> Json:
-    """{"tasks", "texts", "guidelines", "user_tools"}: what the tasks and their prompts are made of."""
+    """{"tasks", "texts", "guidelines", "user_tools"}: the material of the tasks and their prompts."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in _data().glob("*.txt")}
     splits = json.loads((_data() / "split_tasks.json").read_text(encoding="utf-8"))
     members = {name: frozenset(ids) for name, ids in splits.items()}
@@ -171,14 +160,14 @@ def _row(task: Json, splits: Sequence[str]) -> Json:
 
 
 def _passes(task: str, actions: Sequence[Json]) -> bool:
-    made: dict[str, list[Json]] = {"user": [], "assistant": []}
+    calls: dict[str, list[Json]] = {"user": [], "assistant": []}
     for action in actions:
-        made[action["requestor"]].append({"name": action["name"], "arguments": action["arguments"]})
-    return bool(_reward(task, _played(task, actions), made["assistant"], made["user"], [])["reward"])
+        calls[action["requestor"]].append({"name": action["name"], "arguments": action["arguments"]})
+    return bool(_reward(task, _run_actions(task, actions), calls["assistant"], calls["user"], [])["reward"])
 
 
-def _played(task: str, actions: Sequence[Mapping[str, Json]]) -> Any:
-    """A fresh world after these calls; those that fail change nothing, as in an episode."""
+def _run_actions(task: str, actions: Sequence[Mapping[str, Json]]) -> Any:
+    """A fresh environment after these calls; calls that fail change nothing, as in an episode."""
     environment = make_environment(_tasks()[task]["initial_state"]["initialization_actions"])
     for action in actions:
         try:

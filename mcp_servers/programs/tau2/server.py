@@ -1,7 +1,7 @@
-"""tau2's telecom world as one MCP server, over upstream's own tools, which are mounted beside this file.
+"""tau2's telecom environment as one MCP server over upstream's own tools, which are mounted beside this file.
 
-Of upstream only the tools and the models of the worlds are there: no task, no gold, no grader. The actions that break
-a task's world come with the setup. What they import of a framework that nobody needs here is stood in for.
+Only upstream's tools and data models are mounted: no task, no gold call, no grader. The actions that prepare a task's
+environment come with the setup. Modules of upstream's framework that are not needed here are replaced by stand-ins.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Json = Any
 VERSION = "1"
 TELECOM = "inspect_evals.tau2.telecom"
 WORLD = "telecom.json"
-"""On the path of imports: both databases before anything happens."""
+"""File on the import path with both databases in their initial state."""
 
 
 def main() -> None:
-    """Serves over standard input and output."""
+    """Serve over standard input and output."""
     preload()
     server = Server("tau2", version=VERSION)
     world: dict[str, Any] = {}
@@ -49,57 +49,57 @@ def main() -> None:
 
 
 def preload() -> None:
-    """What every episode needs, for a template that is forked."""
+    """Import and compute what every episode needs, for a fork server."""
     if "inspect_ai" not in sys.modules:
         stand_in()
         upstream("user_tools")
         upstream("tools")
         _databases()
         for execute in tools().values():
-            _model(execute)
+            _arguments_model(execute)
 
 
 # Upstream
 
 
 def upstream(name: str) -> Any:
-    """A module of its telecom domain."""
+    """A module of upstream's telecom domain."""
     return importlib.import_module(f"{TELECOM}.{name}")
 
 
 def stand_in() -> None:
-    """Modules in place of those that upstream imports and that are not there."""
+    """Install stand-ins for modules that upstream imports but that are not mounted."""
     pydantic = importlib.import_module("pydantic")
-    kept: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
 
     class StoreModel(pydantic.BaseModel, arbitrary_types_allowed=True):  # type: ignore[call-arg, misc, name-defined]
-        """Kept in a store by name; upstream's tools look themselves up there at each call."""
+        """Base of models in the store; upstream's tools look their models up there at each call."""
 
     def store_as(model: Any, name: str | None = None) -> Any:
-        return kept[name or model.__name__]
+        return stored[name or model.__name__]
 
     _module("inspect_ai", __path__=[])
     for name in ("agent", "dataset", "model", "scorer", "solver"):
         _module(f"inspect_ai.{name}")
     _module("inspect_ai.tool", ToolError=ToolError)
-    _module("inspect_ai.util", StoreModel=StoreModel, store_as=store_as, kept=kept)
+    _module("inspect_ai.util", StoreModel=StoreModel, store_as=store_as, stored=stored)
     if importlib.util.find_spec("inspect_evals.tau2.utils") is None:
         _module("inspect_evals.tau2.utils")
 
 
 class _StandIn(types.ModuleType):
-    """Has whatever is imported of it: any type, decorators that leave a function as it is, constants by their name."""
+    """A module that has every attribute: types, decorators that change nothing, constants that equal their names."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if name.isupper():
             return name
-        return Any if name[0].isupper() else _leave
+        return Any if name[0].isupper() else _passthrough
 
 
-def _leave(*found: Any, **named: Any) -> Any:
-    return found[0] if found and callable(found[0]) else _leave
+def _passthrough(*arguments: Any, **options: Any) -> Any:
+    return arguments[0] if arguments and callable(arguments[0]) else _passthrough
 
 
 def _module(name: str, **attributes: Any) -> None:
@@ -108,16 +108,16 @@ def _module(name: str, **attributes: Any) -> None:
     sys.modules[name] = module
 
 
-# Worlds
+# Environments
 
 
 def make_environment(actions: Iterable[Mapping[str, Json]]) -> Any:
-    """Upstream's environment after these ``{"env_type", "func_name", "arguments"}``, from the databases as they lie."""
-    return play(_environment(*_databases()), actions)
+    """Upstream's environment, from the initial databases, after these ``{"env_type", "func_name", "arguments"}``."""
+    return apply_actions(_environment(*_databases()), actions)
 
 
-def play(environment: Any, actions: Iterable[Mapping[str, Json]]) -> Any:
-    """The same environment, after actions that are no tool calls."""
+def apply_actions(environment: Any, actions: Iterable[Mapping[str, Json]]) -> Any:
+    """Run actions that are no tool calls, and return the same environment."""
     for action in actions:
         side = environment.user_tools if action["env_type"] == "user" else environment.tools
         getattr(side, action["func_name"])(**action["arguments"])
@@ -126,7 +126,7 @@ def play(environment: Any, actions: Iterable[Mapping[str, Json]]) -> Any:
 
 
 def declare(environment: Any) -> Json:
-    """The world as JSON; `rebuild` gives one with the same databases again."""
+    """The environment as JSON; `rebuild` returns an environment with the same databases."""
     user = environment.user_tools.model_dump(mode="json", exclude={"initialized"})
     return {"agent": environment.tools.db.model_dump(mode="json"), "user": user}
 
@@ -137,7 +137,7 @@ def rebuild(state: Mapping[str, Json]) -> Any:
 
 
 def _environment(agent: Json, user: Json) -> Any:
-    made = {
+    models = {
         "TelecomAgentTools": upstream("TelecomAgentTools").TelecomAgentTools(
             db=upstream("data_model").TelecomDB.model_validate(agent), initialized=True
         ),
@@ -145,20 +145,20 @@ def _environment(agent: Json, user: Json) -> Any:
             db=upstream("user_data_model").TelecomUserDB.model_validate(user), initialized=True
         ),
     }
-    sys.modules["inspect_ai.util"].kept.update(made)
-    # upstream names a new bill by chance: here the same calls lead to the same state
-    bills = made["TelecomAgentTools"].db.bills
+    sys.modules["inspect_ai.util"].stored.update(models)
+    # upstream gives a new bill a random id: with these ids the same calls lead to the same state
+    bills = models["TelecomAgentTools"].db.bills
     vars(upstream("TelecomAgentTools"))["uuid"] = types.SimpleNamespace(
         uuid4=lambda: types.SimpleNamespace(hex=hashlib.sha256(f"bill {len(bills)}".encode()).hexdigest())
     )
-    return upstream("environment").Environment(user_tools=made["TelecomUserTools"], tools=made["TelecomAgentTools"])
+    return upstream("environment").Environment(user_tools=models["TelecomUserTools"], tools=models["TelecomAgentTools"])
 
 
 @functools.cache
 def _databases() -> tuple[Json, Json]:
-    path = next(found for folder in sys.path if (found := Path(folder) / WORLD).is_file())
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found["agent"], found["user"]
+    path = next(path for folder in sys.path if (path := Path(folder) / WORLD).is_file())
+    databases = json.loads(path.read_text(encoding="utf-8"))
+    return databases["agent"], databases["user"]
 
 
 # Tools
@@ -166,20 +166,20 @@ def _databases() -> tuple[Json, Json]:
 
 @functools.cache
 def tools() -> dict[str, Callable[..., Any]]:
-    """By name, the agent's first, as upstream offers them: functions that look the world up in the store."""
+    """Tools by name, the agent's first, as upstream offers them: functions that look their models up in the store."""
     listed = [*upstream("tools").all_telecom_agent_tools, *upstream("user_tools").all_telecom_user_tools]
     return {make.__name__: make() for make in listed}
 
 
 def call(execute: Callable[..., Any], arguments: Mapping[str, Json]) -> str:
-    """What the tool answers. Raises ToolError."""
+    """The tool's answer. Raises ToolError."""
     pydantic = importlib.import_module("pydantic")
     try:
-        given = _model(execute).model_validate(arguments)
+        values = _arguments_model(execute).model_validate(arguments)
     except pydantic.ValidationError as error:
         raise ToolError(str(error)) from error
     try:
-        execute(**{name: getattr(given, name) for name in type(given).model_fields}).send(None)
+        execute(**{name: getattr(values, name) for name in type(values).model_fields}).send(None)
     except StopIteration as done:
         return str(done.value)
     raise RuntimeError("a tool of upstream's waits for something")
@@ -196,8 +196,8 @@ def _tool(execute: Callable[..., Any], world: Mapping[str, Any]) -> Callable[...
 
 
 @functools.cache
-def _model(execute: Callable[..., Any]) -> Any:
-    """Of the arguments."""
+def _arguments_model(execute: Callable[..., Any]) -> Any:
+    """Pydantic model of a tool's arguments."""
     pydantic = importlib.import_module("pydantic")
     signature = importlib.import_module("inspect").signature(execute)
     fields = {
@@ -208,27 +208,27 @@ def _model(execute: Callable[..., Any]) -> Any:
 
 
 def _schema(execute: Callable[..., Any]) -> Json:
-    schema = _flat(whole := _model(execute).model_json_schema(), whole.get("$defs", {}))
-    told = re.findall(r"^\s*(\w+)(?: \([^)]*\))?: (.*)$", (execute.__doc__ or "").partition("Args:")[2], re.MULTILINE)
-    for name, words in told:
+    schema = _flatten(whole := _arguments_model(execute).model_json_schema(), whole.get("$defs", {}))
+    section = (execute.__doc__ or "").partition("Args:")[2]
+    for name, description in re.findall(r"^\s*(\w+)(?: \([^)]*\))?: (.*)$", section, re.MULTILINE):
         if name in schema.get("properties", {}):
-            schema["properties"][name]["description"] = words
+            schema["properties"][name]["description"] = description
     return schema
 
 
-def _flat(schema: Json, definitions: Mapping[str, Json]) -> Json:
-    """Without references and without titles, which say the names again."""
-    found = {key: value for key, value in schema.items() if key not in ("$defs", "$ref", "title")}
+def _flatten(schema: Json, definitions: Mapping[str, Json]) -> Json:
+    """The schema without references, and without titles, which only repeat the names."""
+    flat = {key: value for key, value in schema.items() if key not in ("$defs", "$ref", "title")}
     if "$ref" in schema:
-        found = {**_flat(definitions[schema["$ref"].rpartition("/")[2]], definitions), **found}
+        flat = {**_flatten(definitions[schema["$ref"].rpartition("/")[2]], definitions), **flat}
     if "properties" in schema:
-        found["properties"] = {name: _flat(each, definitions) for name, each in schema["properties"].items()}
+        flat["properties"] = {name: _flatten(part, definitions) for name, part in schema["properties"].items()}
     if "anyOf" in schema:
-        found["anyOf"] = [_flat(each, definitions) for each in schema["anyOf"]]
-    return found
+        flat["anyOf"] = [_flatten(part, definitions) for part in schema["anyOf"]]
+    return flat
 
 
 def _description(execute: Callable[..., Any]) -> str:
-    """The docstring, up to what it says of arguments and results."""
+    """The docstring up to its sections on arguments, results and errors."""
     text = re.split(r"^\s*(?:Args|Returns|Raises):", execute.__doc__ or "", maxsplit=1, flags=re.MULTILINE)[0]
     return str(importlib.import_module("inspect").cleandoc(text))

@@ -1,8 +1,8 @@
-"""Makes TextWorld's games, with TextWorld's own code, which is mounted beside this file. It serves nobody.
+"""Makes TextWorld's games with TextWorld's own code, which is mounted beside this file; it is no MCP server.
 
-One order a line on standard input, ``{"challenge": ..., "settings": {...}, "seed": number}``; one game a line on
-standard output: what `textworld.py` needs to play it, and apart from that the commands that solve it. A seed of which
-TextWorld can make no game gives null. Nothing is compiled: a game is its facts, its rules and its quests.
+Standard input has one order per line, ``{"challenge": ..., "settings": {...}, "seed": number}``. Standard output has
+one game per line: the data that `server.py` needs to play it, and separately the commands that solve it, or null if
+TextWorld cannot make a game of that seed. Nothing is compiled: a game is its facts, its rules and its quests.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ CHALLENGES = {
     "cooking": "tw_cooking.cooking",
 }
 _UNPLAYABLE = ("look", "inventory", "examine")
-"""Rules that change nothing; the server has tools of its own for them."""
+"""Prefixes of rules that change nothing; the server has its own tools for them."""
 
 _PREPARE = "prepare meal"
 
 
 def main() -> None:
-    """Answers every line until there are no more."""
+    """Make one game per line of standard input."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    new_options, said = textworld()
+    new_options, walkthrough = textworld()
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            game = _told(make_game(new_options, order), said)
+            game = _game_record(make_game(new_options, order), walkthrough)
         except (ValueError, AssertionError, IndexError, KeyError, TypeError) as error:
             sys.stderr.write(f"{order['challenge']} {order['seed']}: {error!r}\n")
             game = None
         finally:
-            said.clear()
+            walkthrough.clear()
         sys.stdout.write(json.dumps(game, separators=(",", ":")) + "\n")
         sys.stdout.flush()
 
 
 def textworld() -> tuple[Callable[[], Any], list[str]]:
-    """TextWorld's options of a game, and a list that gets the walkthrough of every game that is made.
+    """(constructor of TextWorld's game options, list that gets the walkthrough of each game that is made).
 
-    Imported without what plays compiled games, which would need spaCy and a Z-machine.
+    TextWorld is imported without the modules that play compiled games, which would need spaCy and a Z-machine.
     """
     warnings.simplefilter("ignore")
-    found = importlib.util.find_spec("textworld")
-    if found is None:
+    spec = importlib.util.find_spec("textworld")
+    if spec is None:
         raise SystemExit("textworld is not mounted")
-    package = importlib.util.module_from_spec(found)  # not executed: it would import the players
+    package = importlib.util.module_from_spec(spec)  # not executed: it would import the players
     sys.modules["textworld"] = package
     for name in ("textworld.envs", "textworld.envs.wrappers"):
         sys.modules[name] = types.ModuleType(name)
@@ -68,11 +68,10 @@ def textworld() -> tuple[Callable[[], Any], list[str]]:
     names = {name: getattr(generator, name) for name in ("Game", "GameMaker", "GameOptions", "GenerationWarning")}
     _set(package, generator=generator, **names)
     _set(data.KnowledgeBase, load=functools.cache(data.KnowledgeBase.load))  # parsing it takes a second
-    said: list[str] = []
-    _set(
-        generator.GameMaker, set_walkthrough=lambda maker, commands: said.extend(commands)
-    )  # its own compiles the game
-    return generator.GameOptions, said
+    walkthrough: list[str] = []
+    # TextWorld's own method would compile the game
+    _set(generator.GameMaker, set_walkthrough=lambda maker, commands: walkthrough.extend(commands))
+    return generator.GameOptions, walkthrough
 
 
 def _set(target: Any, **values: Any) -> None:
@@ -81,29 +80,33 @@ def _set(target: Any, **values: Any) -> None:
 
 
 def make_game(new_options: Callable[[], Any], order: Mapping[str, Json]) -> Any:
-    """TextWorld's own game of an order. Raises what TextWorld raises where it cannot make one."""
+    """TextWorld's own game for an order. Raises TextWorld's errors if it cannot make one."""
     options = new_options()
     options.seeds = order["seed"]
     module = importlib.import_module(f"textworld.challenges.{CHALLENGES[order['challenge']]}")
     return module.make(dict(order["settings"]), options)
 
 
-def _told(game: Any, said: Sequence[str]) -> Json:
+def _game_record(game: Any, walkthrough: Sequence[str]) -> Json:
     planned = [command for quest in game.quests for event in quest.win_events for command in event.commands]
-    return {"game": _compact(game), "walkthrough": list(said) or planned}
+    return {"game": _compact(game), "walkthrough": list(walkthrough) or planned}
 
 
 def _compact(game: Any) -> Json:
     infos = {key: info for key, info in game.infos.items() if key not in ("P", "I")}
     kinds = {info.type for info in infos.values()}
-    above = _above(game, kinds)
+    above = _kinds_above(game, kinds)
     rules = [_rule(rule, game.kb.inform7_commands[rule.name]) for rule in game.kb.rules.values() if _playable(rule)]
     recipe = game.metadata.get("ingredients", ())
-    rules = [_cooked(rule, recipe) for rule in rules if rule[0] != _PREPARE or len(_ingredients(rule)) == len(recipe)]
-    have = {kind for kinds_above in above.values() for kind in kinds_above} | {"P", "I"}
+    rules = [
+        _require_cooked(rule, recipe) for rule in rules if rule[0] != _PREPARE or len(_ingredients(rule)) == len(recipe)
+    ]
+    existing = {kind for kinds_above in above.values() for kind in kinds_above} | {"P", "I"}
     return {
         "kinds": above,
-        "rules": [rule for rule in rules if {kind for fact in (*rule[1], *rule[2]) for _, kind in fact[1:]} <= have],
+        "rules": [
+            rule for rule in rules if {kind for fact in (*rule[1], *rule[2]) for _, kind in fact[1:]} <= existing
+        ],
         "facts": sorted([fact.name, *(each.name for each in fact.arguments)] for fact in game.world.facts),
         "names": {key: [info.name or "", info.type] for key, info in infos.items()},
         "texts": {key: info.desc for key, info in infos.items() if info.desc and info.type != "r"},
@@ -111,8 +114,8 @@ def _compact(game: Any) -> Json:
     }
 
 
-def _above(game: Any, kinds: Iterable[str]) -> dict[str, list[str]]:
-    """Every kind with those it is a kind of, itself among them."""
+def _kinds_above(game: Any, kinds: Iterable[str]) -> dict[str, list[str]]:
+    """Kind -> the kinds that it is a kind of, itself included."""
     tree = game.kb.types
     return {kind: sorted({kind, *tree.get_ancestors(kind)}) for kind in sorted(kinds)}
 
@@ -130,12 +133,12 @@ def _terms(predicates: Iterable[Any]) -> Json:
 
 
 def _ingredients(rule: Json) -> dict[str, Json]:
-    """The variables of a recipe's rule that stand for its ingredients, by their predicates."""
+    """Predicate -> variable of each ingredient in a recipe's rule."""
     return {term[0]: term[1] for term in rule[1] if term[0].startswith("ingredient_")}
 
 
-def _cooked(rule: Json, recipe: Sequence[Sequence[str]]) -> Json:
-    """As in the compiled game: a meal is made of ingredients that are ready. (Those done wrongly lose the game.)"""
+def _require_cooked(rule: Json, recipe: Sequence[Sequence[str]]) -> Json:
+    """Require of a meal, as in the compiled game, that its ingredients are ready. (Wrongly prepared ones lose it.)"""
     if rule[0] != _PREPARE:
         return rule
     done = [

@@ -1,8 +1,8 @@
 """The logic of a TextWorld game: facts, rules that change them, quests that watch them. Standard library only.
 
-A fact is ``(predicate, entity, ...)``. A rule is applied to entities of its kinds, no two of its variables the same
-one; what it needs and does not give back is lost. A quest is won or failed by the first of its events of which all
-facts hold, and stays so.
+A fact is ``(predicate, entity, ...)``. A rule is applied to entities of its kinds, with a different entity for each
+variable; facts that it needs and does not give back are removed. A quest is won or failed by its first event of which
+all facts hold, and stays so.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Fact = tuple[str, ...]
 Binding = dict[str, str]
 
 CONSTANTS = {"P": "P", "I": "I"}
-"""The player and what it carries: a variable of such a kind is that."""
+"""Kind -> its only entity, for the player and its inventory: a variable of that kind has no other value."""
 
 
 class Rule:
-    """One way to act: a command with ``{variables}``, what must hold, what holds then."""
+    """One way to act: a command with ``{variables}``, the facts that it needs, the facts that hold afterwards."""
 
     def __init__(self, command: str, needs: Sequence[Any], gives: Sequence[Any]) -> None:
         self.command = command
@@ -30,7 +30,7 @@ class Rule:
 
 
 class World:
-    """What holds now. `kinds`: entity -> every kind that it is of."""
+    """The facts that hold now. `kinds` maps an entity to all of its kinds."""
 
     def __init__(self, facts: Sequence[Sequence[str]], kinds: Mapping[str, Sequence[str]]) -> None:
         self.kinds = kinds
@@ -47,58 +47,58 @@ class World:
     def remove(self, fact: Fact) -> None:
         self._by_name[fact[0]].discard(fact)
 
-    def named(self, name: str) -> list[Fact]:
-        """Those of one predicate, in the order of their entities."""
+    def facts_of(self, name: str) -> list[Fact]:
+        """Facts of one predicate, in the order of their entities."""
         return sorted(self._by_name.get(name, ()))
 
     def facts(self) -> list[Fact]:
         return sorted(fact for facts in self._by_name.values() for fact in facts)
 
     def bindings(self, rule: Rule, bound: Mapping[str, str]) -> Iterator[Binding]:
-        """Every way to apply the rule that agrees with what is bound."""
+        """All variable bindings with which the rule can be applied, and that include `bound`."""
         fixed = {name: CONSTANTS[kind] for name, kind in rule.kinds.items() if kind in CONSTANTS}
         start = {**fixed, **bound}
-        if all(self._is(entity, rule.kinds[name]) for name, entity in start.items()):
+        if all(self._has_kind(entity, rule.kinds[name]) for name, entity in start.items()):
             yield from self._match(rule, 0, start)
 
     def apply(self, rule: Rule, binding: Binding) -> None:
-        """What it gives may be what it needed, as with a step back to where one is."""
+        """Apply a rule: remove the facts that it needs, then add those that it gives, which may be the same facts."""
         for fact in rule.needs:
-            self.remove(_filled(fact, binding))
+            self.remove(_substitute(fact, binding))
         for fact in rule.gives:
-            self.add(_filled(fact, binding))
+            self.add(_substitute(fact, binding))
 
     def _match(self, rule: Rule, at: int, binding: Binding) -> Iterator[Binding]:
         if at == len(rule.needs):
             yield binding
             return
-        wanted = rule.needs[at]
-        if all(name in binding for name in wanted[1:]):
-            if _filled(wanted, binding) in self:
+        pattern = rule.needs[at]
+        if all(name in binding for name in pattern[1:]):
+            if _substitute(pattern, binding) in self:
                 yield from self._match(rule, at + 1, binding)
             return
-        for fact in self.named(wanted[0]):
-            if len(fact) == len(wanted) and (more := self._unified(rule, wanted, fact, binding)) is not None:
-                yield from self._match(rule, at + 1, more)
+        for fact in self.facts_of(pattern[0]):
+            if len(fact) == len(pattern) and (extended := self._unify(rule, pattern, fact, binding)) is not None:
+                yield from self._match(rule, at + 1, extended)
 
-    def _unified(self, rule: Rule, wanted: Fact, fact: Fact, binding: Binding) -> Binding | None:
-        found = dict(binding)
-        for name, entity in zip(wanted[1:], fact[1:]):  # noqa: B905 (3.9 has no strict=; lengths are equal)
-            if name in found:
-                if found[name] != entity:
+    def _unify(self, rule: Rule, pattern: Fact, fact: Fact, binding: Binding) -> Binding | None:
+        extended = dict(binding)
+        for name, entity in zip(pattern[1:], fact[1:]):  # noqa: B905 (3.9 has no strict=; lengths are equal)
+            if name in extended:
+                if extended[name] != entity:
                     return None
-            elif entity in found.values() or not self._is(entity, rule.kinds[name]):
+            elif entity in extended.values() or not self._has_kind(entity, rule.kinds[name]):
                 return None
             else:
-                found[name] = entity
-        return found
+                extended[name] = entity
+        return extended
 
-    def _is(self, entity: str, kind: str) -> bool:
+    def _has_kind(self, entity: str, kind: str) -> bool:
         return kind in self.kinds.get(entity, ())
 
 
 class Quests:
-    """Which of a game's quests are won or failed. Each is ``[reward, win events, fail events]``."""
+    """The quests of a game and their results. A quest is ``[reward, win events, fail events]``."""
 
     def __init__(self, quests: Sequence[Any]) -> None:
         self._quests = quests
@@ -106,7 +106,7 @@ class Quests:
         self.failed = [False] * len(quests)
 
     def watch(self, world: World) -> None:
-        """To be called at the start and after every change."""
+        """Update the results; call it at the start and after every change."""
         for at, (_, win, fail) in enumerate(self._quests):
             if not (self.won[at] or self.failed[at]):
                 self.won[at] = any(_holds(event, world) for event in win)
@@ -117,20 +117,20 @@ class Quests:
         return sum(quest[0] for quest, won in zip(self._quests, self.won) if won)  # noqa: B905
 
     @property
-    def most(self) -> int:
+    def max_score(self) -> int:
         return sum(quest[0] for quest in self._quests)
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         return any(self.failed)
 
     @property
-    def all_won(self) -> bool:
-        """Every quest that can be won; a quest without events to win is there only to be failed."""
+    def is_won(self) -> bool:
+        """True if every quest that can be won is won; a quest without win events can only be failed."""
         return all(won for (_, win, _), won in zip(self._quests, self.won) if win)  # noqa: B905
 
 
-def _filled(fact: Fact, binding: Mapping[str, str]) -> Fact:
+def _substitute(fact: Fact, binding: Mapping[str, str]) -> Fact:
     return (fact[0], *(binding[name] for name in fact[1:]))
 
 

@@ -1,8 +1,7 @@
-"""A TextWorld game as an MCP server. It holds no walkthrough: what it is given are facts, rules and quests.
+"""A TextWorld game as an MCP server, which gets facts, rules and quests, but no walkthrough.
 
-A task's initial state is ``{"game": ...}`` as `textworld_maker.py` makes it. The declared state is every fact that a
-rule can change, the score, and whether the game is won or lost. Turns are not counted in it, so a way back leads to
-the same state.
+A task's initial state is ``{"game": ...}`` as `maker.py` writes it. The declared state is every fact that a rule can
+change, the score, and the result: won or lost. It has no count of turns, so a way back leads to the same state.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from gymcp.mcp_servers.programs.textworld.rules import CONSTANTS, Binding, Quest
 DIRECTIONS = ("north", "east", "south", "west")
 OPENNESS = ("open", "closed", "locked")
 PREPARED = ("uncut", "chopped", "sliced", "diced", "raw", "fried", "roasted", "grilled", "burned")
-_PLAIN = ("uncut", "raw")
-"""What goes without saying."""
+_DEFAULT_STATES = ("uncut", "raw")
+"""States that descriptions leave out."""
 
 
 class TextWorld:
@@ -32,25 +31,25 @@ class TextWorld:
         self._texts = game["texts"]
         self._quests = Quests(game["quests"])
         self._changing = set(_changing(self._rules))
-        self._settle()
+        self._update_state()
 
     def look(self) -> str:
         """What there is where you are, and where the exits lead."""
         here = self._here()
-        things = [entity for _, entity, place in self._world.named("at") if place == here and entity != "P"]
-        furniture = [entity for entity in things if self._is(entity, "c") or self._is(entity, "s")]
+        things = [entity for _, entity, place in self._world.facts_of("at") if place == here and entity != "P"]
+        furniture = [entity for entity in things if self._has_kind(entity, "c") or self._has_kind(entity, "s")]
         lying = [entity for entity in things if entity not in furniture]
         said = [f"You are in the {self._names[here]}."]
         if furniture:
             said.append(f"Here: {', '.join(map(self._with_content, furniture))}.")
         if lying:
-            said.append(f"On the floor: {self._listed(lying)}.")
+            said.append(f"On the floor: {self._format_list(lying)}.")
         exits = [self._exit(direction, room) for direction, room in self._exits()]
         return " ".join([*said, f"Exits: {', '.join(exits) or 'none'}."])
 
     def inventory(self) -> str:
         """What you carry."""
-        return f"You carry: {self._listed(self._carried()) or 'nothing'}."
+        return f"You carry: {self._format_list(self._list_carried()) or 'nothing'}."
 
     def examine(self, thing: str) -> str:
         """A closer look at a thing, such as a book."""
@@ -61,7 +60,7 @@ class TextWorld:
     def commands(self) -> str:
         """Everything that could be done now, one command a line."""
         found = {
-            " ".join(rule.command.format_map(self._worded(binding)).split())
+            " ".join(rule.command.format_map(self._entity_names(binding)).split())
             for rule in self._rules
             for binding in self._world.bindings(rule, {})
         }
@@ -72,9 +71,9 @@ class TextWorld:
         exits = dict(self._exits())
         if direction not in exits:
             raise ToolError(f"there is no exit {direction}; exits: {', '.join(exits) or 'none'}")
-        if not self._tried(f"go {direction}", {}):
+        if not self._apply_first(f"go {direction}", {}):
             raise ToolError(f"the way {self._exit(direction, exits[direction])} is not open")
-        return f"{self.look()}{self._settle()}"
+        return f"{self.look()}{self._update_state()}"
 
     def open(self, thing: str) -> str:
         """Open a door or a container."""
@@ -134,22 +133,22 @@ class TextWorld:
 
     def prepare_meal(self) -> str:
         """Make the meal of the recipe from what you carry, in the kitchen."""
-        if not self._tried("prepare meal", {}):
+        if not self._apply_first("prepare meal", {}):
             raise ToolError(
                 "not now: it takes the kitchen, and all ingredients in hand, cut and cooked as they must be"
             )
-        return f"You prepare the meal.{self._settle()}"
+        return f"You prepare the meal.{self._update_state()}"
 
     def _act(self, verb: str, *things: str) -> str:
         entities = [self._find(thing) for thing in things]
         for rule in self._rules:
             # the first entities; "take X from Y" finds its Y itself
-            if rule.verb == verb and self._tried(rule.command, dict(zip(rule.slots, entities))):  # noqa: B905
-                return f"{verb}: {', '.join(map(self._described, entities))}.{self._settle()}"
+            if rule.verb == verb and self._apply_first(rule.command, dict(zip(rule.slots, entities))):  # noqa: B905
+                return f"{verb}: {', '.join(map(self._describe, entities))}.{self._update_state()}"
         raise ToolError(f"you cannot {verb} {' '.join(things)} now")
 
-    def _tried(self, command: str, bound: Binding) -> bool:
-        """Whether the first rule of that command that can be applied was. Raises ToolError once the game is over."""
+    def _apply_first(self, command: str, bound: Binding) -> bool:
+        """Apply the first applicable rule of a command; False if there is none. Raises ToolError after the game."""
         if self._is_over():
             raise ToolError("the game is over")
         for rule in self._rules:
@@ -159,105 +158,105 @@ class TextWorld:
                     return True
         return False
 
-    def _settle(self) -> str:
-        """Takes note of what has changed; what is to be said of it."""
+    def _update_state(self) -> str:
+        """Update score, result and facts, and return a text about their changes."""
         before = self._quests.score
         self._quests.watch(self._world)
-        self.facts = [self._said(fact) for fact in self._world.facts() if fact[0] in self._changing]
+        self.facts = [self._format_fact(fact) for fact in self._world.facts() if fact[0] in self._changing]
         self.score = self._quests.score
-        self.lost = self._quests.lost
-        self.won = self._quests.all_won and not self.lost
-        said = f" Score: {self.score} of {self._quests.most}." if self.score > before else ""
+        self.lost = self._quests.is_lost
+        self.won = self._quests.is_won and not self.lost
+        said = f" Score: {self.score} of {self._quests.max_score}." if self.score > before else ""
         return said + (" You have lost." if self.lost else " You have won." if self.won else "")
 
     def _is_over(self) -> bool:
         return self.won or self.lost
 
     def _here(self) -> str:
-        return next(place for _, entity, place in self._world.named("at") if entity == "P")
+        return next(place for _, entity, place in self._world.facts_of("at") if entity == "P")
 
     def _exits(self) -> Iterator[tuple[str, str]]:
         here = self._here()
         for direction in DIRECTIONS:
-            for _, room, other in self._world.named(f"{direction}_of"):
+            for _, room, other in self._world.facts_of(f"{direction}_of"):
                 if other == here:
                     yield direction, room
 
     def _exit(self, direction: str, room: str) -> str:
         door = self._door(self._here(), room)
-        return f"{direction} through {self._described(door)}" if door else direction
+        return f"{direction} through {self._describe(door)}" if door else direction
 
     def _door(self, a: str, b: str) -> str | None:
-        return next((door for _, left, door, right in self._world.named("link") if (left, right) == (a, b)), None)
+        return next((door for _, left, door, right in self._world.facts_of("link") if (left, right) == (a, b)), None)
 
-    def _carried(self) -> list[str]:
+    def _list_carried(self) -> list[str]:
         return self._inside("in", "I")
 
     def _inside(self, how: str, place: str) -> list[str]:
-        return [entity for _, entity, holder in self._world.named(how) if holder == place]
+        return [entity for _, entity, holder in self._world.facts_of(how) if holder == place]
 
-    def _seen(self) -> Iterator[str]:
+    def _visible_entities(self) -> Iterator[str]:
         here = self._here()
-        yield from self._carried()
-        for _, entity, place in self._world.named("at"):
+        yield from self._list_carried()
+        for _, entity, place in self._world.facts_of("at"):
             if place == here and entity != "P":
                 yield entity
                 yield from self._content(entity)
-        yield from (door for _, left, door, _ in self._world.named("link") if left == here)
+        yield from (door for _, left, door, _ in self._world.facts_of("link") if left == here)
 
     def _content(self, entity: str) -> list[str]:
-        """What can be seen in or on it."""
-        if self._is(entity, "c"):
+        """Entities that are visible in or on an entity."""
+        if self._has_kind(entity, "c"):
             return self._inside("in", entity) if ("open", entity) in self._world else []
         return self._inside("on", entity)
 
     def _find(self, thing: str) -> str:
         wanted = " ".join(thing.lower().split()).removeprefix("the ")
-        for entity in self._seen():
+        for entity in self._visible_entities():
             if self._names[entity].lower() == wanted:
                 return entity
         raise ToolError(f"there is no {thing} here")
 
-    def _is(self, entity: str, kind: str) -> bool:
+    def _has_kind(self, entity: str, kind: str) -> bool:
         return kind in self._world.kinds[entity]
 
-    def _listed(self, entities: Iterable[str]) -> str:
-        return ", ".join(map(self._described, entities))
+    def _format_list(self, entities: Iterable[str]) -> str:
+        return ", ".join(map(self._describe, entities))
 
-    def _described(self, entity: str) -> str:
-        """Its name as calls take it, and its state."""
+    def _describe(self, entity: str) -> str:
+        """Name of an entity as tool calls take it, and its states."""
         states = [state for state in (*OPENNESS, *PREPARED) if (state, entity) in self._world]
-        told = [state for state in states if state not in _PLAIN]
-        return f"{self._names[entity]} ({', '.join(told)})" if told else self._names[entity]
+        named = [state for state in states if state not in _DEFAULT_STATES]
+        return f"{self._names[entity]} ({', '.join(named)})" if named else self._names[entity]
 
     def _with_content(self, entity: str) -> str:
         content = self._content(entity)
         if content:
-            return f"{self._described(entity)} with {' and '.join(map(self._described, content))}"
-        return self._described(entity)
+            return f"{self._describe(entity)} with {' and '.join(map(self._describe, content))}"
+        return self._describe(entity)
 
-    def _worded(self, binding: Binding) -> dict[str, str]:
+    def _entity_names(self, binding: Binding) -> dict[str, str]:
         return {name: self._names.get(entity, entity) for name, entity in binding.items()}
 
-    def _said(self, fact: tuple[str, ...]) -> str:
+    def _format_fact(self, fact: tuple[str, ...]) -> str:
         words = (f"{self._names[part]} {part}" if self._names.get(part) else part for part in fact[1:])
         return f"{fact[0]}({', '.join(words)})"
 
 
 def _changing(rules: Iterable[Rule]) -> Iterator[str]:
-    """Predicates that some rule takes away or brings about."""
+    """Predicates of facts that some rule removes or adds."""
     for rule in rules:
         yield from (fact[0] for fact in set(rule.needs) ^ set(rule.gives))
 
 
 def _without_conditions(text: str) -> str:
-    """Without what TextWorld's player would fill in by the state, which is told in another way."""
-    kept, depth = [], 0
+    """The text without the parts that TextWorld's player would fill in by the state, which `_describe` adds instead."""
+    parts, depth = [], 0
     for part in text.replace("]", "[").split("["):
         depth += part.startswith("if ") - (part == "end if")
         if depth == 0 and part != "end if":
-            kept.append(part)
-    lines = (" ".join(line.split()) for line in "".join(kept).splitlines())
+            parts.append(part)
+    lines = (" ".join(line.split()) for line in "".join(parts).splitlines())
     return "; ".join(line for line in lines if line.strip("-"))
 
 

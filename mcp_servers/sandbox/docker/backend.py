@@ -1,8 +1,8 @@
-"""The ``docker`` sandbox: servers from images, in containers of which each serves exactly one episode.
+"""The ``docker`` sandbox: servers from images, in containers that serve exactly one episode each.
 
-A server is user 65534 without capabilities or a way to them, on a read-only root, without network, under the same
-system-call filter as with bubblewrap. Limits are held by the kernel; those that it does not know (CPU time of the tree,
-growth of a workspace) by the watchdog.
+A server is user 65534 without capabilities or a way to gain any, on a read-only root, without network, under the same
+system-call filter as with bubblewrap. The kernel enforces the limits that it knows; the watchdog enforces the others:
+CPU time of the process tree, and growth of a workspace.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import engine_info
 from gymcp.mcp_servers.sandbox.docker.images import require
 from gymcp.mcp_servers.sandbox.docker.pool import Pool, pool
 from gymcp.mcp_servers.sandbox.docker.process import ContainerProcess
-from gymcp.mcp_servers.sandbox.pidfd import uninterrupted
+from gymcp.mcp_servers.sandbox.pidfd import run_despite_cancellation
 from gymcp.mcp_servers.sandbox.spec import Image, Launch, SandboxProcess
 
 
 class Docker:
-    """`pool`: where containers come from; by default the process's own, made on first use."""
+    """The ``docker`` backend; its containers come from `pool`, by default the process's own."""
 
     name = "docker"
     confined = True
@@ -40,7 +40,7 @@ class Docker:
             )
 
     def require(self, images: Iterable[Image]) -> None:
-        """Raises SandboxUnavailable, saying what to run, for an image that the engine does not have."""
+        """Raise SandboxUnavailable, with the command to run, for an image that the engine does not have."""
         for image in set(images):
             require(image)
 
@@ -52,26 +52,26 @@ class Docker:
         if not launch.argv and launch.image is None:
             raise ConfigError("docker: an empty command; have e.g. python3 server.py, or name an image")
         source = self._pool or pool()
-        container, state = await _taken(source, launch)
+        container, state = await _take(source, launch)
         process = ContainerProcess(source, launch, container, state)
         try:
             await process.open()
             yield process
         finally:
-            await uninterrupted(process.close())
+            await run_despite_cancellation(process.close())
 
 
-async def _taken(source: Pool, launch: Launch) -> tuple[Container, State]:
-    """A container; when cancelled meanwhile, it is thrown away before saying so."""
+async def _take(source: Pool, launch: Launch) -> tuple[Container, State]:
+    """Take a container. If cancelled meanwhile, discard the container before raising CancelledError."""
     taking = asyncio.get_running_loop().run_in_executor(source.workers, source.take, launch)
     try:
         return await asyncio.shield(taking)
     except asyncio.CancelledError:
-        await uninterrupted(_given_back(source, launch, taking))
+        await run_despite_cancellation(_discard_when_taken(source, launch, taking))
         raise
 
 
-async def _given_back(source: Pool, launch: Launch, taking: asyncio.Future[tuple[Container, State]]) -> None:
+async def _discard_when_taken(source: Pool, launch: Launch, taking: asyncio.Future[tuple[Container, State]]) -> None:
     await asyncio.wait([taking])
     if taking.exception() is None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A container for one server: described to the engine, made with the server already running, looked at."""
+"""Containers, each for one server: their configuration, their start with the server already running, their state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     remove,
     request,
 )
-from gymcp.mcp_servers.sandbox.docker.images import image_name, missing
+from gymcp.mcp_servers.sandbox.docker.images import image_name, missing_message
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits, Mount
 from gymcp.process_owner import owner, pid_namespace
@@ -34,32 +34,32 @@ RUN_LABEL = "gymcp.run"
 _RUN = uuid.uuid4().hex
 _MEGABYTE = 1_000_000
 _CPU_SLACK_S = 5
-"""The kernel's limit is per process and only a backstop: the watchdog holds the one of the tree."""
+"""Seconds added to the kernel's CPU limit, which is per process and a backstop: the watchdog limits the whole tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """Started, and serving nobody yet."""
+    """A running container that is not in use yet."""
 
     id: str
     streams: socket.socket
-    """Its standard streams; belongs to who holds the record."""
+    """Connection to its standard streams, which the owner of this record closes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     running: bool
     status: int
-    """The exit status, once it has ended."""
+    """Exit status, valid once the container has ended."""
     out_of_memory: bool
     pid: int
-    """Of its first process, on the machine of the engine."""
+    """Process id of its first process on the engine's machine."""
 
 
-def description(launch: Launch, *, init: bool) -> dict[str, Any]:
-    """The engine's words for it. Nothing that the server can reach is shared with another container or the host.
+def container_config(launch: Launch, *, init: bool) -> dict[str, Any]:
+    """Configuration of the container for the engine. The server reaches nothing that others or the host share.
 
-    Raises ConfigError and EnvInfraError for mounts that cannot be.
+    Raises ConfigError and EnvInfraError for invalid mounts.
     """
     limits = launch.limits
     size = limits.disk_mb * _MEGABYTE
@@ -69,8 +69,8 @@ def description(launch: Launch, *, init: bool) -> dict[str, Any]:
         folders[str(WORKSPACE)] = f"size={size},mode=0755,uid={NOBODY},gid={NOBODY},nosuid,nodev,exec"
     else:
         binds.append(_binding(Mount(source=launch.workspace, target=WORKSPACE, writable=not launch.read_only)))
-    inherited = {} if launch.image is None else {"PATH", "LANG"}  # an image knows better where its programs are
-    env = {name: value for name, value in ENVIRONMENT.items() if name not in inherited} | dict(launch.env)
+    from_image = {} if launch.image is None else {"PATH", "LANG"}  # an image knows better where its programs are
+    env = {name: value for name, value in ENVIRONMENT.items() if name not in from_image} | dict(launch.env)
     own_command = {} if not launch.argv else {"Entrypoint": [launch.argv[0]], "Cmd": list(launch.argv[1:])}
     return {
         "Image": image_name(launch.image),
@@ -80,7 +80,7 @@ def description(launch: Launch, *, init: bool) -> dict[str, Any]:
         "WorkingDir": str(WORKSPACE),
         "Hostname": "sandbox",
         "OpenStdin": True,
-        "StdinOnce": True,  # a harness that is gone is the end of standard input
+        "StdinOnce": True,  # standard input ends when the harness is gone
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
@@ -124,15 +124,17 @@ def _ulimits(limits: Limits) -> list[dict[str, Any]]:
 
 @functools.cache
 def _filter() -> list[str]:
-    """Ours; on a machine that it is not written for the engine's own, which `Docker.check` has seen."""
+    """Security option with gymcp's filter; on a machine without one the engine's own, which `Docker.check` requires."""
     machine = platform.machine()
-    return [f"seccomp={seccomp.engine_profile(machine)}"] if machine in seccomp.DENIED else []
+    return [f"seccomp={seccomp.docker_profile(machine)}"] if machine in seccomp.DENIED else []
 
 
 def _user(launch: Launch) -> str:
-    """Nobody; where a harness that is not root has a workspace, which it cannot give to nobody, its own user.
+    """User and group of the server.
 
-    What is to read all is root, since an engine gives capabilities to nobody else, with that one alone.
+    The user is 65534, except that a harness that is not root cannot give a workspace to that user: then it is the
+    harness's own user. `reads_all` runs as root with CAP_DAC_READ_SEARCH only, because Docker grants added capabilities
+    to root only.
     """
     if launch.reads_all:
         return "0:0"
@@ -169,7 +171,7 @@ def _binding(mount: Mount) -> dict[str, Any]:
 
 
 def hand_over(workspace: Path) -> None:
-    """Gives what is in the folder to the user that servers run as, which takes root; links are not followed."""
+    """Give the folder with its content to the servers' user if this process is root; links are not followed."""
     if os.getuid() == 0:
         os.chown(workspace, NOBODY, NOBODY)
         for folder, folders, files in os.walk(workspace):
@@ -178,61 +180,61 @@ def hand_over(workspace: Path) -> None:
 
 
 def start(launch: Launch, *, init: bool) -> Container:
-    """The server, running in a container of its own.
+    """Start the server in a new container.
 
-    Raises SandboxUnavailable without its image; ConfigError and EnvInfraError for a launch that cannot be.
+    Raises SandboxUnavailable if its image is missing; ConfigError and EnvInfraError for an invalid launch.
     """
     if launch.workspace is not None and not launch.read_only and launch.workspace.exists():
         hand_over(launch.workspace)
     try:
-        made: str = request("POST", "/containers/create", content=description(launch, init=init))["Id"]
+        container: str = request("POST", "/containers/create", content=container_config(launch, init=init))["Id"]
     except EngineError as error:
         if error.status == 404:
-            raise SandboxUnavailable(missing(launch.image)) from error
+            raise SandboxUnavailable(missing_message(launch.image)) from error
         raise
     streams: socket.socket | None = None
     try:
-        streams = attach(made)
-        request("POST", f"/containers/{made}/start")
+        streams = attach(container)
+        request("POST", f"/containers/{container}/start")
     except BaseException:
         if streams is not None:
             streams.close()
-        remove(made)
+        remove(container)
         raise
-    return Container(id=made, streams=streams)
+    return Container(id=container, streams=streams)
 
 
 def discard(container: Container) -> None:
-    """Ends the server and removes the container. Raises EngineError."""
+    """End the server and remove the container. Raises EngineError."""
     container.streams.close()
     remove(container.id)
 
 
-def look(container_id: str) -> State:
-    """Raises EngineError, also where it is gone."""
-    found = request("GET", f"/containers/{container_id}/json")["State"]
-    return State(running=found["Running"], status=found["ExitCode"], out_of_memory=found["OOMKilled"], pid=found["Pid"])
+def inspect_container(container_id: str) -> State:
+    """State of a container. Raises EngineError, also if the container is gone."""
+    state = request("GET", f"/containers/{container_id}/json")["State"]
+    return State(running=state["Running"], status=state["ExitCode"], out_of_memory=state["OOMKilled"], pid=state["Pid"])
 
 
 def cgroup_of(container_id: str, pid: int) -> Cgroup | None:
-    """Where the kernel counts what it uses; None where that is out of sight, as with an engine in a virtual machine."""
+    """The container's cgroup; None if it is not visible here, as with an engine in a virtual machine."""
     try:
-        own = Path(f"/proc/{pid}/cgroup").read_text()
+        process_cgroups = Path(f"/proc/{pid}/cgroup").read_text()
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
         return None
-    found = own_cgroup(container_id, mounts, own)
-    return found if found is not None and found.memory.is_dir() else None
+    cgroup = parse_own_cgroup(container_id, mounts, process_cgroups)
+    return cgroup if cgroup is not None and cgroup.memory.is_dir() else None
 
 
-def own_cgroup(container_id: str, mountinfo: str, process_cgroups: str) -> Cgroup | None:
-    """The container's, and nobody else's, from the texts of /proc/self/mountinfo and of its process's /proc/PID/cgroup.
+def parse_own_cgroup(container_id: str, mountinfo: str, process_cgroups: str) -> Cgroup | None:
+    """The container's own cgroup from the texts of /proc/self/mountinfo and of its process's /proc/PID/cgroup.
 
-    A process that is ending is said to be in the root of each hierarchy of version 1, from one line to the next: what
-    is counted there is the whole machine's.
+    None if the folders are not the container's: for a process that is ending, version 1 names the root of each
+    hierarchy, even from one line to the next, and a root counts the whole machine.
     """
-    found = find_hierarchy(mountinfo, process_cgroups)
-    if found is None or not all(container_id in str(folder) for folder in (found.memory, found.pids)):
+    folders = find_hierarchy(mountinfo, process_cgroups)
+    if folders is None or not all(container_id in str(folder) for folder in (folders.memory, folders.pids)):
         return None
-    cpu = found.cpu if container_id in str(found.cpu) else None
-    return Cgroup(version=found.version, memory=found.memory, pids=found.pids, cpu=cpu)
+    cpu = folders.cpu if container_id in str(folders.cpu) else None
+    return Cgroup(version=folders.version, memory=folders.memory, pids=folders.pids, cpu=cpu)

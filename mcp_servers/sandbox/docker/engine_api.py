@@ -1,7 +1,8 @@
-"""The Docker engine's API, spoken over its unix socket: one connection per request, blocking, standard library only.
+"""Client of the Docker engine's API over its unix socket: one connection per request, blocking, standard library only.
 
-Docker's own Python SDK takes 0.1 s to import, which every start of the command line would pay to look for leftovers;
-it keeps pooled connections, which threads and forks must not share; and it does not close the sockets it attaches.
+Docker's own Python SDK has three drawbacks. It takes 0.1 s to import, which every start of the command line would pay
+because it looks for leftovers; it pools connections, which threads and forks must not share; and it does not close the
+sockets that it attaches.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from gymcp.errors import EnvInfraError, SandboxUnavailable
 OWNER_LABEL = "gymcp.owner"
 USER_LABEL = "gymcp.user"
 PIDS_LABEL = "gymcp.pids"
-"""The pid namespace that the owner's process id belongs to: who lives in another cannot be told from here."""
+"""Label with the PID namespace of the owner's process id: whether a process lives is only known in its namespace."""
 TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 1800.0
-"""Without a word from a build."""
+"""Seconds that a build may take without any output."""
 _DEFAULT = Path("/var/run/docker.sock")
 _REMEDY = (
     "install and start one (Debian, Ubuntu: sudo apt-get install docker.io; sudo systemctl start docker) "
@@ -38,13 +39,13 @@ class EngineError(EnvInfraError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-        """Of HTTP; 0 where there was no answer."""
+        """HTTP status; 0 if there was no answer."""
 
 
 def socket_path() -> Path:
-    """Of this user's engine: ``$DOCKER_HOST``, the system's, the user's own.
+    """Socket of this user's engine: ``$DOCKER_HOST``, else the system's or the user's own.
 
-    Raises SandboxUnavailable for an engine elsewhere.
+    Raises SandboxUnavailable if ``$DOCKER_HOST`` is an engine on another machine.
     """
     host = os.environ.get("DOCKER_HOST")
     if host:
@@ -77,31 +78,33 @@ def request(
     content: Mapping[str, Any] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Any:
-    """The engine's answer, decoded; None where it is empty. Raises EngineError."""
-    with _answer(method, path, query, _encoded(content), _JSON, timeout_s) as response:
-        found = response.read()
-    return json.loads(found) if found else None
+    """The engine's answer, decoded; None if it is empty. Raises EngineError."""
+    with _open_response(method, path, query, _encode_json(content), _JSON, timeout_s) as response:
+        body = response.read()
+    return json.loads(body) if body else None
 
 
 def stream(path: str, *, query: Mapping[str, str | int], archive: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Sends a tar archive and yields what the engine says as it works on it. Raises EngineError."""
-    with _answer("POST", path, query, archive, {"Content-Type": "application/x-tar"}, BUILD_TIMEOUT_S) as response:
+    """Send a tar archive and yield the engine's progress messages. Raises EngineError."""
+    with _open_response(
+        "POST", path, query, archive, {"Content-Type": "application/x-tar"}, BUILD_TIMEOUT_S
+    ) as response:
         for line in response:
-            said = json.loads(line)
-            if "error" in said:
-                raise EngineError(f"docker: {said['error'].strip()}")
-            yield said
+            message = json.loads(line)
+            if "error" in message:
+                raise EngineError(f"docker: {message['error'].strip()}")
+            yield message
 
 
 _JSON = {"Content-Type": "application/json"}
 
 
-def _encoded(content: Mapping[str, Any] | None) -> bytes | None:
+def _encode_json(content: Mapping[str, Any] | None) -> bytes | None:
     return None if content is None else json.dumps(content).encode()
 
 
 @contextlib.contextmanager
-def _answer(
+def _open_response(
     method: str,
     path: str,
     query: Mapping[str, str | int] | None,
@@ -116,19 +119,19 @@ def _answer(
         connection.request(method, target, body, dict(headers), encode_chunked=chunked)
         response = connection.getresponse()
         if response.status >= 400:
-            raise EngineError(_refusal(response.read()), response.status)
+            raise EngineError(_refusal_message(response.read()), response.status)
         yield response
     except (OSError, http.client.HTTPException) as error:
-        raise EngineError(f"docker: no engine answers at {socket_path()} ({_why(error)})") from error
+        raise EngineError(f"docker: no engine answers at {socket_path()} ({_reason(error)})") from error
     finally:
         connection.close()
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _refusal(body: bytes) -> str:
+def _refusal_message(body: bytes) -> str:
     try:
         message = json.loads(body)["message"]
     except (ValueError, KeyError, TypeError):
@@ -137,10 +140,10 @@ def _refusal(body: bytes) -> str:
 
 
 def attach(container: str) -> socket.socket:
-    """A connection to the streams of a container that has not been started yet.
+    """Non-blocking connection to the standard streams of a container that has not been started yet.
 
-    What is written to it is standard input, what is read from it are frames of standard output and error; it does not
-    block. Raises EngineError.
+    Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error.
+    Raises EngineError.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -152,7 +155,7 @@ def attach(container: str) -> socket.socket:
         )
         head = bytearray()
         while not head.endswith(b"\r\n\r\n"):
-            if not (byte := connection.recv(1)):  # not more: what follows belongs to the container
+            if not (byte := connection.recv(1)):  # one byte: the rest belongs to the container
                 raise EngineError("docker: the engine closed the connection to a new container")
             head += byte
         status = int(head.split(maxsplit=2)[1])
@@ -160,7 +163,7 @@ def attach(container: str) -> socket.socket:
             raise EngineError(f"docker: cannot attach to a container: {head.decode(errors='replace')}", status)
     except OSError as error:
         connection.close()
-        raise EngineError(f"docker: no engine answers at {socket_path()} ({_why(error)})") from error
+        raise EngineError(f"docker: no engine answers at {socket_path()} ({_reason(error)})") from error
     except EngineError:
         connection.close()
         raise
@@ -169,12 +172,12 @@ def attach(container: str) -> socket.socket:
 
 
 def kill(container: str) -> None:
-    """Ends it; nothing where it has ended or is gone. Raises EngineError."""
+    """Kill a container; do nothing if it has ended or is gone. Raises EngineError."""
     _unless_gone("POST", f"/containers/{container}/kill")
 
 
 def remove(container: str) -> None:
-    """Ends it and everything of it; nothing where it is gone. Raises EngineError."""
+    """Kill a container and remove it with its volumes; do nothing if it is gone. Raises EngineError."""
     _unless_gone("DELETE", f"/containers/{container}", {"force": 1, "v": 1})
 
 
@@ -182,19 +185,19 @@ def _unless_gone(method: str, path: str, query: Mapping[str, str | int] | None =
     try:
         request(method, path, query=query)
     except EngineError as error:
-        if error.status not in (404, 409):  # 409: not running; or another is removing it
+        if error.status not in (404, 409):  # 409: not running, or another process is removing it
             raise
 
 
-def labelled(label: str, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
-    """The engine's account of the containers with this label (``NAME`` or ``NAME=VALUE``). Raises EngineError."""
+def find_containers(label: str, *, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
+    """The engine's descriptions of the containers with a label (``NAME`` or ``NAME=VALUE``). Raises EngineError."""
     filters = json.dumps({"label": [label]})
-    found = request("GET", "/containers/json", query={"all": 1, "filters": filters}, timeout_s=timeout_s)
-    return list(found or [])
+    containers = request("GET", "/containers/json", query={"all": 1, "filters": filters}, timeout_s=timeout_s)
+    return list(containers or [])
 
 
 def engine_info() -> dict[str, Any]:
-    """What the engine says of itself. Raises SandboxUnavailable where none can be reached."""
+    """The engine's description of itself. Raises SandboxUnavailable if no engine can be reached."""
     try:
         info: dict[str, Any] = request("GET", "/info", timeout_s=10.0)
     except EngineError as error:

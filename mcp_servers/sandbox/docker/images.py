@@ -1,4 +1,4 @@
-"""The images that servers run from: the base image, made without any registry, and those built from Dockerfiles."""
+"""Images that servers run from: the base image, made without any registry, and the images built from Dockerfiles."""
 
 from __future__ import annotations
 
@@ -24,59 +24,65 @@ from gymcp.mcp_servers.sandbox.spec import Image
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import owned_environment, unfinished
 
-SUITE = "bookworm"
-"""Of Debian."""
+DEBIAN_SUITE = "bookworm"
 PACKAGES = ("python3", "ca-certificates")
-RECIPE = 1
-"""Counted up when anything below that shapes the image changes."""
-BASE = "gymcp-base"
-BUILT = "gymcp-image"
-_UNUSED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
-_CHUNK = 1 << 20
+RECIPE_VERSION = 1
+"""Version of the base image's recipe; raise it when code below that shapes the image changes."""
+BASE_REPOSITORY = "gymcp-base"
+BUILT_REPOSITORY = "gymcp-image"
+_STRIPPED_FOLDERS = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "var/log",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+)
+_CHUNK_BYTES = 1 << 20
 _STEP = re.compile(r"---> ([0-9a-f]{12,64})")
 DOCKERFILE_LABEL = "gymcp.dockerfile"
 HOME_LABEL = "gymcp.home"
-"""Whose cache remembers the locks that may name the image."""
+"""Label with the cache folder (``GYMCP_HOME``) that records the locks that may name the image."""
 
 Say = Callable[[str], None]
 
 
 def base_image() -> str:
-    """The base image's name. The tag is a digest of how it is made, so a changed recipe is another image."""
-    recipe = repr((RECIPE, SUITE, PACKAGES, platform.machine(), _UNUSED))
-    return f"{BASE}:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    """Name of the base image. The tag is a digest of the recipe, so a changed recipe is another image."""
+    recipe = repr((RECIPE_VERSION, DEBIAN_SUITE, PACKAGES, platform.machine(), _STRIPPED_FOLDERS))
+    return f"{BASE_REPOSITORY}:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
 def image_name(image: Image) -> str:
-    """What the engine knows it by. Raises ConfigError for a Dockerfile that is not there."""
+    """The engine's name of an image. Raises ConfigError for a Dockerfile that does not exist."""
     if image is None:
         return base_image()
-    return _built_name(image.absolute()) if isinstance(image, Path) else image
+    return _dockerfile_image_name(image.absolute()) if isinstance(image, Path) else image
 
 
-@functools.cache  # a run keeps the image that it began with, whatever is edited meanwhile
-def _built_name(dockerfile: Path) -> str:
+@functools.cache  # a run keeps the image that it began with, even if files of its build are edited meanwhile
+def _dockerfile_image_name(dockerfile: Path) -> str:
     return name_of_build(context_digest(dockerfile))
 
 
 def context_digest(dockerfile: Path) -> str:
-    """sha256 of all that the engine is sent to build it. Raises ConfigError where it is not there."""
+    """sha256 of the archive that the engine gets to build the image. Raises ConfigError if there is no Dockerfile."""
     return hashlib.sha256(_context(dockerfile)).hexdigest()
 
 
 def name_of_build(context: str) -> str:
-    """Of the image that is built from a context with this digest."""
-    return f"{BUILT}:{context[:12]}"
+    """Name of the image that is built from a context with this digest."""
+    return f"{BUILT_REPOSITORY}:{context[:12]}"
 
 
 def require(image: Image) -> None:
-    """Raises SandboxUnavailable, saying what to run, where the engine does not have it."""
+    """Raise SandboxUnavailable, with the command to run, if the engine does not have the image."""
     if not exists(image_name(image)):
-        raise SandboxUnavailable(missing(image))
+        raise SandboxUnavailable(missing_message(image))
 
 
-def missing(image: Image) -> str:
-    """What to tell the user."""
+def missing_message(image: Image) -> str:
+    """Error message for an image that the engine does not have, with the command that gets it."""
     match image:
         case None:
             return f"docker: no base image {base_image()}: make it (a minute, as root) with: gymcp sandbox build"
@@ -87,37 +93,37 @@ def missing(image: Image) -> str:
 
 
 def exists(name: str) -> bool:
-    """Raises SandboxUnavailable where no engine can be reached."""
+    """True if the engine has the image. Raises SandboxUnavailable if no engine can be reached."""
     return inspect(name) is not None
 
 
 def inspect(name: str) -> dict[str, Any] | None:
-    """The engine's account of an image; None where it has none of that name or id.
+    """The engine's description of an image; None if it has none of that name or id.
 
-    Raises SandboxUnavailable where no engine can be reached.
+    Raises SandboxUnavailable if no engine can be reached.
     """
     engine_info()
     try:
-        found: dict[str, Any] = request("GET", f"/images/{name}/json")
+        image: dict[str, Any] = request("GET", f"/images/{name}/json")
     except EngineError as error:
         if error.status == 404:
             return None
         raise
-    return found
+    return image
 
 
 def pull(reference: str) -> None:
-    """Fetches an image from its registry. Raises EngineError where that cannot be reached or does not have it."""
+    """Pull an image from its registry. Raises EngineError if the registry cannot be reached or lacks the image."""
     engine_info()
     for _ in stream("/images/create", query={"fromImage": reference}, archive=()):
         pass
 
 
 def build_dockerfile(dockerfile: Path, say: Say) -> str:
-    """The name of the image that it describes, built with its folder as context. ``FROM gymcp-base`` is the base image.
+    """Build the image of a Dockerfile and return its name. ``FROM gymcp-base`` is the base image.
 
-    The whole folder is sent, whatever ``.dockerignore`` says. Raises ConfigError, and EngineError where a step fails,
-    after which nothing of the steps before it is left.
+    The context is the Dockerfile's whole folder, whatever ``.dockerignore`` says. Raises ConfigError, and EngineError
+    if a step fails; then the images of the steps before it are removed.
     """
     name = image_name(dockerfile)
     engine_info()
@@ -129,19 +135,19 @@ def build_dockerfile(dockerfile: Path, say: Say) -> str:
     query: dict[str, str | int] = {"t": name, "dockerfile": dockerfile.name, "forcerm": 1, "labels": json.dumps(labels)}
     steps: list[str] = []
     try:
-        for said in stream("/build", query=query, archive=iter([_context(dockerfile.absolute())])):
-            if text := str(said.get("stream", "")).strip():
+        for message in stream("/build", query=query, archive=iter([_context(dockerfile.absolute())])):
+            if text := str(message.get("stream", "")).strip():
                 steps += _STEP.findall(text)
                 say(text)
     except EngineError:
         if steps and (last := inspect(steps[-1])) is not None and not last.get("RepoTags"):
-            remove_image(steps[-1])  # and with it those that it is made of, as far as they have no name
+            remove_image(steps[-1])  # the engine also removes its parents that have no name
         raise
     return name
 
 
 def remove_image(name: str) -> bool:
-    """False where a container or another image uses it; True, too, where it is gone. Raises EngineError."""
+    """Remove an image; True if it is gone now, False if a container or another image uses it. Raises EngineError."""
     try:
         request("DELETE", f"/images/{name}")
     except EngineError as error:
@@ -151,8 +157,8 @@ def remove_image(name: str) -> bool:
     return True
 
 
-def built_images() -> list[dict[str, Any]]:
-    """The engine's account of what this user has built with this cache; empty where no engine answers."""
+def list_built_images() -> list[dict[str, Any]]:
+    """The engine's descriptions of the images that this user has built with this cache; empty if no engine answers."""
     labels = [f"{USER_LABEL}={os.getuid()}", f"{HOME_LABEL}={gymcp_home().absolute()}", DOCKERFILE_LABEL]
     with contextlib.suppress(EngineError, SandboxUnavailable):
         return list(request("GET", "/images/json", query={"filters": json.dumps({"label": labels})}, timeout_s=10.0))
@@ -160,11 +166,11 @@ def built_images() -> list[dict[str, Any]]:
 
 
 def _context(dockerfile: Path) -> bytes:
-    """A tar archive of the folder, the same for the same content."""
+    """Tar archive of the Dockerfile's folder; the same content gives the same bytes."""
     if not dockerfile.is_file():
         raise ConfigError(f"docker: no Dockerfile at {dockerfile}")
 
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def normalize(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.mtime = entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mode = 0o755 if entry.isdir() or entry.mode & stat.S_IXUSR else 0o644
@@ -172,15 +178,15 @@ def _context(dockerfile: Path) -> bytes:
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.add(dockerfile.parent, arcname=".", filter=plain)  # in order of names
+        archive.add(dockerfile.parent, arcname=".", filter=normalize)  # in order of names
     return buffer.getvalue()
 
 
 def build_base(say: Say, *, mirror: str | None = None) -> str:
-    """The base image's name, made with debootstrap. Raises SandboxUnavailable where that cannot work here."""
+    """Build the base image with debootstrap and return its name. Raises SandboxUnavailable if that cannot work here."""
     engine_info()
     if shutil.which("debootstrap") is None:
-        raise SandboxUnavailable("sandbox build: debootstrap is missing: apt-get install debootstrap")
+        raise SandboxUnavailable("sandbox build: debootstrap is missing_message: apt-get install debootstrap")
     if os.getuid() != 0:
         raise SandboxUnavailable(
             f"sandbox build: debootstrap needs root: sudo GYMCP_HOME={gymcp_home()} gymcp sandbox build"
@@ -191,10 +197,10 @@ def build_base(say: Say, *, mirror: str | None = None) -> str:
         say("importing the image")
         name = base_image()
         repository, tag = name.split(":")
-        changes = {"changes": f"LABEL {BASE}={tag}", "fromSrc": "-", "repo": repository, "tag": tag}
+        changes = {"changes": f"LABEL {BASE_REPOSITORY}={tag}", "fromSrc": "-", "repo": repository, "tag": tag}
         for _ in stream("/images/create", query=changes, archive=_tar(folder)):
             pass
-        request("POST", f"/images/{name}/tag", query={"repo": BASE, "tag": "latest"})  # for FROM gymcp-base
+        request("POST", f"/images/{name}/tag", query={"repo": BASE_REPOSITORY, "tag": "latest"})  # for FROM gymcp-base
     return name
 
 
@@ -203,11 +209,11 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
         "debootstrap",
         "--variant=minbase",
         f"--include={','.join(PACKAGES)}",
-        SUITE,
+        DEBIAN_SUITE,
         str(folder),
         *([mirror] if mirror else []),
     ]
-    said: list[str] = []
+    lines: list[str] = []
     with subprocess.Popen(
         command,
         env=owned_environment(),
@@ -218,37 +224,37 @@ def _debootstrap(folder: Path, mirror: str | None, say: Say) -> None:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            said.append(line.strip())
-            say(said[-1].removeprefix("I: "))
+            lines.append(line.strip())
+            say(lines[-1].removeprefix("I: "))
     if process.returncode != 0:
-        where = mirror or "its own mirror"
-        raise SandboxUnavailable(f"sandbox build: debootstrap from {where} failed: {' / '.join(said[-3:])}")
+        source = mirror or "its own mirror"
+        raise SandboxUnavailable(f"sandbox build: debootstrap from {source} failed: {' / '.join(lines[-3:])}")
 
 
 def _host_mirror() -> str | None:
-    """Where this machine's apt fetches the suite from; Debian's own where it does not."""
-    command = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {SUITE}"]
+    """Mirror from which this machine's apt fetches the suite; None if apt does not fetch it."""
+    command = ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {DEBIAN_SUITE}"]
     if shutil.which(command[0]) is None:
         return None
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.split()
-    return found[0] if found else None
+    mirrors = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.split()
+    return mirrors[0] if mirrors else None
 
 
 def _strip(root: Path) -> None:
-    """Takes away what no server needs, and every set-id bit: who is inside stays who he is."""
-    for name in _UNUSED:
+    """Remove files that no server needs, and every set-id bit, so that no server can change its user."""
+    for name in _STRIPPED_FOLDERS:
         shutil.rmtree(root / name, ignore_errors=True)
     for path in root.rglob("*"):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            path.chmod(found.st_mode & 0o777)
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+            path.chmod(mode & 0o777)
 
 
 def _tar(folder: Path) -> Iterator[bytes]:
     command = ["tar", "-C", str(folder), "--numeric-owner", "--sort=name", "--exclude=./dev/*", "-c", "."]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        while chunk := process.stdout.read(_CHUNK):
+        while chunk := process.stdout.read(_CHUNK_BYTES):
             yield chunk
     if process.returncode != 0:
         raise SandboxUnavailable(f"sandbox build: tar ended with status {process.returncode}")

@@ -1,4 +1,4 @@
-"""A server in a container, as the `SandboxProcess` that everything else knows."""
+"""A server in a container as a `SandboxProcess`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import TypeVar
 
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup
-from gymcp.mcp_servers.sandbox.docker.container import Container, State, cgroup_of, look
+from gymcp.mcp_servers.sandbox.docker.container import Container, State, cgroup_of, inspect_container
 from gymcp.mcp_servers.sandbox.docker.engine_api import EngineError, kill
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.spec import Launch, Limits
 from gymcp.mcp_servers.sandbox.watchdog import memory_limit, watchdog
 
-KILLED = 137
+KILLED_STATUS = 137
 _STDOUT, _STDERR = 1, 2
 _HEADER = struct.Struct(">BxxxL")
-"""Before each frame: which stream, three zeros, how many bytes."""
-_SHORTEST_LOOK_S = 0.005
-_LONGEST_LOOK_S = 1.0
-_SETTLE_TIMEOUT_S = 5.0
+"""Header of each frame: the number of the stream, three zeros, the number of bytes."""
+_MIN_POLL_S = 0.005
+_MAX_POLL_S = 1.0
+_DRAIN_TIMEOUT_S = 5.0
 
 log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
-class Streams(asyncio.StreamReaderProtocol):
-    """Takes the engine's frames apart: standard output to the reader, the end of standard error into ``tail``."""
+class StreamDemultiplexer(asyncio.StreamReaderProtocol):
+    """Splits the engine's frames: standard output goes to the reader, the end of standard error into ``tail``."""
 
     def __init__(self, stdout: asyncio.StreamReader, tail_bytes: int) -> None:
         super().__init__(stdout)
@@ -40,7 +40,7 @@ class Streams(asyncio.StreamReaderProtocol):
         self._header = bytearray()
         self._stream = 0
         self._left = 0
-        """Of the frame under way: frames arrive in pieces, and one may be larger than memory."""
+        """Bytes of the current frame still to come: frames arrive in pieces, and one may be larger than memory."""
 
     def data_received(self, data: bytes) -> None:
         view = memoryview(data)
@@ -74,8 +74,8 @@ class Streams(asyncio.StreamReaderProtocol):
             self.ended.set_result(None)
 
 
-class Stdin(asyncio.WriteTransport):
-    """The writing half of a connection: closing it is the end of standard input, and leaves the other half open."""
+class HalfCloseTransport(asyncio.WriteTransport):
+    """Writing half of a connection: closing it ends standard input and leaves the reading half open."""
 
     def __init__(self, connection: asyncio.WriteTransport) -> None:
         super().__init__()
@@ -107,27 +107,27 @@ class Stdin(asyncio.WriteTransport):
 
 
 class ContainerProcess:
-    """Made once the container runs; `open` connects it to the loop, `close` ends it."""
+    """A server in a container that runs already; `open` connects it to the event loop, `close` ends it."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
-    spare_processes = 1
-    """The engine's own first process."""
+    sandbox_processes = 1
+    """Number of processes that the engine adds: its init process."""
     inside_pid = None
-    """Not needed: the engine counts the memory that files cost."""
+    """Always None, because the engine counts the memory that files in private folders cost."""
 
     def __init__(self, pool: Pool, launch: Launch, container: Container, state: State) -> None:
         self.launch = launch
         self._pool = pool
         self._container = container
         self._cgroup = cgroup_of(container.id, state.pid)
-        self._pid = state.pid if self._cgroup is not None else -1  # of another machine: here it is a stranger's
+        self._pid = state.pid if self._cgroup is not None else -1  # an id of another machine means nothing here
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._limit: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._connection: asyncio.WriteTransport | None = None
-        self._streams: Streams | None = None
+        self._streams: StreamDemultiplexer | None = None
 
     @property
     def pid(self) -> int:
@@ -154,40 +154,40 @@ class ContainerProcess:
         return self._end.result() if self._end.done() else None
 
     async def wait(self) -> int:
-        """The exit status, once the server has ended by itself or by a limit."""
+        """Wait until the server has ended, by itself or by a limit, and return its exit status."""
         return await asyncio.shield(self._end)
 
     def stderr_tail(self) -> str:
         return self._streams.tail.decode(errors="replace") if self._streams else ""
 
-    async def settled(self) -> None:
-        """Ends the server: the engine copies its two streams one beside the other, and knows no end but theirs."""
+    async def drain_stderr(self) -> None:
+        """Kill the server: the engine copies the two streams independently, so both are complete only at their end."""
         await self._kill()
         if self._streams is not None:
-            await asyncio.wait([self._streams.ended], timeout=_SETTLE_TIMEOUT_S)
+            await asyncio.wait([self._streams.ended], timeout=_DRAIN_TIMEOUT_S)
 
     def limit_hit(self) -> str | None:
         return self._limit
 
     def end(self, limit: str) -> None:
-        """Kills the tree and remembers why."""
+        """Kill the process tree, and remember the limit as the reason."""
         if self._limit is None and not self._end.done():
             self._limit = limit
             self._spawn(self._kill)
 
     async def open(self) -> None:
-        """Connects the pipes."""
+        """Connect the standard streams."""
         self.stdout = asyncio.StreamReader(limit=self.limits.line_bytes)
         connection, streams = await self._loop.create_unix_connection(
-            lambda: Streams(self.stdout, self.limits.stderr_bytes), sock=self._container.streams
+            lambda: StreamDemultiplexer(self.stdout, self.limits.stderr_bytes), sock=self._container.streams
         )
         self._connection, self._streams = connection, streams
-        self.stdin = asyncio.StreamWriter(Stdin(connection), streams, None, self._loop)
+        self.stdin = asyncio.StreamWriter(HalfCloseTransport(connection), streams, None, self._loop)
         watchdog().add(self)
         self._spawn(self._follow)
 
     async def close(self) -> None:
-        """Throws the container away, and returns when nothing of it is left."""
+        """Remove the container, and return when nothing of it is left."""
         watchdog().remove(self)
         for task in self._tasks:
             task.cancel()
@@ -199,29 +199,29 @@ class ContainerProcess:
         except EngineError as error:
             log.error("docker: container %s is left behind: %s", self._container.id[:12], error)
         if not self._end.done():
-            self._end.set_result(KILLED)
+            self._end.set_result(KILLED_STATUS)
 
     async def _follow(self) -> None:
-        """From the end of the streams, which a server may close and live on, to the end of the server."""
+        """Wait for the end of the streams, then for the end of the server, which may outlive its streams."""
         assert self._streams is not None
         await asyncio.shield(self._streams.ended)
-        pause = _SHORTEST_LOOK_S
+        pause = _MIN_POLL_S
         while True:
             try:
-                state = await self._in_thread(lambda: look(self._container.id))
+                state = await self._in_thread(lambda: inspect_container(self._container.id))
             except EngineError as error:
                 log.error("docker: container %s is out of sight: %s", self._container.id[:12], error)
-                state = State(running=False, status=KILLED, out_of_memory=False, pid=0)
+                state = State(running=False, status=KILLED_STATUS, out_of_memory=False, pid=0)
             if not state.running:
                 break
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_LOOK_S)
+            pause = min(2 * pause, _MAX_POLL_S)
         if state.out_of_memory and self._limit is None:
             self._limit = memory_limit(self.limits)
         self._end.set_result(state.status)
 
     async def _kill(self) -> None:
-        with contextlib.suppress(EngineError):  # what cannot be killed now is removed on leaving
+        with contextlib.suppress(EngineError):  # `close` removes a container that cannot be killed now
             await self._in_thread(lambda: kill(self._container.id))
 
     def _spawn(self, work: Callable[[], object]) -> None:

@@ -1,7 +1,7 @@
-"""Removes the containers of a harness that has ended, however it ended.
+"""Removes the containers of a harness that has ended in any way.
 
-A process of its own, since a killed harness does nothing any more: it holds the reading end of a pipe whose writing
-end only the harness has, and goes to work when that closes.
+The reaper is a separate process, because a killed harness cannot clean up. It holds the reading end of a pipe whose
+writing end only the harness has, and starts removing when the pipe closes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import sys
 import time
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, labelled, remove
+from gymcp.mcp_servers.sandbox.docker.engine_api import OWNER_LABEL, find_containers, remove
 
 _ROUNDS = 5
-_ROUND_S = 0.5
-"""A container that the engine was just making when the harness ended appears a little later."""
+_ROUND_PERIOD_S = 0.5
+"""Seconds between rounds: a container that the engine was creating when the harness ended appears a little later."""
 
 
 def start_reaper(owner: str) -> subprocess.Popen[bytes]:
-    """Waits in the background; closing its standard input sets it to work."""
+    """Start the reaper in the background; it removes the owner's containers when its standard input is closed."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, owner],
@@ -34,17 +34,17 @@ def start_reaper(owner: str) -> subprocess.Popen[bytes]:
 
 def main() -> None:
     sys.stdin.buffer.read()
-    quick = False
+    was_empty = False
     for _ in range(_ROUNDS):
         with contextlib.suppress(GymcpError):
-            found = labelled(f"{OWNER_LABEL}={sys.argv[1]}")
-            for container in found:
+            containers = find_containers(f"{OWNER_LABEL}={sys.argv[1]}")
+            for container in containers:
                 with contextlib.suppress(GymcpError):
                     remove(container["Id"])
-            if not found and quick:
+            if not containers and was_empty:
                 return
-            quick = not found
-        time.sleep(_ROUND_S)
+            was_empty = not containers
+        time.sleep(_ROUND_PERIOD_S)
 
 
 if __name__ == "__main__":

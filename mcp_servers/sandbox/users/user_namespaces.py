@@ -1,13 +1,14 @@
-"""Run as a script by root: makes the user namespaces in which sandboxes are set up and run, and hands them over.
+"""Creates the user namespaces in which sandboxes are set up and run, and hands them over; root runs it as a script.
 
-The one argument is the user and group id on the host that servers get. Three descriptors go out over the socket in
-place of standard output, in this order; the script ends, and what holds them keeps the namespaces:
+The one argument is the user and group id on the host that servers get. Three descriptors go out over the socket that
+is standard output, in this order; the script ends, and the process that holds the descriptors keeps the namespaces:
 
-* the set-up namespace: 1 inside is root of the host and 65534 inside is the server's id. It belongs to that id, so that
-  a process with it may enter, and with all capabilities over what the two own sets up a sandbox: it reaches sources
-  below folders that only root may enter. Root is not 0 inside, or a process that changes its user would lose all that.
-* the namespace that servers run in: a child with the server's id alone, in which no further one can be made;
-* the same for what makes cells (`spawner.py`), in which further ones can be made.
+* the set-up namespace: 1 inside is root of the host and 65534 inside is the server's id. The namespace belongs to the
+  server's id, so a process with that id may enter it and has all capabilities over what the two ids own: it sets up a
+  sandbox from sources below folders that only root may enter. Root is not 0 inside, or a process that changes its user
+  would lose these capabilities.
+* the namespace that servers run in: a child with the server's id only, in which no further namespace can be created;
+* the same for `spawner.py`, in which further namespaces can be created.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> None:
     out = socket.socket(fileno=1)
     try:
         outside = int(sys.argv[1])
-        _made(
+        _make_namespace(
             f"{_ROOT_INSIDE} 0 1\n{_INSIDE} {outside} 1",
             prepare=partial(_become, outside),
             work=partial(_in_set_up, out),
@@ -45,7 +46,7 @@ def _in_set_up(out: socket.socket) -> None:
     os.setresuid(_ROOT_INSIDE, _ROOT_INSIDE, _ROOT_INSIDE)
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
     for limited in (True, False):
-        _made(f"{_INSIDE} {_INSIDE} 1", prepare=lambda: None, work=partial(_in_run, out, limited))
+        _make_namespace(f"{_INSIDE} {_INSIDE} 1", prepare=lambda: None, work=partial(_in_run, out, limited))
 
 
 def _in_run(out: socket.socket, limited: bool) -> None:
@@ -56,7 +57,7 @@ def _in_run(out: socket.socket, limited: bool) -> None:
 
 
 def _become(user: int) -> None:
-    """Keeps the capabilities, or making a namespace would be refused on machines that let only root make some."""
+    """Change to the user but keep the capabilities: some machines let only root create user namespaces."""
     os.setgroups([])
     _check(_libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0))
     os.setresgid(user, user, user)
@@ -64,8 +65,8 @@ def _become(user: int) -> None:
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # else the maps of this process cannot be opened
 
 
-def _made(mapping: str, *, prepare: Callable[[], None], work: Callable[[], None]) -> None:
-    """Does the work in a new user namespace; this process, outside, writes its maps. Raises OSError."""
+def _make_namespace(mapping: str, *, prepare: Callable[[], None], work: Callable[[], None]) -> None:
+    """Do the work in a new user namespace whose maps this process writes from outside. Raises OSError."""
     ready, tell = os.pipe()
     go, let_go = os.pipe()
     child = os.fork()

@@ -6,11 +6,11 @@ import sys
 
 import typer
 
-from gymcp.cli.evaluation import compare, eval, export, grade, judge, report, stress, suites, view
+from gymcp.cli.evaluation import compare, eval, grade, judge, report, stress, suites, view
 from gymcp.cli.machine import clean, doctor, sandbox
 from gymcp.cli.output import clean_output
 from gymcp.cli.servers import check, new, servers, tools
-from gymcp.cli.training import serve, train
+from gymcp.cli.training import export, serve, train
 from gymcp.errors import GymcpError, UsageError
 
 USAGE_ERROR = 2

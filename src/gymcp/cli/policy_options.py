@@ -173,8 +173,10 @@ def with_user(
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
-    offer = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, plan.settings, tasks, lambda task: tools_at_start(env, task, offer), counted=plan.counted)
+    listing = await check_servers(env, sandbox, tasks[0])
+    await check_model(
+        model, plan.settings, tasks, lambda task: tools_at_start(env, task, listing), needs_usage=plan.counted
+    )
 
 
 def _digest(folder: Path) -> str:

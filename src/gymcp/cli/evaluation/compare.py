@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, shown
+from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, format_value
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.types import Json
 
@@ -90,8 +90,10 @@ def _print(found: Comparison) -> None:
         interval = each.mean.ci95
         table.add_row(
             in_one_line(each.name),
-            "-" if each.mean.value is None else shown(metric, each.mean.value),
-            "-" if interval is None else f"{shown(metric, interval.low)} to {shown(metric, interval.high)}",
+            "-" if each.mean.value is None else format_value(metric, each.mean.value),
+            "-"
+            if interval is None
+            else f"{format_value(metric, interval.low)} to {format_value(metric, interval.high)}",
             each.coverage,
             style=None if each.comparable else "dim",
         )

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.policies.specs import FORMS
-from gymcp.agents.runner.run import AGENTS, REACT, Ended, Plan, run_plan, select_tasks
+from gymcp.agents.runner.run import AGENTS, REACT, Plan, RunEnd, run_plan, select_tasks
 from gymcp.agents.runner.scheduler import Schedule
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.scripted import SCRIPTED
@@ -219,11 +219,11 @@ def command(
             )
         summary = write_report(folder, lambda run: {task.id: task for task in loaded.suite.tasks})
     print_json(summary) if as_json else print_summary(summary)
-    if ended is not Ended.FINISHED:
-        why = "interrupted" if ended is Ended.INTERRUPTED else f"--max-cost {max_cost:g} is spent"
-        more = "" if ended is Ended.INTERRUPTED else ", and a higher --max-cost"
+    if ended is not RunEnd.FINISHED:
+        why = "interrupted" if ended is RunEnd.INTERRUPTED else f"--max-cost {max_cost:g} is spent"
+        more = "" if ended is RunEnd.INTERRUPTED else ", and a higher --max-cost"
         print(f"gymcp: {why}; to go on, type the same command with: --out {folder} --resume{more}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED if ended is Ended.INTERRUPTED else OUT_OF_MONEY)
+        raise typer.Exit(INTERRUPTED if ended is RunEnd.INTERRUPTED else OUT_OF_MONEY)
     if summary["scored"] < summary["episodes"]:
         raise typer.Exit(LOST_TO_INFRA)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import typer
 
 from gymcp.agents.runner.rollout import Rollout
-from gymcp.agents.runner.run import Plan, jobs_of, run_until_signalled, select_tasks
+from gymcp.agents.runner.run import Plan, make_jobs, run_until_signalled, select_tasks
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.cli.progress import Progress
@@ -29,7 +29,7 @@ EXPECTED_OF_ASKING = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
 
 def play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
     """The plan's episodes, kept in memory only. Raises ConfigError where its agent has nothing to play."""
-    jobs = list(jobs_of(plan, select_tasks(loaded.suite, plan)))
+    jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
     with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
         progress.start(len(jobs))

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from gymcp.agents.runner.run import grade_again
+from gymcp.agents.runner.run import regrade
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
-from gymcp.evaluators.graders.registry import FORMS, named_grader
+from gymcp.evaluators.graders.registry import FORMS, make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.store import Run, TrajectoryStore, open_run
 
@@ -42,7 +42,7 @@ def command(
     only if you ran it here before with the same content, or give it with --env.
     Exit code 1 where a score differs from the one before.
     """
-    other = named_grader(grader) if grader else None
+    other = make_grader(grader) if grader else None
     recorded = open_run(run)
     if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
@@ -53,7 +53,7 @@ def command(
     with TrajectoryStore.open(run, write=True, create=False) as store:
         rows = [row for row in store.summaries() if not row.outcome.runs_again]
         name = ", ".join(grader or ())
-        for row, graded in grade_again(loaded, store, rows, grader=other, name=name, refresh=refresh):
+        for row, graded in regrade(loaded, store, rows, grader=other, name=name, refresh=refresh):
             if graded.score != row.score:
                 changed.append(f"{row.task} trial {row.trial}: {row.score} -> {graded.score}: {graded.reason}")
     summary = write_report(run, lambda recorded: {task.id: task for task in loaded.suite.tasks})

@@ -22,8 +22,8 @@ from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.cli.policy_options import check_sampling, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
-from gymcp.evaluators.judge import PROMPT_VERSION, Answer, Answers, Rubric, judged, load_rubric, question
-from gymcp.evaluators.judge.answers import key_of, open_answers
+from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
+from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
 from gymcp.evaluators.report import write_report
 from gymcp.protocols import Judge
@@ -155,7 +155,7 @@ def _is_judged(record: Trajectory) -> bool:
 
 
 def _missing(
-    plan: Plan, records: Sequence[Trajectory], answers: Answers
+    plan: Plan, records: Sequence[Trajectory], answers: JudgeAnswers
 ) -> Iterator[tuple[Trajectory, int, Sampling, str]]:
     """(record, vote, sampling, key) of what was never asked."""
     for record in records:
@@ -163,13 +163,13 @@ def _missing(
             continue
         asked = question(plan.rubric, record)
         for vote, sampling in enumerate(plan.ballots()):
-            key = key_of(asked, plan.judge, sampling)
+            key = answer_key(asked, plan.judge, sampling)
             if answers.get(key) is None:
                 yield record, vote, sampling, key
 
 
 async def _ask(
-    judge: Judge, plan: Plan, missing: Sequence[tuple[Trajectory, int, Sampling, str]], answers: Answers
+    judge: Judge, plan: Plan, missing: Sequence[tuple[Trajectory, int, Sampling, str]], answers: JudgeAnswers
 ) -> None:
     """Raises ConfigError where the judge cannot be reached; what it has said by then is kept."""
     slots = asyncio.Semaphore(plan.options.concurrency)
@@ -180,7 +180,7 @@ async def _ask(
         async with slots:
             with contextlib.suppress(PromptTooLong):  # of this episode alone: it has no verdict
                 text, spent = await judge.ask(question(plan.rubric, record).messages, sampling)
-                answers.keep(
+                answers.add(
                     key,
                     Answer(text=text, spent=spent),
                     {"episode": record.id, "vote": vote, "judge": plan.judge, "prompt_version": PROMPT_VERSION},
@@ -202,16 +202,16 @@ def _grade(
     plan: Plan,
     row: EpisodeRow,
     record: Trajectory,
-    answers: Answers,
+    answers: JudgeAnswers,
     figures: dict[str, Json],
     *,
     beside: bool,
 ) -> None:
     asked = question(plan.rubric, record)
-    kept = [answers.get(key_of(asked, plan.judge, sampling)) for sampling in plan.ballots()]
+    kept = [answers.get(answer_key(asked, plan.judge, sampling)) for sampling in plan.ballots()]
     said = {record.id: [None if answer is None else answer.text for answer in kept]}
     task = Task(id=record.task, prompts=())
-    graded = apply_grader(judged(plan.rubric, said), task, record, store.state)
+    graded = apply_grader(judge_grader(plan.rubric, said), task, record, store.state)
     figures["episodes"] += 1
     for answer in kept:
         if answer is not None and answer.spent is not None:

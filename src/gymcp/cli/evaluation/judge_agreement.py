@@ -9,7 +9,7 @@ import typer
 
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError
-from gymcp.evaluators.judge.agreement import Agreement, agreement, load_labels, match_labels
+from gymcp.evaluators.judge.agreement import Agreement, load_labels, match_labels, measure_agreement
 from gymcp.evaluators.judge.record import agreement_object, load_judge, save_judge
 from gymcp.evaluators.report import write_report
 from gymcp.evaluators.statistics import Interval
@@ -40,7 +40,7 @@ def print_agreement(labels: Path, run: Path | None, *, as_json: bool) -> None:
                 f"labels {labels}: none of the {len(said)} fits the run {run}: {in_one_line(problems[0])};"
                 " judge the run first, and name episodes by their id, or task and trial"
             )
-    found = agreement(pairs)
+    found = measure_agreement(pairs)
     figures = agreement_object(found, len(problems))
     if run is not None:
         save_judge(run, {**(load_judge(run) or {}), "agreement": figures})

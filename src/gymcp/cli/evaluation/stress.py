@@ -17,7 +17,7 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError
-from gymcp.evaluators.statistics import paired
+from gymcp.evaluators.statistics import compare_paired
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.types import Json
 
@@ -78,7 +78,9 @@ def _scores(env: str, wall: Sandbox, plan: Plan, names: tuple[str, ...], concurr
 
 
 def _row(names: tuple[str, ...], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
-    found = paired({task: [score] for task, score in after.items()}, {task: [score] for task, score in before.items()})
+    found = compare_paired(
+        {task: [score] for task, score in after.items()}, {task: [score] for task, score in before.items()}
+    )
     row: dict[str, Json] = {"stressor": "+".join(names), "tasks": found.tasks, "drop": found.difference}
     if found.difference is None:
         return row

@@ -22,11 +22,11 @@ from gymcp.errors import EnvInfraError, UsageError
 from gymcp.mcp_servers.cleanup import find_leftovers
 from gymcp.mcp_servers.packages.node import NODE
 from gymcp.mcp_servers.sandbox import get_sandbox, interpreter
-from gymcp.mcp_servers.sandbox.bubblewrap import opening
+from gymcp.mcp_servers.sandbox.bubblewrap import userns_sysctl
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
 from gymcp.mcp_servers.sandbox.docker.engine_api import socket_path
 from gymcp.mcp_servers.sandbox.docker.images import base_image, exists
-from gymcp.mcp_servers.sandbox.users.identity import describe_identity, why_none
+from gymcp.mcp_servers.sandbox.users.identity import describe_identity, why_no_own_user
 from gymcp.mcp_servers.workspaces.overlay import why_no_overlay
 from gymcp.mcp_servers.workspaces.workspace import describe_workspaces
 from gymcp.paths import gymcp_home
@@ -91,7 +91,7 @@ def _look(what: str, how: Callable[[], str], fix: str = "") -> Finding:
 
 def namespaces(settings: Path = Path("/proc/sys")) -> Finding:
     """Whether the kernel lets users make namespaces, which bubblewrap lives on."""
-    fix = opening(settings)
+    fix = userns_sysctl(settings)
     if fix is None:
         return Finding(what="namespaces", works=True, detail="user namespaces are on")
     detail = "user namespaces are off; without them only --sandbox docker and none work"
@@ -105,13 +105,13 @@ def bubblewrap() -> Finding:
         get_sandbox("bwrap").check()
         return "a sandbox was started"
 
-    named = opening()
+    named = userns_sysctl()
     return _look("bubblewrap", tried, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}")
 
 
 def server_user() -> Finding:
     """Who servers are on the host. Root that cannot give them an id of their own is told what is weaker."""
-    return Finding(what="server user", works=not why_none(), detail=describe_identity(), optional=True)
+    return Finding(what="server user", works=not why_no_own_user(), detail=describe_identity(), optional=True)
 
 
 def docker() -> Finding:

@@ -20,9 +20,9 @@ from gymcp.trainers.credit.diagnostics import anchor_statistics
 from gymcp.trainers.credit.presets import Preset, make_preset
 from gymcp.trainers.credit.shapers import MatchedCalls
 from gymcp.trainers.credit.step_batch import StepBatch, batch_of
-from gymcp.trainers.rollouts.curriculum import practised
-from gymcp.trainers.run.model_columns import SIGNALS
-from gymcp.trainers.run.run_state import STATE, trained_by
+from gymcp.trainers.rollouts.curriculum import training_tasks
+from gymcp.trainers.run.model_columns import MODEL_COLUMNS
+from gymcp.trainers.run.run_state import STATE, read_recipe_and_iterations
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
 
@@ -65,7 +65,7 @@ def advantages_of(
 
 
 def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
-    if columns := preset.needs & SIGNALS:
+    if columns := preset.needs & MODEL_COLUMNS:
         raise ConfigError(
             f"train --dry-run: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
             " learns gives: train with it, or give `advantages` the column"
@@ -82,9 +82,9 @@ def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
     if not (folder / STATE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
-    recipe, iterations = trained_by(folder)
+    recipe, iterations = read_recipe_and_iterations(folder)
     loaded = load_env(load_recorded(recipe.env, given=env, where=f"training run {folder}: {STATE}"))
-    return [task for number in range(iterations + 1) for task, _ in practised(loaded, recipe, number)]
+    return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
 
 
 def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.policies.vllm.install import has_gpu
-from gymcp.agents.policies.vllm.server import VllmPlan, running_vllm
+from gymcp.agents.policies.vllm.server import VllmServerOptions, run_vllm_server
 from gymcp.cli.output import console
 from gymcp.errors import UsageError
 
@@ -36,7 +36,7 @@ def command(
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    plan = VllmPlan(
+    plan = VllmServerOptions(
         model=model,
         cpu=cpu or not has_gpu(),
         port=port,
@@ -44,7 +44,7 @@ def command(
         lora_rank=lora_rank,
         takes_weights=training,
     )
-    with running_vllm(plan, say) as server:
+    with run_vllm_server(plan, say) as server:
         if server.key_file is not None:
             say(f"key: {server.key_file}")
         say(f"--policy {server.spec}")

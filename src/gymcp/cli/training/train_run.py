@@ -13,10 +13,12 @@ from gymcp.envs.spec import load_env
 from gymcp.trainers.learner.distributed_processes import Accelerated
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
-from gymcp.trainers.run.distributed_controller import follow, leading, processes_here
-from gymcp.trainers.run.loop import FINAL, Ending, Tell, train
+from gymcp.trainers.run.distributed_controller import controller, join_process_group, worker_loop
+from gymcp.trainers.run.loop import Ending, train
 from gymcp.trainers.run.metrics_log import CURVES, read_metrics
+from gymcp.trainers.run.model_files import FINAL
 from gymcp.trainers.run.run_state import FINISHED
+from gymcp.trainers.run.training_run import OnRow
 from gymcp.types import Json
 
 
@@ -27,11 +29,11 @@ def run(
 
     Of several processes that a launcher has started, the main one does, and the others help it.
     """
-    processes = processes_here()
-    if processes is not None and not processes.main:
-        follow(processes)
+    processes = join_process_group()
+    if processes is not None and not processes.is_main:
+        worker_loop(processes)
         return
-    with leading(processes):
+    with controller(processes):
         ending = _train(recipe_path, settings, out, processes, resume=resume, as_json=as_json)
     if ending.reason != FINISHED:
         raise typer.Exit(1)
@@ -52,7 +54,7 @@ def _train(
     if not as_json:
         console.print(f"training '{recipe.name}' on {recipe.env} into {folder}", highlight=False, soft_wrap=True)
     tell = (lambda row: None) if as_json else teller(recipe)
-    ending = train(recipe, env, folder, resume=resume, tell=tell, processes=processes)
+    ending = train(recipe, env, folder, resume=resume, on_row=tell, processes=processes)
     last = read_metrics(folder)[-1]
     tests = {key: value for row in read_metrics(folder) for key, value in row.items() if key.startswith("test/")}
     if as_json:
@@ -63,7 +65,7 @@ def _train(
     return ending
 
 
-def teller(recipe: Recipe) -> Tell:
+def teller(recipe: Recipe) -> OnRow:
     """Prints rows of metrics as they come, a line each."""
     return lambda row: _tell(row, recipe.learn.iterations)
 

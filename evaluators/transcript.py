@@ -1,0 +1,73 @@
+"""An episode as a sequence of events, in the order in which they happened, for every text that people or judges read.
+
+Each reader renders the events in its own way: `gymcp.evaluators.report.sections`, `gymcp.evaluators.viewer.index`,
+`gymcp.evaluators.judge.prompt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gymcp.types import Message, Step, ToolCall, ToolResult, Trajectory, UserToolCalls
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEvent:
+    """A message to the agent that is no tool result: results are events of the step that made the call."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerEvent:
+    """The text of the agent's action."""
+
+    text: str
+    has_calls: bool
+    """True if the action also calls tools."""
+
+    @property
+    def is_only_calls(self) -> bool:
+        """True for an action that calls tools without a word."""
+        return self.has_calls and not self.text
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvent:
+    """A tool call of the agent."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent:
+    """The answer to a tool call of the agent."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class UserActEvent:
+    """Tool calls of the simulated user, with their results."""
+
+    act: UserToolCalls
+
+
+Event = MessageEvent | AnswerEvent | CallEvent | ResultEvent | UserActEvent
+
+
+def events(trajectory: Trajectory) -> Iterator[list[Event]]:
+    """The events of each step."""
+    return map(step_events, trajectory.steps)
+
+
+def step_events(step: Step) -> list[Event]:
+    """The events of one step: messages, the agent's answer, its calls, their results, and calls of the user."""
+    return [
+        *(MessageEvent(message) for message in step.observation.messages if message.role != "tool"),
+        AnswerEvent(step.action.text, bool(step.action.tool_calls)),
+        *(CallEvent(call) for call in step.action.tool_calls),
+        *(ResultEvent(result) for result in step.results),
+        *(UserActEvent(act) for act in step.user_acts),
+    ]

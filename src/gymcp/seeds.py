@@ -1,0 +1,23 @@
+"""Seeds derived from the seed of a run, so that each random choice depends on nothing but its own place in the run.
+
+A name space is a fixed sequence of names. These are all of them; names are joined by slashes before they are hashed:
+
+| names | seed for |
+|---|---|
+| run's seed, task id, trial | an episode, in an evaluation and in training |
+| episode's seed, number of the answer | one answer of the agent's model |
+| ``user``, episode's seed, number of messages | one answer of a model that plays the user |
+
+A name space added here must differ from all others in the number of its names or in a word in front: recorded runs
+depend on every number, so none of them may change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def derive_seed(*names: int | str) -> int:
+    """A seed of 31 bits, because some inference engines accept no more: the first bits of the names' SHA-256."""
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

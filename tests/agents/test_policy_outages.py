@@ -1,0 +1,223 @@
+"""Outages: a policy server that fails in many ways, a killed gymcp, and hundreds of episodes without leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import Reply, chat_server, says
+
+from gymcp.agents.policies.models import ChatModel
+from gymcp.agents.policies.openai.client import Endpoint, Retries, open_endpoint
+from gymcp.agents.runner.rollout import Rollout
+from gymcp.agents.runner.run import Plan, make_jobs
+from gymcp.agents.runner.scheduler import Schedule, run_jobs
+from gymcp.agents.strategies.react import ReactSettings, react
+from gymcp.envs.catalog import load_spec
+from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.mcp_servers.sandbox.proctree import find_by_environment
+from gymcp.process_owner import OWNER_VARIABLE, owner
+from gymcp.store import TrajectoryStore
+from gymcp.types import Outcome
+
+ROOT = Path(__file__).parents[2]
+BANK = load_env(load_spec(str(ROOT / "examples" / "bank.py")))
+COUNTER_FILE = str(ROOT / "benchmarks" / "counter.py")
+COUNTER = load_env(load_spec(COUNTER_FILE))
+STUB = str(ROOT / "benchmarks" / "stub_policy.py")
+GYMCP = str(Path(sys.executable).with_name("gymcp"))
+WAIT_S = 600.0
+"""Timeout in seconds, far longer than any test here takes, so that a test that hangs fails."""
+FAILING, PAYING, SILENT = "pay_back_5", "pay_back_30", "pay_back_100"
+
+Note = Callable[[Rollout], None]
+
+
+def play(
+    env: LoadedEnv, url: str, folder: Path, schedule: Schedule, trials: int = 1, also: Note = lambda done: None
+) -> TrajectoryStore:
+    """The open store in which the run was recorded."""
+    store = TrajectoryStore.open(folder, write=True)
+
+    def keep(done: Rollout, last: bool) -> None:
+        store.append(done.trajectory, done.states)
+        also(done)
+
+    async def run() -> None:
+        retries = Retries(attempts=2, first_pause_s=0.01)
+        async with asyncio.timeout(WAIT_S), open_endpoint(Endpoint(url=url, model="m", retries=retries)) as policy:
+            agents = react(ChatModel(name="m", policy=policy), ReactSettings())
+            jobs = make_jobs(Plan(agent="react", trials=trials), env.suite.tasks)
+            await run_jobs(env, get_sandbox("bwrap"), agents, jobs, schedule, keep)
+
+    asyncio.run(run())
+    return store
+
+
+def pay(debt: str) -> Reply:
+    return says("", ("transfer", json.dumps({"source": "ann", "target": "bob", "amount": int(debt)})))
+
+
+HALF = says("done").body[:40]
+FAULTS = {
+    "500": Reply(status=500, body=b"out of order"),
+    "429": Reply(status=429, body=b"busy"),
+    "garbage": Reply(body=b"\x00\xff<html>"),
+    "another object": Reply(body=b'{"choices": []}'),
+    "half an answer": Reply(body=HALF, promised=4 * len(HALF)),
+    "nothing": Reply(silent=True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failing_policy_server_affects_only_its_own_episode(fault: str, tmp_path: Path) -> None:
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        said = body["messages"][0]["content"]
+        if "the 5 euros" in said:
+            return FAULTS[fault]
+        if "the 100 euros" in said:
+            return says("")
+        return says("done") if body["messages"][-1]["role"] == "tool" else pay("30")
+
+    with chat_server(answer) as server, play(BANK, server.url, tmp_path, Schedule(max_attempts=2)) as store:
+        assert store.attempts() == {
+            (FAILING, 0): [Outcome.POLICY_INFRA] * 2,
+            (PAYING, 0): [Outcome.SCORED],
+            (SILENT, 0): [Outcome.AGENT_ERROR],
+        }
+        assert {row.task: row.score for row in store.summaries()} == {FAILING: None, PAYING: 1.0, SILENT: 0.0}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_transient_failure_does_not_affect_scores(fault: str, tmp_path: Path) -> None:
+    failures = threading.Semaphore(2)
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["role"] == "tool" and failures.acquire(blocking=False):
+            return FAULTS[fault]
+        said = body["messages"][0]["content"]
+        debt = said.split("Bob the ")[1].split()[0]
+        return says("done") if body["messages"][-1]["role"] == "tool" else pay(debt)
+
+    with chat_server(answer) as server, play(BANK, server.url, tmp_path, Schedule()) as store:
+        assert not failures.acquire(blocking=False)
+        assert [(row.outcome, row.score) for row in store.summaries()] == [(Outcome.SCORED, 1.0)] * 3
+        replaced = [row for row in store.summaries(latest=False) if not row.latest]
+        assert {(row.outcome, row.score) for row in replaced} <= {(Outcome.POLICY_INFRA, None)}
+
+
+class Stub:
+    """The benchmarks' policy server in a process of its own."""
+
+    def __init__(self, port: int = 0, latency_s: float = 0.01) -> None:
+        command = [sys.executable, STUB, "--port", str(port), "--latency", str(latency_s)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=30)
+
+
+@contextlib.contextmanager
+def stub_server(latency_s: float = 0.01) -> Iterator[Stub]:
+    stub = Stub(latency_s=latency_s)
+    try:
+        yield stub
+    finally:
+        stub.kill()
+
+
+def test_nothing_is_lost_if_a_policy_server_is_killed_and_restarted(tmp_path: Path) -> None:
+    first = Stub()
+    second: list[Stub] = []
+
+    def watch(done: Rollout) -> None:
+        if first.process.poll() is None:
+            first.kill()
+        elif not second and done.trajectory.outcome is Outcome.POLICY_INFRA:
+            second.append(Stub(port=first.port))
+
+    try:
+        schedule = Schedule(concurrency=10, max_attempts=5)
+        with play(COUNTER, first.url, tmp_path, schedule, trials=30, also=watch) as store:
+            rows = store.summaries(latest=False)
+    finally:
+        for stub in (first, *second):
+            stub.kill()
+    counted = [row for row in rows if row.latest]
+    assert Counter((row.outcome, row.score) for row in counted) == {(Outcome.SCORED, 1.0): 30}
+    assert len({row.trial for row in counted}) == 30
+    lost = [row for row in rows if not row.latest]
+    assert {(row.outcome, row.score) for row in lost} == {(Outcome.POLICY_INFRA, None)}
+
+
+def test_a_run_resumed_after_a_kill_has_every_trial_once(tmp_path: Path) -> None:
+    """After 120 answers, 10 for each episode, the server answers no more until gymcp has been killed."""
+    folder = tmp_path / "run"
+    is_killed = threading.Event()
+
+    def answer(number: int, body: dict[str, Any]) -> Reply:
+        if number >= 120:
+            is_killed.wait(WAIT_S)
+        spoken = sum(message["role"] == "assistant" for message in body["messages"])
+        return says("", ("add", json.dumps({"number": spoken}))) if spoken < 9 else says("All is counted.")
+
+    with chat_server(answer) as server:
+        command = [GYMCP, "eval", COUNTER_FILE, "--agent", "react", "--policy", f"openai:{server.url}#m"]
+        command += ["--trials", "24", "--concurrency", "4", "--out", str(folder), "--resume", "--json"]
+        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + WAIT_S
+        while count_records(folder) < 8 and killed.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                killed.wait(timeout=0.02)
+        killed.send_signal(signal.SIGKILL)
+        assert killed.wait(timeout=60) == -signal.SIGKILL
+        is_killed.set()
+        before = count_records(folder)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 8 <= before < 24
+    with TrajectoryStore.open(folder) as store:
+        rows = store.summaries(latest=False)
+    assert Counter((row.task, row.trial) for row in rows) == {("count", trial): 1 for trial in range(24)}
+    assert {(row.outcome, row.score) for row in rows} == {(Outcome.SCORED, 1.0)}
+    used = json.loads(done.stdout)["utilisation"]
+    assert 0 < used["policy_share"] < 1
+    assert used["policy_requests"] > 0
+
+
+def count_records(folder: Path) -> int:
+    if not (folder / "trajectories.sqlite").exists():
+        return 0
+    with TrajectoryStore.open(folder) as store:
+        return len(store.attempts())
+
+
+def test_two_hundred_concurrent_episodes_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
+    def standing() -> tuple[int, int]:
+        return len(find_by_environment(OWNER_VARIABLE, owner())), len(list(Path("/proc/self/fd").iterdir()))
+
+    with stub_server() as stub:
+        (tmp_path / "first").mkdir()
+        play(COUNTER, stub.url, tmp_path / "first", Schedule()).close()  # what is made once and kept
+        before = standing()
+        with play(COUNTER, stub.url, tmp_path, Schedule(concurrency=256), trials=200) as store:
+            scores = Counter((row.outcome, row.score) for row in store.summaries())
+        # fewer: what other tests have left in the process, such as a grader that is not asked, ends after a minute
+        assert all(now <= then for now, then in zip(standing(), before, strict=True)), (standing(), before)
+    assert scores == {(Outcome.SCORED, 1.0): 200}

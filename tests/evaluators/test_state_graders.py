@@ -1,0 +1,129 @@
+"""Graders of the final state and of files: the reasons that they give, and what they read in a state."""
+
+from __future__ import annotations
+
+import pytest
+from trajectories import episode, verdict
+
+from gymcp.errors import GraderError
+from gymcp.evaluators.graders import final_files_equal, final_state_equals, state_changes
+from gymcp.evaluators.grading import apply_grader
+from gymcp.types import Json, Outcome, Score, Task
+
+ORDERS = {"orders": [{"id": 7, "status": "paid"}]}
+
+
+@pytest.mark.parametrize(
+    ("state", "value", "reason"),
+    [
+        (ORDERS, 1.0, "the final state is the wanted one"),
+        (
+            {"orders": [{"id": 7, "status": "open"}]},
+            0.0,
+            'in the final state orders.0.status is "open", wanted "paid"',
+        ),
+        ({}, 0.0, 'in the final state orders is missing, wanted [{"id": 7, "status": "paid"}]'),
+        (None, 0.0, 'in the final state it is null, wanted {"orders": [{"id": 7, "status": "paid"}]}'),
+        ("<html>", 0.0, 'in the final state it is "<html>", wanted {"orders": [{"id": 7, "status": "paid"}]}'),
+        ({**ORDERS, "spam": 1}, 0.0, "in the final state spam is 1, wanted nothing there"),
+        ({"orders": []}, 0.0, "in the final state orders has 0 items, wanted 1"),
+    ],
+)
+def test_the_final_state_is_compared_and_the_first_difference_is_the_reason(
+    state: Json, value: float, reason: str
+) -> None:
+    assert verdict(final_state_equals(), ORDERS, state=state) == Score(value=value, reason=reason)
+    assert verdict(final_state_equals(target_key="end"), {"end": ORDERS}, state=state).value == value
+
+
+def test_a_state_that_was_not_recorded_says_nothing_about_the_agent() -> None:
+    task = Task(id="a", prompts=("go",), target=ORDERS)
+    for final_state, why in ((None, "no final state was recorded"), ("gone", "KeyError: 'gone'")):
+        graded = apply_grader(final_state_equals(), task, episode(final_state=final_state), {}.__getitem__)
+        assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
+        assert why in graded.reason
+
+
+BEFORE = {"orders": {"7": "open", "8": "open"}, "log": ["start"], "a/b": 1}
+
+
+@pytest.mark.parametrize(
+    ("target", "end", "value", "components", "reason"),
+    [
+        (
+            {"set": {"/orders/7": "paid"}},
+            {**BEFORE, "orders": {"7": "paid", "8": "open"}},
+            1.0,
+            {"wanted_changes": 1.0, "collateral": 0.0},
+            "the world changed as wanted, and nothing else did",
+        ),
+        (
+            {"set": {"/orders/7": "paid"}, "removed": ["/a~1b"]},
+            {**BEFORE, "orders": {"7": "paid", "8": "gone"}},
+            0.0,
+            {"wanted_changes": 0.5, "collateral": 1.0},
+            '/a~1b is 1, wanted nothing; /orders/8 was "open" and is "gone", which nobody asked for',
+        ),
+        (
+            {"set": {"/orders/9": "new"}, "may_change": ["/log*"]},
+            {**BEFORE, "orders": {**BEFORE["orders"], "9": "new"}, "log": ["start", "end"]},  # type: ignore[dict-item]
+            1.0,
+            {"wanted_changes": 1.0, "collateral": 0.0},
+            "the world changed as wanted, and nothing else did",
+        ),
+        (
+            {"set": {"/log/1": "end"}},
+            {**BEFORE, "log": ["start", "end", "and more"]},
+            0.0,
+            {"wanted_changes": 1.0, "collateral": 1.0},
+            '/log was ["start"] and is ["start", "end", "and more"], which nobody asked for',
+        ),
+        (
+            {"removed": ["/log/0"]},
+            {**BEFORE, "log": []},
+            1.0,
+            {"wanted_changes": 1.0, "collateral": 0.0},
+            "the world changed as wanted, and nothing else did",
+        ),
+    ],
+)
+def test_expected_changes_are_distinguished_from_collateral_ones(
+    target: Json, end: Json, value: float, components: dict[str, float], reason: str
+) -> None:
+    found = verdict(state_changes(), target, state=end, initial=BEFORE)
+    assert found == Score(value=value, components=components, reason=reason)
+
+
+FILES = {
+    "a.txt": {"type": "file", "mode": "644", "text": "one"},
+    "full": {"type": "folder", "mode": "755"},
+    "full/b.txt": {"type": "file", "mode": "600", "text": "two"},
+    "empty": {"type": "folder", "mode": "755"},
+}
+EXPECTED_FILES = {"a.txt": "one", "full/b.txt": "two", "empty": None}
+
+
+@pytest.mark.parametrize(
+    ("files", "value", "reason"),
+    [
+        (FILES, 1.0, "every file is as wanted"),
+        (
+            {**FILES, "a.txt": {"type": "file", "mode": "644", "text": "1"}},
+            0.0,
+            'at the end a.txt is "1", wanted "one"',
+        ),
+        ({**FILES, "c": {"type": "link", "mode": "777", "target": "a.txt"}}, 0.0, "at the end c is "),
+        ({}, 0.0, "at the end a.txt is missing"),
+        ({**FILES, "a.txt": {"type": "file", "mode": "644", "sha256": "00", "size": 9}}, 0.0, "at the end a.txt is {"),
+    ],
+)
+def test_files_are_compared_by_path_and_text(files: Json, value: float, reason: str) -> None:
+    score = verdict(final_files_equal(), EXPECTED_FILES, state={"files": files})
+    assert score.value == value
+    assert score.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("state", [None, {}, {"accounts": {}}, "files"])
+def test_a_state_without_files_says_nothing_about_the_agent(state: Json) -> None:
+    with pytest.raises(GraderError, match="no files were recorded"):
+        verdict(final_files_equal(), EXPECTED_FILES, state=state)

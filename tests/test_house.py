@@ -1,0 +1,30 @@
+"""The structure and the prose stay as they were made: rooms of a readable size, plain English, verbs as names."""
+
+from __future__ import annotations
+
+from house import measure_house, over_bounds
+from prose import count_where, docstrings, functions, has_bad_first_word, is_participle, python_files
+
+MAX_WHERE_PER_1000_WORDS = 3.0
+MAX_PARTICIPLES = 0.02
+
+
+def test_nothing_is_over_a_bound() -> None:
+    assert over_bounds(measure_house()) == []
+
+
+def test_no_docstring_begins_with_a_question_word() -> None:
+    texts = [text for path in python_files() for text in docstrings(path)]
+    assert [text.place for text in texts if has_bad_first_word(text.text)] == []
+
+
+def test_where_means_a_place() -> None:
+    texts = [text.text for path in python_files() for text in docstrings(path)]
+    words = sum(len(text.split()) for text in texts)
+    assert sum(map(count_where, texts)) <= MAX_WHERE_PER_1000_WORDS * words / 1000
+
+
+def test_functions_are_verbs() -> None:
+    names = [name for path in python_files() for name in functions(path)]
+    participles = [f"{name.place} {name.text}" for name in names if is_participle(name.text)]
+    assert len(participles) <= MAX_PARTICIPLES * len(names), participles

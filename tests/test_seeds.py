@@ -1,0 +1,50 @@
+"""Derived seeds never change: recorded runs and reference vectors depend on these numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gymcp.agents.runner.run import Plan, make_jobs
+from gymcp.envs.users import SimulatedUser
+from gymcp.seeds import derive_seed
+from gymcp.types import Action, Decision, Message, Sampling, Task, Tool, UserView
+
+TASKS = (Task(id="refund", prompts=("Refund it.",)), Task(id="lookup/2", prompts=("Look it up.",)))
+
+
+def test_names_give_the_seeds_of_recorded_runs() -> None:
+    assert derive_seed(0, "refund", 0) == 1990532611
+    assert derive_seed(7, "refund", 1) == 1342127673
+    assert derive_seed(7, "lookup/2", 3) == 900709932
+    assert derive_seed(0, 0) == 713683445
+    assert derive_seed(0, 1) == 1419524863
+    assert derive_seed(1234567890, 12) == 1638515852
+    assert derive_seed("user", 41, 5) == 1630594132
+
+
+def test_every_job_of_a_plan_has_the_seed_it_always_had() -> None:
+    seeds = {seed: [job.seed for job in make_jobs(Plan(agent="null", trials=2, seed=seed), TASKS)] for seed in (0, 7)}
+    assert seeds == {
+        0: [1990532611, 769939721, 276782905, 1225407961],
+        7: [596347816, 1835211726, 1342127673, 237957307],
+    }
+
+
+def test_every_answer_of_a_simulated_user_has_the_seed_it_always_had() -> None:
+    class Recorder:
+        """Records the seeds that it is asked with."""
+
+        def __init__(self) -> None:
+            self.seeds: list[int | None] = []
+
+        async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
+            self.seeds.append(sampling.seed)
+            return Decision(action=Action(text="Hello."))
+
+    recorder = Recorder()
+    user = SimulatedUser(policy=recorder, scenario="You are a customer.")
+    for seed, count in ((0, 0), (0, 2), (41, 5)):
+        messages = (Message(role="user", content="Hello."),) * count
+        asyncio.run(user.reply(UserView(messages=messages, seed=seed)))
+    assert recorder.seeds == [1283126750, 542260402, 1630594132]

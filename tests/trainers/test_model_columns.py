@@ -1,0 +1,143 @@
+"""Columns that only a model can compute (entropies, a critic's values), and training on batches that have them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.presets import make_preset
+from gymcp.trainers.credit.returns import gae
+from gymcp.trainers.credit.shapers import Trackers
+from gymcp.trainers.credit.step_batch import batch_of
+from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings
+from gymcp.trainers.learner.token_rows import rows_of
+from gymcp.trainers.run.iteration import TrainingSetup, train_on_batch
+from gymcp.trainers.run.model_columns import add_model_columns
+from gymcp.types import Action, Observation, Outcome, Sampled, Step, Trajectory
+
+SETTINGS = LearnerSettings(learning_rate=1e-3)
+
+
+def episode(number: int, score: float, steps: int = 3) -> Trajectory:
+    """An episode of one task. All episodes begin with the same tokens; those of equal score share a few more."""
+    rng = random.Random(int(score))
+    prompt = [*range(10, 30), *(rng.randrange(97) for _ in range(4))]
+    records = []
+    for at in range(steps):
+        ids = tuple(random.Random(100 * number + at).randrange(97) for _ in range(2 + at))
+        spans = (("0", 0, len(ids)),)
+        sampled = Sampled(prompt_ids=tuple(prompt), ids=ids, logprobs=(-4.0,) * len(ids), versions=spans)
+        records.append(
+            Step(
+                turn=0,
+                observation=Observation(messages=(), tools=()),
+                action=Action(text="x"),
+                sampled=sampled,
+                state_key=f"{score}-{at}",
+            )
+        )
+        prompt += [*ids, 5, 6, 7]
+    return Trajectory(
+        id=str(number), env="e", task="t", group="e/t", trial=number, steps=tuple(records), score=score,
+        outcome=Outcome.SCORED,
+    )  # fmt: skip
+
+
+EPISODES = [episode(n, float(n % 2)) for n in range(6)]
+
+
+def learner(**changes: object) -> Learner:
+    return Learner(tiny.model(), replace(SETTINGS, **changes))  # type: ignore[arg-type]
+
+
+def critic(epochs: int = 4) -> Critic:
+    return Critic(32, torch.device("cpu"), learning_rate=1e-2, epochs=epochs, seed=0)
+
+
+def test_the_entropy_of_a_step_is_the_mean_over_its_tokens() -> None:
+    batch, targets = add_model_columns(batch_of(EPISODES), make_preset("empg"), learner(), None)
+    expected = []
+    for record in EPISODES:
+        (row,) = rows_of(record)
+        logits = tiny.model()(input_ids=torch.tensor([row.token_ids])).logits[0].detach()
+        entropy = -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1)
+        expected += [float(entropy[start - 1 : end - 1].mean()) for _, start, end in row.steps]
+    assert targets is None
+    assert batch.column("entropy") == pytest.approx(expected, abs=1e-5)
+
+
+def test_values_belong_to_their_steps_however_rows_are_grouped() -> None:
+    head = critic()
+    rows = [row for record in EPISODES for row in rows_of(record)]
+    head.fit(learner().features(rows), np.linspace(-1, 1, 18))
+    found = []
+    for tokens, share in ((10_000, True), (30, False)):
+        own_learner = learner(micro_batch_tokens=tokens, share_prefixes=share)
+        batch, targets = add_model_columns(batch_of(EPISODES), make_preset("ppo"), own_learner, head)
+        assert targets is not None
+        found.append(batch.column("value"))
+    for n, record in enumerate(EPISODES):
+        (row,) = rows_of(record)
+        hidden = tiny.model().get_decoder()(input_ids=torch.tensor([row.token_ids])).last_hidden_state[0].detach()
+        own = head.values(hidden[[start - 1 for _, start, _ in row.steps]])
+        for column in found:
+            assert column[3 * n : 3 * n + 3] == pytest.approx(own, abs=1e-5)
+
+
+def test_a_critic_learns_the_lambda_return_of_steps() -> None:
+    """The prompt tells if the episode succeeds, so that the value of its steps can be learnt."""
+    head, own_learner, batch = critic(epochs=60), learner(), batch_of(EPISODES)
+    preset = make_preset("ppo", gamma=0.9, lam=0.8)
+    before, first = add_model_columns(batch, preset, own_learner, head)
+    assert first is not None
+    assert not before.column("value").any()
+    by_hand = gae(batch.column("reward"), np.zeros(18), batch.starts, gamma=0.9, lam=0.8)
+    assert first.returns == pytest.approx(by_hand)
+    assert first.returns[3:6] == pytest.approx([0.72**2, 0.72, 1.0])  # the second episode succeeds at its third step
+    for _ in range(4):
+        _, targets = add_model_columns(batch, preset, own_learner, head)
+        assert targets is not None
+        head.fit(targets.features, targets.returns)
+    after, last = add_model_columns(batch, preset, own_learner, head)
+    assert last is not None
+    assert last.explained > 0.9 > first.explained
+    assert after.column("value")[5] > 0.8
+    assert after.column("value")[2] < 0.2
+
+
+@pytest.mark.parametrize("name", ["ppo", "empg", "flow_grpo", "hdpo", "gigpo"])
+def test_an_iteration_trains_by_the_preset(name: str) -> None:
+    policy = learner()
+    before = [weight.clone() for weight in policy.model.parameters()]
+    policy.set_reference()
+    setup = TrainingSetup(preset=make_preset(name), learner=policy, critic=critic() if name == "ppo" else None)
+    result = train_on_batch(setup, EPISODES, {}, Trackers())
+    assert result.metrics["grad_norm"] > 0
+    assert result.metrics["advantage/active"] > 0
+    assert ("critic/loss" in result.metrics) == (name == "ppo")
+    assert ("kl_reference" in result.metrics) == (name == "flow_grpo")
+    assert any(not torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))
+
+
+def test_a_step_without_tokens_has_no_entropy() -> None:
+    first = EPISODES[0]
+    gap = replace(first, steps=(replace(first.steps[0], sampled=None), *first.steps[1:]))
+    with pytest.raises(ConfigError, match="a step of the batch has no tokens"):
+        add_model_columns(batch_of([gap]), make_preset("empg"), learner(), None)
+
+
+def test_a_critic_that_diverges_is_an_error_before_the_policy_changes() -> None:
+    policy, head = learner(), critic()
+    before = [weight.clone() for weight in policy.model.parameters()]
+    wild = [replace(EPISODES[0], score=1e30), *EPISODES[1:]]
+    with pytest.raises(FloatingPointError, match="critic is not finite"):
+        train_on_batch(TrainingSetup(preset=make_preset("ppo"), learner=policy, critic=head), wild, {}, Trackers())
+    assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True))

@@ -1,0 +1,91 @@
+"""The preset that a recipe trains with: the named one, with the recipe's loss, filters and penalties applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
+
+from gymcp.errors import ConfigError
+from gymcp.trainers.credit.estimators import BetaDensity
+from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
+from gymcp.trainers.credit.presets import REWARD, Preset, make_preset
+from gymcp.trainers.credit.shapers import OverlongPenalty, WeightedSum
+from gymcp.trainers.credit.transforms import ScaleNegative
+from gymcp.trainers.recipe.recipe import LearnRecipe, Recipe
+from gymcp.trainers.settings.from_toml import record_of
+from gymcp.trainers.settings.loss import BandWeight, Loss, TruncatedWeight
+from gymcp.trainers.settings.validate import check_range, check_value
+from gymcp.types import Json
+
+NET = "net"
+"""Name of the column that holds the score less the overlong penalty."""
+_WEIGHTS: Mapping[str, type[TruncatedWeight | BandWeight]] = {"truncated": TruncatedWeight, "band": BandWeight}
+
+
+def build_preset(recipe: Recipe) -> Preset:
+    """The recipe's preset. Raises ConfigError for an unknown preset or option, or a loss that cannot exist."""
+    options = {key: value for key, value in recipe.credit.items() if key != "preset"}
+    preset = make_preset(recipe.preset_name, **options)
+    preset = replace(preset, loss=_build_loss(preset.loss, recipe.loss))
+    if recipe.learn.overlong_tokens:
+        preset = _penalise_overlong(preset, recipe.learn)
+    return _scale_negative(_add_filters(preset, recipe.learn), recipe.learn)
+
+
+def _add_filters(preset: Preset, learn: LearnRecipe) -> Preset:
+    if learn.keep_cleanest:
+        preset = replace(preset, filters=(*preset.filters, KeepCleanest(keep=learn.keep_cleanest)))
+    if learn.drop_uninformative:
+        preset = replace(preset, filters=(*preset.filters, DropUninformative()))
+    return preset
+
+
+def _scale_negative(preset: Preset, learn: LearnRecipe) -> Preset:
+    if learn.negative_scale == 1.0:
+        return preset
+    scale = ScaleNegative(scale=learn.negative_scale)
+    loss_terms = tuple(replace(term, transforms=(*term.transforms, scale)) for term in preset.loss_terms)
+    return replace(preset, loss_terms=loss_terms)
+
+
+def _penalise_overlong(preset: Preset, learn: LearnRecipe) -> Preset:
+    """The preset on scores lowered for long episodes; the filters, and the score itself, see no penalty."""
+    if not 0 < learn.overlong_buffer <= learn.overlong_tokens:
+        raise ConfigError(
+            f"recipe: learn.overlong_buffer is {learn.overlong_buffer}; it must be from 1 to learn.overlong_tokens,"
+            f" {learn.overlong_tokens}"
+        )
+    penalised = preset.with_signal(REWARD, NET)
+    if penalised == preset:
+        raise ConfigError("recipe: learn.overlong_tokens lowers the score, which this preset does not read by itself")
+    if any(isinstance(term.scale, BetaDensity) for term in preset.advantage_terms):
+        raise ConfigError("recipe: learn.overlong_tokens docks scores below 0, and bnpo needs scores from 0 to 1")
+    penalty = OverlongPenalty(max_tokens=learn.overlong_tokens, buffer=learn.overlong_buffer)
+    net = WeightedSum(name=NET, weights=((REWARD, 1.0), ("overlong", 1.0)))
+    return replace(penalised, shapers=(*preset.shapers, penalty, net))
+
+
+def _build_loss(own: Loss, table: Mapping[str, Json]) -> Loss:
+    """The preset's `own` loss with the recipe's keys applied; ``weight`` is a table with a ``rule``."""
+    known = {each.name for each in fields(Loss)}
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"recipe: no key {f'loss.{key}'!r:.80}; have {', '.join(sorted(known))}")
+    changes: dict[str, Any] = dict(table)
+    if "weight" in changes:
+        changes["weight"] = _build_weight(changes["weight"])
+    hints = get_type_hints(Loss)
+    for key, value in changes.items():
+        if key != "weight":
+            check_value(f"recipe: loss.{key}", value, hints[key])
+            check_range(f"recipe: loss.{key}", value, 0)
+    return replace(own, **changes)
+
+
+def _build_weight(table: Json) -> TruncatedWeight | BandWeight:
+    if not isinstance(table, Mapping) or str(table.get("rule")) not in _WEIGHTS:
+        raise ConfigError(f"recipe: loss.weight must be a table with a rule: {' or '.join(map(repr, _WEIGHTS))}")
+    settings = {key: value for key, value in table.items() if key != "rule"}
+    weight: TruncatedWeight | BandWeight = record_of(_WEIGHTS[str(table["rule"])], settings, "loss.weight")
+    return weight

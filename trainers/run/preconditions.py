@@ -1,0 +1,57 @@
+"""Checks of a training run before anything is written or started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.trainers.credit.presets import GOLD, Preset
+from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.curriculum import demonstration_tasks, heldout_tasks, training_tasks
+from gymcp.trainers.rollouts.recorded_demonstrations import select_demonstrations
+
+
+def check_run(recipe: Recipe, preset: Preset, env: LoadedEnv, processes: Accelerated | None) -> None:
+    """Raises ConfigError if the run would lack tasks, gold calls or its sandbox, or has an engine that cannot work."""
+    if processes is not None and processes.is_sharded and recipe.rollout.engine == "embedded":
+        raise ConfigError(
+            f"recipe '{recipe.name}': the embedded engine needs whole weights, and FSDP spreads them over processes;"
+            " set rollout.engine to 'vllm', or launch with DDP (accelerate launch --multi_gpu)"
+        )
+    _check_tasks(recipe, env)
+    if GOLD in preset.needs:
+        _check_gold(recipe, env)
+    get_sandbox(recipe.rollout.sandbox)
+
+
+def create_run_folder(folder: Path) -> None:
+    """Raises ConfigError if the folder cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"training run {folder}: cannot be made: {error.strerror}") from error
+
+
+def _check_tasks(recipe: Recipe, env: LoadedEnv) -> None:
+    """Ask for some tasks of every kind, because an unknown family, level, split or run is an error of that call."""
+    one = replace(recipe, warm_start=replace(recipe.warm_start, tasks=min(recipe.warm_start.tasks, 1)))
+    training_tasks(env, recipe, 0)
+    if recipe.warm_start.run:
+        select_demonstrations(env, one)
+    else:
+        demonstration_tasks(env, one)
+    for split in {*recipe.evaluation.splits, *recipe.evaluation.final_splits}:
+        heldout_tasks(env, recipe, split, 1)
+
+
+def _check_gold(recipe: Recipe, env: LoadedEnv) -> None:
+    for task, _ in training_tasks(env, recipe, 0):
+        if not any(turn.calls or turn.final_text for turn in task.gold):
+            raise ConfigError(
+                f"recipe '{recipe.name}': preset '{recipe.preset_name}' compares with gold, and task '{task.id}' of"
+                f" '{recipe.env}' has none; choose a preset that needs none"
+            )

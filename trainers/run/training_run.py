@@ -1,0 +1,180 @@
+"""The open parts of a training run: model, learner, sampler, episodes, metrics log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError
+from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.store import TrajectoryStore
+from gymcp.trainers.credit.presets import Preset
+from gymcp.trainers.learner.critic import Critic
+from gymcp.trainers.learner.distributed_processes import Accelerated
+from gymcp.trainers.learner.learner import Learner
+from gymcp.trainers.learner.learner_settings import LearnerSettings
+from gymcp.trainers.learner.token_rows import Example
+from gymcp.trainers.recipe.model import TrainableModel, corpus_of, is_small, make_model_folder, uses_bfloat16
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.rollouts.engines import Sampler, open_sampler
+from gymcp.trainers.rollouts.rollouts import TrainingEpisodes
+from gymcp.trainers.run.checkpoints import TrainingState, load_training, save_training
+from gymcp.trainers.run.distributed_controller import load_on_all_ranks, make_learner
+from gymcp.trainers.run.iteration import TrainingSetup
+from gymcp.trainers.run.metrics_log import MetricsLog
+from gymcp.trainers.run.model_files import MODEL, model_folder
+from gymcp.trainers.run.warm_start import warm_start, warm_start_examples
+from gymcp.types import Json, Trajectory
+
+OnRow = Callable[[Mapping[str, Json]], None]
+"""Called with each row of metrics: those of the warm start's epochs, then those of the iterations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInputs:
+    """The inputs of a training run."""
+
+    recipe: Recipe
+    preset: Preset
+    """Built from the recipe."""
+    env: LoadedEnv
+    folder: Path
+    on_row: OnRow
+    processes: Accelerated | None
+    """None: this process trains alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """The open parts of a training run. They stay the same objects until it ends."""
+
+    inputs: RunInputs
+    trainable: TrainableModel
+    setup: TrainingSetup
+    replay_examples: Sequence[Example]
+    """Demonstrations that are learnt again beside rollouts; empty: the recipe asks for none."""
+    episodes: TrainingEpisodes
+    sampler: Sampler
+    log: MetricsLog
+
+
+@asynccontextmanager
+async def open_run(
+    inputs: RunInputs, saved: TrainingState | None, server: str
+) -> AsyncIterator[tuple[TrainingRun, TrainingState]]:
+    """The parts of the run and the state it goes on from: `saved`, or for a new run the state after its warm start.
+
+    `server` is the spec of the vLLM server; empty: the embedded engine samples.
+    """
+    recipe, folder = inputs.recipe, inputs.folder
+    async with AsyncExitStack() as stack:
+        sandbox = await stack.enter_async_context(warmed(get_sandbox(recipe.rollout.sandbox)))
+        store = stack.enter_context(TrajectoryStore.open(folder, write=True))
+        episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store)
+        replays = recipe.learn.demonstrations
+        records = await episodes.demonstrations() if saved is None or replays else []
+        if saved is None:
+            make_model_folder(recipe.model, folder / MODEL, corpus_of(records), seed=recipe.seed)
+        trainable = load_on_all_ranks(recipe, model_folder(recipe, folder), inputs.processes)
+        stack.enter_context(_limit_threads(trainable))
+        critic = _make_critic(recipe, inputs.preset, trainable)
+        replay_examples = warm_start_examples(recipe, trainable, records) if replays else []
+        if saved is None:
+            log = stack.enter_context(MetricsLog(folder))
+            learner = _start_learner(inputs, trainable, records)
+            state = TrainingState()
+            save_training(folder, recipe, state, learner, critic)
+        else:
+            learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
+            state = saved
+            load_training(folder, state, learner, critic)
+            log = stack.enter_context(MetricsLog(folder, until=state.iteration))
+        opening = open_sampler(recipe, trainable, learner, folder, server, str(state.iteration))
+        sampler = await stack.enter_async_context(opening)
+        setup = TrainingSetup(
+            preset=inputs.preset,
+            learner=learner,
+            critic=critic,
+            minibatches=recipe.learn.minibatches,
+            epochs=recipe.learn.epochs,
+        )
+        run = TrainingRun(
+            inputs=inputs,
+            trainable=trainable,
+            setup=setup,
+            replay_examples=replay_examples,
+            episodes=episodes,
+            sampler=sampler,
+            log=log,
+        )
+        yield run, state
+
+
+def _start_learner(inputs: RunInputs, trainable: TrainableModel, records: Sequence[Trajectory]) -> Learner:
+    """A new learner after the warm start on `records`, whose weights are then the reference policy if there is one.
+
+    Raises ConfigError if the warm start diverges.
+    """
+    recipe = inputs.recipe
+    if records:
+        try:
+            for row in warm_start(recipe, trainable, records, inputs.processes):
+                inputs.on_row(row)
+        except FloatingPointError as error:
+            rate = recipe.warm_start.learning_rate
+            raise ConfigError(
+                f"training: warm start: {error}; is warm_start.learning_rate, {rate:g}, too high?"
+            ) from error
+    learner = make_learner(trainable, _learner_settings(recipe, trainable), inputs.processes)
+    if inputs.preset.loss.kl:
+        learner.set_reference()
+    return learner
+
+
+def _learner_settings(recipe: Recipe, trainable: TrainableModel) -> LearnerSettings:
+    learn = recipe.learn
+    return LearnerSettings(
+        learning_rate=learn.learning_rate,
+        max_grad_norm=learn.max_grad_norm,
+        warmup_steps=learn.warmup_steps,
+        schedule=learn.schedule,
+        total_steps=learn.iterations * learn.minibatches * learn.epochs * (2 if learn.demonstrations else 1),
+        micro_batch_tokens=learn.micro_batch_tokens,
+        temperature=recipe.rollout.temperature,
+        autocast=uses_bfloat16(recipe.model, on_gpu=trainable.model.device.type != "cpu"),
+        workers=trainable.workers,
+    )
+
+
+def _make_critic(recipe: Recipe, preset: Preset, trainable: TrainableModel) -> Critic | None:
+    """None: the preset needs no critic."""
+    if "value" not in preset.needs:
+        return None
+    return Critic(
+        trainable.model.config.get_text_config().hidden_size,
+        trainable.model.device,
+        learning_rate=recipe.learn.critic_learning_rate,
+        epochs=recipe.learn.critic_epochs,
+        seed=recipe.seed,
+    )
+
+
+@contextmanager
+def _limit_threads(trainable: TrainableModel) -> Iterator[None]:
+    """One thread for each operation of a small model on CPU cores, because servers need the cores as well.
+
+    An update still takes several threads, each for a micro-batch of its own.
+    """
+    before = torch.get_num_threads()
+    if is_small(trainable.model):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
