@@ -24,7 +24,7 @@ OpenEpisode = Callable[[Sandbox], AbstractAsyncContextManager[Episode]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Host:
-    """What lives on the loop."""
+    """Resource of the loop."""
 
     sandbox: Sandbox
     """The warm sandbox."""

@@ -23,10 +23,11 @@ MAX_FILE_BYTES = 10_000_000
 
 
 def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--env") -> EnvSpec:
-    """The environment that the record at `where` names as `source`, or the one that the user has `given` instead.
+    """The environment that a record names as `source`, or the one that the user has `given` instead.
 
-    `flag`: option of the command line with which the user gives it. Raises ConfigError, without running anything, for a
-    file that the user has neither given nor run before with its present content.
+    `where`: path of the record. `flag`: option of the command line with which the user gives an environment. Raises
+    ConfigError, without running anything, for a file that the user has neither given nor run before with its present
+    content.
     """
     if given is not None:
         return load_named(given)

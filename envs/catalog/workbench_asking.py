@@ -1,4 +1,4 @@
-"""Workbench with requests that leave something out: the user must be asked, which costs, or must not be."""
+"""Workbench with requests of which half leave something out, so that the agent must ask the user, which has a price."""
 
 from dataclasses import replace
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from gymcp.envs.episodes.call_validation import make_recordable
-from gymcp.envs.episodes.episode_state import EpisodeState, exhausted_budget
+from gymcp.envs.episodes.episode_state import EpisodeState, find_exhausted_budget
 from gymcp.envs.episodes.fresh_world import verify_fresh_world
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
 from gymcp.envs.episodes.records import begin_step, grade_record, make_usage, total_cost
@@ -183,7 +183,7 @@ class Episode:
 
     def _check_budgets(self, *, ends_turn: bool) -> _Truncation | None:
         observing_s = self._clock.observing_s
-        budget = exhausted_budget(self.state, self._live.limits, ends_turn=ends_turn, observing_s=observing_s)
+        budget = find_exhausted_budget(self.state, self._live.limits, ends_turn=ends_turn, observing_s=observing_s)
         return None if budget is None else _Truncation(reason=budget)
 
     async def _ask_user(self, begun: Step, rounds: list[UserToolCalls]) -> Message | None:
@@ -232,7 +232,7 @@ class Episode:
 
     @property
     def observation(self) -> Observation:
-        """What the agent sees before the next step."""
+        """Messages and tools that the agent sees before the next step."""
         return self.state.observation
 
     @property

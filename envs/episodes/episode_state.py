@@ -22,7 +22,7 @@ class EpisodeState:
     initial_key: str
     """World key after the reset."""
     observation: Observation = NOTHING_OBSERVED
-    """What the agent sees before the next step."""
+    """Messages and tools that the agent sees before the next step."""
     steps: tuple[Step, ...] = ()
     turn: int = 0
     """User turn, from 0."""
@@ -81,7 +81,9 @@ def refuse_call(state: EpisodeState, limits: EpisodeLimits, index: int) -> str |
     return None
 
 
-def exhausted_budget(state: EpisodeState, limits: EpisodeLimits, *, ends_turn: bool, observing_s: float) -> str | None:
+def find_exhausted_budget(
+    state: EpisodeState, limits: EpisodeLimits, *, ends_turn: bool, observing_s: float
+) -> str | None:
     """The budget that is exhausted after the step that is running; None if none is.
 
     `ends_turn`: True for a step without calls, after which the steps of a user turn count from 0 again. `observing_s`:

@@ -330,7 +330,7 @@ def test_a_program_that_never_closes_its_environment_leaves_nothing() -> None:
 FORKED_PROCESS = """
 import os, sys
 sys.path.insert(0, {folder!r})
-from gymcp.envs.order import ResetNeeded
+from gymcp.envs.errors import ResetNeeded
 from test_forks import COUNT, McpEnv, act
 env = McpEnv(COUNT)
 first = env.reset(seed=1)

@@ -23,7 +23,7 @@ from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox
 from gymcp.mcp_servers.sandbox.users.identity import id_on_the_host, identity
-from gymcp.mcp_servers.sandbox.users.ownership import give
+from gymcp.mcp_servers.sandbox.users.ownership import change_owner
 from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT, seed_folder
@@ -256,7 +256,7 @@ def test_only_the_first_reset_of_a_task_opens_a_second_world() -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from gymcp.envs.baseline_store import BaselineStore
+from gymcp.envs.episodes.baseline_store import BaselineStore
 book = BaselineStore(Path(sys.argv[1]))
 for number in range(200):
     print(book.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
@@ -318,7 +318,7 @@ def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
     async def main() -> str:
         sandbox = get_sandbox("bwrap")
         seed = await seed_folder({"files": {"folder/a": "seed"}}, sandbox)
-        give(seed, 0)
+        change_owner(seed, 0)
         async with open_workspace(seed, sandbox) as workspace:
             launch = Launch(
                 argv=("python3", "-c", "open('folder/a', 'a').write(' and more'); print(open('folder/a').read())"),
@@ -339,9 +339,9 @@ def test_under_root_a_seed_of_an_earlier_version_is_given_to_servers() -> None:
 HARNESS = """
 import asyncio, sys
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.mcp_servers.worlds.overlay import overlay_namespace
-from gymcp.mcp_servers.worlds.seeds import seed_folder
-from gymcp.mcp_servers.worlds.workspace import open_workspace
+from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
+from gymcp.mcp_servers.workspaces.seeds import seed_folder
+from gymcp.mcp_servers.workspaces.workspace import open_workspace
 
 async def main():
     seed = await seed_folder({"files": {"a": "1"}}, get_sandbox("bwrap"))
