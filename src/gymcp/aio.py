@@ -111,8 +111,9 @@ class BackgroundLoop(Generic[T]):
         atexit.unregister(self.end)
         if not self.is_here or not self._thread.is_alive():
             return
-        loop, leave, _ = self._entered.result()
-        loop.call_soon_threadsafe(leave.set)
+        if self._entered.exception() is None:
+            loop, leave, _ = self._entered.result()
+            loop.call_soon_threadsafe(leave.set)
         self._thread.join()
 
     def _run(self, resource: AbstractAsyncContextManager[T]) -> None:
