@@ -225,6 +225,21 @@ def test_an_episode_that_ended_has_no_snapshot() -> None:
     asyncio.run(in_episode(counter_env(), work))
 
 
+def test_a_fork_counts_the_results_that_its_record_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(episode: Episode) -> None:
+        await ask(episode, "read", path="a")
+        assert episode.state.result_bytes == 1
+        async with episode.fork(1) as (child,):
+            assert child.state == episode.state
+            monkeypatch.setattr("gymcp.envs.episodes.episode_state.RESULT_BYTES", 2)
+            ended = await child.step(act("read", path="a"))
+            assert ended.truncated
+            assert child.trajectory is not None
+            assert "out of budget (2 bytes of results)" in child.trajectory.reason
+
+    asyncio.run(in_episode(FILES, work))
+
+
 def test_a_snapshot_of_another_task_is_refused() -> None:
     other = desk_task({"files": {}}, id="other")
 
