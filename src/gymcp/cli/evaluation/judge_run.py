@@ -12,7 +12,8 @@ from pathlib import Path
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
-from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, check_sampling, enter_on_runner, read_key
+from gymcp.aio import hold_open
+from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, check_sampling, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
@@ -129,7 +130,7 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
             records = [(row, store.load(row.id)) for row in page]
             missing = list(_find_missing(plan, [record for _, record in records if _needs_judge(record)], answers))
             if missing and judge is None:
-                judge = as_judge(stack.enter_context(enter_on_runner(runner, open_model(plan.spec, plan.options))))
+                judge = as_judge(stack.enter_context(hold_open(runner, open_model(plan.spec, plan.options))))
             if judge is not None and missing:
                 figures["asked"] += len(missing)
                 runner.run(_ask(judge, plan, missing, answers))
