@@ -34,7 +34,7 @@ def build_record(cls: type[T], found: Mapping[str, Any]) -> T:
             _shapes[shape] = checks
     whole, by_value = checks
     for name in whole:
-        if not -INTEGER_LIMIT < found[name] < INTEGER_LIMIT:
+        if not -INTEGER_LIMIT <= found[name] < INTEGER_LIMIT:
             raise TypeError(f"{cls.__name__}.{name} is a whole number of more than 64 bits")
     for name, check in by_value:
         if fault := check(found[name]):
@@ -119,7 +119,7 @@ def _fault_of_word(known: tuple[str, ...], value: object) -> str:
 def _fault_of_whole(value: object) -> str:
     if not isinstance(value, int) or isinstance(value, bool):
         return f"{_kind(value)}, not a whole number"
-    return "" if -INTEGER_LIMIT < value < INTEGER_LIMIT else "a whole number of more than 64 bits"
+    return "" if -INTEGER_LIMIT <= value < INTEGER_LIMIT else "a whole number of more than 64 bits"
 
 
 def _fault_of_number(value: object) -> str:
