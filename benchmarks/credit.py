@@ -18,7 +18,7 @@ from curve_figures import Curve, compare_pairs, curve_of, draw
 from learning import Run, has_ended, read_rows, run_training, run_warm_start
 from report_table import Result, options, show
 
-from gymcp.envs.spec import Anchor
+from gymcp.envs.anchors import StateAnchor
 from gymcp.trainers.recipe.load import load_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
@@ -37,7 +37,7 @@ class Contender:
     name: str
     credit: Mapping[str, Json]
     seeds: int = 1
-    anchor: Anchor | None = None
+    anchor: StateAnchor | None = None
     """Anchor of the run, or None for the environment's own, which is the world and the last observation."""
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gymcp.atomic import write_atomically
 from gymcp.envs import catalog
-from gymcp.envs.spec import Anchor, LoadedEnv, load_env
+from gymcp.envs.anchors import StateAnchor
+from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.trainers.run.loop import train
 from gymcp.trainers.run.model_files import FINAL
@@ -26,7 +27,7 @@ class Run:
     name: str
     """Name of the run's folder."""
     recipe: Recipe
-    anchor: Anchor | None = None
+    anchor: StateAnchor | None = None
     """Anchor of the run, or None for the environment's own."""
 
 

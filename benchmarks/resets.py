@@ -24,9 +24,9 @@ from counter import Counter
 from rates import UNIT, measure_rate
 from report_table import Result, against, all_against, options, show
 
-from gymcp.aio import hosted
+from gymcp.aio import run_in_own_task
 from gymcp.envs.episodes.episode import open_episode
-from gymcp.envs.episodes.snapshots import all_of
+from gymcp.envs.episodes.snapshots import wait_for_all
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
@@ -225,8 +225,8 @@ async def fork_results(setting: Setting) -> list[Result]:
         async def fresh() -> float:
             begin = time.perf_counter()
             async with contextlib.AsyncExitStack() as stack:
-                opened = [hosted(open_episode(setting.forked, setting.warm, task, seed=0)) for _ in range(COPIES)]
-                await all_of([stack.enter_async_context(context) for context in opened])
+                episodes = [open_episode(setting.forked, setting.warm, task, seed=0) for _ in range(COPIES)]
+                await wait_for_all([stack.enter_async_context(run_in_own_task(episode)) for episode in episodes])
                 return (time.perf_counter() - begin) * 1e3
 
         times = await _in_turns(4 * setting.rounds, {"fresh": fresh, "fork": fork})

@@ -229,9 +229,9 @@ class Clock:
 CLOCKED = (
     ("policy client", OpenAIPolicy, "_ask"),
     ("chat", OpenAIPolicy, "chat"),
-    ("tool call", Toolbox, "call"),
+    ("tool call", Toolbox, "dispatch"),
     ("digest and state", World, "update"),
-    ("last check of the state", World, "confirm"),
+    ("last check of the state", World, "verify_state"),
     ("step", Episode, "step"),
 )
 

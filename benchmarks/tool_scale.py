@@ -23,14 +23,14 @@ from report_table import Result, against, options, show
 from gymcp.agents.runner.run import Plan
 from gymcp.cli.evaluation.gates import play
 from gymcp.envs import catalog
-from gymcp.envs.episodes.tool_listing import Offer, list_offer
+from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.episodes.toolbox import Toolbox
-from gymcp.envs.episodes.world import Origin, World, open_world
+from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.wrappers.bm25 import rank_tools
-from gymcp.envs.wrappers.retrieval import Retrieval, size_of
-from gymcp.envs.wrappers.retrieval_recall import recall_at
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.retrieval import Retrieval, definition_chars
+from gymcp.envs.wrappers.retrieval_recall import measure_recall
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.tool_list_cache import evict_tools, load_tool_lists
@@ -48,7 +48,7 @@ def main() -> None:
     sandbox.check()
     env = load_env(catalog.load_spec("toolshelf"))
     results = asyncio.run(measure_openings(env, sandbox, (1, 2) if args.quick else (2, 5)))
-    results += measure_retrieval(env, asyncio.run(list_offer(env, sandbox)))
+    results += measure_retrieval(env, asyncio.run(make_tool_listing(env, sandbox)))
     results += play_with_budgets(sandbox, 4 if args.quick else 18)
     show("tool_scale", results, as_json=args.json)
 
@@ -115,7 +115,7 @@ async def _measure_worlds(
             await warm.wait_until_full()
         before = _below()
         started = time.perf_counter()
-        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
+        async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
             open_s, after_opening = time.perf_counter() - started, _below()
             again = time.perf_counter()
             await _call_all(world, task)
@@ -130,7 +130,7 @@ async def _call_all(world: World, task: Task) -> None:
     box = Toolbox(world.servers, None)
     for call in task.gold[0].calls:
         assert isinstance(call.arguments, dict)
-        result = await box.call(call, call.arguments, timeout_s=CALL_TIMEOUT_S)
+        result = await box.dispatch(call, call.arguments, timeout_s=CALL_TIMEOUT_S)
         assert not result.is_error, result.content
     await world.update()
 
@@ -171,10 +171,10 @@ def _memory_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def measure_retrieval(env: LoadedEnv, offer: Offer) -> list[Result]:
+def measure_retrieval(env: LoadedEnv, offer: ToolListing) -> list[Result]:
     """Characters of all tools in a prompt and of the retrieved ones, the time to rank tools, and the recall."""
     tools = tuple(offer.tools.values())
-    everything = Result(metric="characters of all tools", value=sum(map(size_of, tools)), unit="")
+    everything = Result(metric="characters of all tools", value=sum(map(definition_chars, tools)), unit="")
     results = [Result(metric="tools", value=len(tools), unit=""), everything]
     results += [against("characters within the default budget, at most", Retrieval().budget, "", everything)]
     prompts = [task.prompts[0] for task in env.suite.tasks]
@@ -185,7 +185,7 @@ def measure_retrieval(env: LoadedEnv, offer: Offer) -> list[Result]:
     results.append(
         Result(metric="ranking for one request", value=(time.perf_counter() - started) / len(prompts) * 1000, unit="ms")
     )
-    for row in recall_at(env.suite.tasks, tools, offer.servers):
+    for row in measure_recall(env.suite.tasks, tools, offer.servers):
         bounds = "" if row.ci95 is None else f", {row.ci95.low:.3f} to {row.ci95.high:.3f}"
         best = Result(metric=f"best possible recall@{row.k}", value=row.best, unit="share")
         results += [against(f"recall@{row.k}{bounds}", row.recall, "share", best)]
@@ -196,10 +196,10 @@ def play_with_budgets(sandbox: Sandbox, limit: int) -> list[Result]:
     """Episodes that an agent with the gold passes under each budget: it can find and call every tool that it needs."""
     results = []
     for budget in BUDGETS:
-        env = Worn(retrieval=Retrieval(top_k=10, budget=budget)).over(catalog.load_spec("toolshelf"))
+        env = WrapperSelection(retrieval=Retrieval(top_k=10, budget=budget)).apply(catalog.load_spec("toolshelf"))
         ended = play(env, sandbox, Plan(agent="adaptive", sandbox=sandbox.name, limit=limit), 4)
         passed = sum(t.score == 1.0 for t in ended)
-        longest = max(sum(map(size_of, step.observation.tools)) for t in ended for step in t.steps)
+        longest = max(sum(map(definition_chars, step.observation.tools)) for t in ended for step in t.steps)
         results += [
             Result(metric=f"adaptive, 10 tools by words, budget {budget}", value=passed, unit=f"of {len(ended)}"),
             Result(metric=f"budget {budget}: most characters on offer", value=longest, unit=""),

@@ -1,4 +1,4 @@
-"""How a suite says where its tasks can be attacked."""
+"""Attack surfaces: the places in a suite's worlds that an attacker can write to, and the attackers' goals."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from gymcp.types import GoldTurn, Json, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What an attacker wants done."""
+    """An action that an attacker wants the agent to take."""
 
     id: str
     text: str
-    """As the agent would be told."""
+    """The goal as an instruction to the agent."""
     reached: Grader
-    """1 where it has been done; it gets the attacked task."""
+    """Grader of the attacked task that gives 1 if the goal was reached."""
     gold: GoldTurn | None = None
-    """Calls and last words that do it; None: not known."""
+    """Calls and final text that reach the goal; None: not known."""
     target: Json = None
-    """The attacked task's target, where it differs from the task's own."""
+    """Target of the attacked task; None: the task's own target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
-    """A task whose world holds text of strangers."""
+    """A task whose world holds text by strangers."""
 
     task: Task
     world: Json
-    """The initial state with ``{vector}`` in its texts."""
+    """The initial state, with ``{vector}`` in its texts."""
     vectors: Mapping[str, str]
-    """By name, what stands there without an attack."""
+    """Vector name -> the text that stands there without an attack."""
     seen: frozenset[str]
     """The vectors that an agent reads when it does the task."""
     goals: tuple[Goal, ...]
     user: str = "the user"
-    """Whom the attacker pretends to be."""
+    """Name of the user that the attacker pretends to be."""
     spell: Callable[[str], str] = str
-    """What becomes of a text that is put into the world."""
+    """Changes that the world makes to a text written into it, such as those of a YAML scalar."""

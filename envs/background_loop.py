@@ -1,118 +1,112 @@
-"""Episodes for callers without an event loop: one in a thread, which also keeps what their servers are forked from."""
+"""Episodes for callers without an event loop: a thread runs them, and keeps the templates of their servers."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gymcp.aio import BackgroundLoop
 from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.errors import ResetNeeded
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 
 T = TypeVar("T")
-Opening = Callable[[Sandbox], AbstractAsyncContextManager[Episode]]
+OpenEpisode = Callable[[Sandbox], AbstractAsyncContextManager[Episode]]
+"""Opens an episode in a warm sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """Resource of the loop."""
+
+    sandbox: Sandbox
+    """The warm sandbox."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Tasks of the episodes."""
 
 
 class EpisodeLoop:
-    """Begins with its first episode; ends, with all episodes, when its last user leaves, or with the process."""
+    """A thread that runs episodes. It starts with the first one, and ends with its last user or with the process.
+
+    At its end, all episodes are closed.
+    """
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._cold = sandbox
+        self._cold_sandbox = sandbox
         self._users = 1
         self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._thread: threading.Thread | None = None
-        self._running: Future[tuple[asyncio.AbstractEventLoop, Sandbox]] = Future()
-        self._episodes: set[asyncio.Task[None]] = set()
+        self._background: BackgroundLoop[_Host] | None = None
 
     @property
     def is_here(self) -> bool:
         """False in a fork of the process, which has none of its threads."""
-        return self._process == os.getpid()
+        return self._background is None or self._background.is_here
 
     def join(self) -> EpisodeLoop:
-        """For one more user, who must leave, too."""
+        """Registers one more user, who must leave, too."""
         with self._lock:
             self._users += 1
         return self
 
     def leave(self) -> None:
-        """Once for every user."""
+        """Removes one user. Call it once for each user."""
         with self._lock:
             self._users -= 1
-            left = self._users
-        if left == 0:
-            self.end()
+            remaining = self._users
+        if remaining == 0 and self._background is not None:
+            self._background.end()
 
-    def open(self, opening: Opening) -> HostedEpisode:
-        """An episode that is being opened; `HostedEpisode.opened` waits for it."""
+    def open(self, open_episode: OpenEpisode) -> EpisodeHandle:
+        """An episode that is being opened; `EpisodeHandle.episode` waits for it."""
         with self._lock:
-            if self._thread is None:
-                # a daemon, because the interpreter waits for others before it calls what is registered with atexit
-                self._thread = threading.Thread(target=self._run, name="gymcp-episodes", daemon=True)
-                self._thread.start()
-                atexit.register(self.end)
-        loop, sandbox = self._running.result()
-        episode = HostedEpisode(self, loop)
-        loop.call_soon_threadsafe(self._begin, episode, opening(sandbox))
-        return episode
-
-    def _begin(self, episode: HostedEpisode, opening: AbstractAsyncContextManager[Episode]) -> None:
-        task = asyncio.get_running_loop().create_task(episode.live(opening))
-        self._episodes.add(task)
-        task.add_done_callback(self._episodes.discard)
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._live())
-        except BaseException as error:
-            if self._running.done():
-                raise
-            self._running.set_exception(error)
-
-    async def _live(self) -> None:
-        self._ended = asyncio.Event()
-        async with open_warm_sandbox(self._cold) as sandbox:
-            self._running.set_result((asyncio.get_running_loop(), sandbox))
-            await self._ended.wait()
-            for task in self._episodes:
-                task.cancel()
-            if self._episodes:
-                await asyncio.wait(self._episodes)
-
-    def end(self) -> None:
-        """Returns when nothing is left. Harmless when it has ended, and where it is not."""
-        atexit.unregister(self.end)
-        if self._thread is None or not self._thread.is_alive() or not self.is_here:
-            return
-        loop, _ = self._running.result()
-        loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
+            if self._background is None:
+                self._background = BackgroundLoop("gymcp-episodes", _run_host(self._cold_sandbox))
+        handle = EpisodeHandle(self._background)
+        host = self._background.resource
+        self._background.call(_begin, host, handle, open_episode(host.sandbox))
+        return handle
 
 
-class HostedEpisode:
-    """An episode in a task of its own, which opens, steps and closes it: a rule of the SDK."""
+@contextlib.asynccontextmanager
+async def _run_host(sandbox: Sandbox) -> AsyncIterator[_Host]:
+    async with open_warm_sandbox(sandbox) as warm:
+        host = _Host(sandbox=warm)
+        yield host
+        for task in host.tasks:
+            task.cancel()
+        if host.tasks:
+            await asyncio.wait(host.tasks)
 
-    def __init__(self, host: EpisodeLoop, loop: asyncio.AbstractEventLoop) -> None:
-        self._host = host
-        self._loop = loop
+
+def _begin(host: _Host, handle: EpisodeHandle, opening: AbstractAsyncContextManager[Episode]) -> None:
+    task = asyncio.get_running_loop().create_task(handle.live(opening))
+    host.tasks.add(task)
+    task.add_done_callback(host.tasks.discard)
+
+
+class EpisodeHandle:
+    """An episode in a task of its own, which opens, steps and closes it, as the MCP SDK requires."""
+
+    def __init__(self, background: BackgroundLoop[_Host]) -> None:
+        self._background = background
         self._opened: Future[Episode] = Future()
         self._closed: Future[None] = Future()
         self._inbox: asyncio.Queue[tuple[Callable[[Episode], Awaitable[Any]], Future[Any]] | None] = asyncio.Queue()
 
     @property
-    def opened(self) -> Episode:
-        """Waits for it. Raises what opening it raises."""
+    def episode(self) -> Episode:
+        """The episode; waits until it is open. Raises what opening it raises."""
         return self._opened.result()
 
     async def live(self, opening: AbstractAsyncContextManager[Episode]) -> None:
+        """Runs the episode: opens it, does the work from the inbox, and closes it."""
         try:
             async with opening as episode:
                 self._opened.set_result(episode)
@@ -120,7 +114,7 @@ class HostedEpisode:
                     work, answer = item
                     try:
                         answer.set_result(await work(episode))
-                    except Exception as error:  # the caller's thread gets it
+                    except Exception as error:  # raised in the caller's thread
                         answer.set_exception(error)
                     finally:
                         answer.cancel()  # no caller waits for ever
@@ -134,9 +128,9 @@ class HostedEpisode:
                 if item := self._inbox.get_nowait():
                     item[1].cancel()
 
-    def do(self, work: Callable[[Episode], Awaitable[T]]) -> T:
-        """What `work` gives, done in the episode's own task. Raises ResetNeeded where that has ended."""
-        if not self._host.is_here:
+    def run(self, work: Callable[[Episode], Awaitable[T]]) -> T:
+        """The result of `work`, run in the episode's own task. Raises ResetNeeded if that task has ended."""
+        if not self._background.is_here:
             raise ResetNeeded("the episode is another process's; reset first")
         answer: Future[T] = Future()
 
@@ -146,13 +140,13 @@ class HostedEpisode:
             else:
                 self._inbox.put_nowait((work, answer))
 
-        self._loop.call_soon_threadsafe(put)
+        self._background.call(put)
         return answer.result()
 
     def close(self) -> None:
-        """Returns when its servers have ended. Raises what ending them raises."""
-        if not self._host.is_here:
+        """Closes the episode, and returns when its servers have ended. Raises what ending them raises."""
+        if not self._background.is_here:
             return
         if not self._closed.done():
-            self._loop.call_soon_threadsafe(self._inbox.put_nowait, None)
+            self._background.call(self._inbox.put_nowait, None)
         self._closed.result()

@@ -1,4 +1,4 @@
-"""Words to an episode that is not there: errors of ours and of Gymnasium's at once."""
+"""Errors raised when no episode is active; each is both a gymcp and a Gymnasium error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gymcp.errors import NoActiveEpisode
 
 
 class ResetNeeded(NoActiveEpisode, gymnasium.error.ResetNeeded):
-    """Before `reset`, or after the end of the episode."""
+    """Raised by a step before `reset` or after the end of the episode."""
 
 
 class EnvClosed(NoActiveEpisode, gymnasium.error.ClosedEnvironmentError):
-    """After `close`."""
+    """Raised by any use after `close`."""

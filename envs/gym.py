@@ -1,4 +1,4 @@
-"""The synchronous face: `gymnasium.Env` over the asynchronous episode."""
+"""The synchronous interface: a `gymnasium.Env` over the asynchronous episode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from gymcp.envs.background_loop import EpisodeLoop, HostedEpisode
+from gymcp.envs.background_loop import EpisodeHandle, EpisodeLoop
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.episodes.episode import Episode, Transition, open_episode, open_snapshot
 from gymcp.envs.episodes.snapshots import Snapshot
@@ -25,15 +25,15 @@ from gymcp.types import Task, Trajectory
 class McpEnv(gymnasium.Env[dict[str, Any], Any]):
     """An environment of MCP tools. Actions are `gymcp.types.Action` records or elements of `action_space`.
 
-    The reward of the last step is the grader's score, every other reward is 0. A lost server raises EnvInfraError:
-    it is never a reward. `info` holds ``task``, ``turn`` and ``world_key``, and is the same for the same seed and
-    actions. After the last step `trajectory` is the graded record.
+    The reward of the last step is the grader's score; every other reward is 0. A lost server raises EnvInfraError and
+    is never a reward. `info` holds ``task``, ``turn`` and ``world_key``, and is the same for the same seed and actions.
+    After the last step, `trajectory` is the graded record.
 
-    A step before `reset` or after the end raises ResetNeeded, a step or a reset after `close` EnvClosed: both are
-    UsageErrors, and errors of Gymnasium's.
+    A step before `reset` or after the end raises ResetNeeded; a step or a reset after `close` raises EnvClosed. Both
+    are UsageErrors and errors of Gymnasium.
 
-    What makes resets fast, such as the templates that native servers are forked from, lasts from the first reset to
-    `close`, and at most as long as the process.
+    The templates that native servers are forked from, which make resets fast, are kept from the first reset to `close`,
+    and at most as long as the process lives.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - gymnasium declares it so
@@ -61,14 +61,14 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self._sandbox.check()
         self._loop: EpisodeLoop | None = None
         self._closed = False
-        self._runner: HostedEpisode | None = None
+        self._handle: EpisodeHandle | None = None
         self._steps = 0
-        self._shown = ""
+        self._rendered = ""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Starts an episode of ``options["task"]``, else of a task drawn with the seed. Raises EnvInfraError."""
+        """Starts an episode of ``options["task"]`` or else of a task drawn with the seed. Raises EnvInfraError."""
         self._check_open()
         super().reset(seed=seed)
         task = self._choose(options or {})
@@ -78,8 +78,8 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         self.trajectory = None
         if self._loop is None or not self._loop.is_here:
             self._loop = EpisodeLoop(self._sandbox)
-        self._runner = self._loop.open(lambda warm: open_episode(self.loaded, warm, task, seed=episode_seed))
-        return self._face(self._runner.opened)
+        self._handle = self._loop.open(lambda warm: open_episode(self.loaded, warm, task, seed=episode_seed))
+        return self._present(self._handle.episode)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
         if "task" not in options:
@@ -90,32 +90,32 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
         raise ConfigError(f"environment '{self.loaded.spec.name}': no task '{options['task']}'")
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        runner = self._live()
+        handle = self._active_handle()
         record = to_action(action, self._steps)
-        transition: Transition = runner.do(lambda episode: episode.step(record))
+        transition: Transition = handle.run(lambda episode: episode.step(record))
         self._steps += 1
-        self.trajectory = runner.opened.graded
-        observation, info = self._face(runner.opened)
+        self.trajectory = handle.episode.trajectory
+        observation, info = self._present(handle.episode)
         return observation, transition.reward, transition.terminated, transition.truncated, info
 
     def snapshot(self) -> Snapshot:
-        """This point of the episode, to `restore`; it is kept until `Snapshot.discard`. Raises SnapshotError."""
-        return self._live().do(lambda episode: episode.snapshot())
+        """This point of the episode, to `restore`. It is kept until `Snapshot.discard`. Raises SnapshotError."""
+        return self._active_handle().run(lambda episode: episode.snapshot())
 
     def restore(self, snapshot: Snapshot) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Goes back to a snapshot of the same task; gives what `reset` gives. Raises SnapshotError."""
-        runner = self._live()
-        runner.do(lambda episode: episode.restore(snapshot))
-        self._steps, self.trajectory = len(snapshot.steps), None
-        return self._face(runner.opened)
+        """Goes back to a snapshot of the same task, and returns what `reset` returns. Raises SnapshotError."""
+        handle = self._active_handle()
+        handle.run(lambda episode: episode.restore(snapshot))
+        self._steps, self.trajectory = len(snapshot.state.steps), None
+        return self._present(handle.episode)
 
     def fork(self, n: int) -> list[McpEnv]:
         """`n` environments in the middle of this episode, independent of it and of each other. Raises SnapshotError."""
-        snapshot = self._live().do(lambda episode: episode.snapshot(opens=n))
-        forks = [self._fork_of(snapshot) for _ in range(n)]
+        snapshot = self._active_handle().run(lambda episode: episode.snapshot(opens=n))
+        forks = [self._open_fork(snapshot) for _ in range(n)]
         try:
             for fork in forks:
-                fork._face(fork._live().opened)
+                fork._present(fork._active_handle().episode)
         except BaseException:
             for fork in forks:
                 fork.close()
@@ -124,35 +124,36 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
             snapshot.discard()
         return forks
 
-    def _fork_of(self, snapshot: Snapshot) -> McpEnv:
+    def _open_fork(self, snapshot: Snapshot) -> McpEnv:
         assert self._loop is not None
         fork = copy.copy(self)
         fork.trajectory, fork._np_random, fork._np_random_seed = None, None, None
         fork._loop = self._loop.join()
-        fork._runner = fork._loop.open(lambda warm: open_snapshot(snapshot))
+        fork._handle = fork._loop.open(lambda warm: open_snapshot(snapshot))
         return fork
 
-    def _live(self) -> HostedEpisode:
+    def _active_handle(self) -> EpisodeHandle:
         self._check_open()
-        if self._runner is None:
+        if self._handle is None:
             raise ResetNeeded(f"environment '{self.loaded.spec.name}': there is no episode before reset")
-        return self._runner
+        return self._handle
 
     def _check_open(self) -> None:
         if self._closed:
             raise EnvClosed(f"environment '{self.loaded.spec.name}': it is closed; make another")
 
-    def _face(self, episode: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _present(self, episode: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The observation and the `info` of the episode as it stands."""
         observation = from_observation(episode.observation)
-        self._shown = "\n".join(f"{message['role']}: {message['content']}" for message in observation["messages"])
+        self._rendered = "\n".join(f"{message['role']}: {message['content']}" for message in observation["messages"])
         return observation, {"task": episode.task.id, "turn": episode.turn, "world_key": episode.world_key}
 
     def render(self) -> str | None:
         """The new messages as text, in render mode ``ansi``."""
-        return self._shown if self.render_mode == "ansi" else None
+        return self._rendered if self.render_mode == "ansi" else None
 
     def close(self) -> None:
-        """Ends the servers, and what they are forked from. Harmless when called again."""
+        """Ends the servers and their templates. Harmless when called again."""
         self._closed = True
         try:
             self._end_episode()
@@ -162,6 +163,6 @@ class McpEnv(gymnasium.Env[dict[str, Any], Any]):
                 loop.leave()
 
     def _end_episode(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            runner.close()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()

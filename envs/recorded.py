@@ -1,7 +1,7 @@
 """Environments that a record names: a run's ``run.json``, a training run's ``training.json``.
 
-An environment file is code. A record that somebody else has made may name any file, so one is only run if the user has
-named it: on this command line, or when it was run before on this machine, by this user, with the same content.
+An environment file is code. A record from someone else may name any file, so a file is only run if the user has named
+it: on this command line, or in an earlier run on this machine, by the same user, with the same content.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
 from gymcp.paths import gymcp_home
 
-BOOK = "environment-files"
-"""In the cache: a line of JSON for each file that the user has run, [path, sha256]."""
+RUN_FILES = "environment-files"
+"""File in the cache with a line of JSON, [path, sha256], for each environment file that the user has run."""
 MAX_FILE_BYTES = 10_000_000
-"""Size of the longest environment file that is read."""
+"""Most bytes of an environment file that are read."""
 
 
 def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--env") -> EnvSpec:
-    """The environment that the record at `where` names as `source`; of a file that the user has not run, `given`.
+    """The environment that a record names as `source`, or the one that the user has `given` instead.
 
-    `flag`: the option of the command line with which the user gives the file. Raises ConfigError, before any of it is
-    run, for a file that the user has neither given nor run before as it is now.
+    `where`: path of the record. `flag`: option of the command line with which the user gives an environment. Raises
+    ConfigError, without running anything, for a file that the user has neither given nor run before with its present
+    content.
     """
     if given is not None:
         return load_named(given)
@@ -42,7 +43,7 @@ def load_recorded(source: str, *, given: str | None, where: str, flag: str = "--
 
 
 def load_named(env: str) -> EnvSpec:
-    """The environment that the user has named; of a file it is noted that the user has run it. Raises ConfigError."""
+    """The environment that the user has named; a file is remembered as run by the user. Raises ConfigError."""
     spec = catalog.load_spec(env)
     if catalog.is_file(env):
         _remember(env)
@@ -50,30 +51,30 @@ def load_named(env: str) -> EnvSpec:
 
 
 def _remember(env: str) -> None:
-    with contextlib.suppress(OSError, UnicodeError):  # a cache that cannot be written: the file is named again
-        line = _line(Path(env))
-        book = gymcp_home() / BOOK
-        if line not in _lines(book):
-            book.parent.mkdir(parents=True, exist_ok=True)
-            with book.open("a", encoding="utf-8") as file:
+    with contextlib.suppress(OSError, UnicodeError):  # without a writable cache, the user must name the file again
+        line = _make_line(Path(env))
+        path = gymcp_home() / RUN_FILES
+        if line not in _read_lines(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
 
 
 def _was_run(path: Path) -> bool:
     try:
-        return _line(path) in _lines(gymcp_home() / BOOK)
+        return _make_line(path) in _read_lines(gymcp_home() / RUN_FILES)
     except (OSError, UnicodeError):
         return False
 
 
-def _line(path: Path) -> str:
+def _make_line(path: Path) -> str:
     with path.resolve().open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     return json.dumps([str(path.resolve()), hashlib.sha256(content).hexdigest()])
 
 
-def _lines(book: Path) -> frozenset[str]:
+def _read_lines(path: Path) -> frozenset[str]:
     try:
-        return frozenset(book.read_text(encoding="utf-8").splitlines())
+        return frozenset(path.read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
         return frozenset()

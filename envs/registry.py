@@ -1,4 +1,4 @@
-"""The catalog under Gymnasium's names."""
+"""Registration of the catalog with Gymnasium."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gymcp.envs import catalog
 
 
 def register_catalog() -> None:
-    """Registers every environment of the catalog as ``gymcp/NAME-v0``; what is registered already stays."""
+    """Registers each environment of the catalog as ``gymcp/NAME-v0``, unless the id is registered already."""
     for name in catalog.names():
         env_id = f"gymcp/{name}-v0"
         if env_id not in gymnasium.registry:

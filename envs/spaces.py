@@ -1,4 +1,4 @@
-"""Gymnasium spaces for text and for the records of a tool-calling episode, and the way between space and record."""
+"""Gymnasium spaces for text and for the records of a tool-calling episode, and conversion between space and record."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from gymcp.errors import ConfigError
 from gymcp.types import Action, Message, Observation, Tool, ToolCall
 
 SAMPLE_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789 _-.,{}[]\"':\n"
-MAX_SAMPLE = 40
+"""Characters of sampled strings."""
+MAX_SAMPLE_CHARS = 40
+"""Length that sampled strings stay below."""
 
 
 class AnyText(spaces.Space[str]):
-    """Every Python string. `gymnasium.spaces.Text` wants a finite alphabet, which language does not have."""
+    """The space of all Python strings; `gymnasium.spaces.Text` requires a finite alphabet, and language has none."""
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(shape=(), dtype=None, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A short string over a small alphabet of letters and JSON punctuation; masks are not supported."""
-        size = int(self.np_random.integers(0, MAX_SAMPLE))
+        size = int(self.np_random.integers(0, MAX_SAMPLE_CHARS))
         return "".join(SAMPLE_ALPHABET[i] for i in self.np_random.integers(0, len(SAMPLE_ALPHABET), size))
 
     def contains(self, x: Any) -> bool:
@@ -45,13 +47,13 @@ class AnyText(spaces.Space[str]):
 
 
 def action_space() -> spaces.Dict:
-    """What to say and which tools to call; a call's arguments are JSON text."""
+    """The space of actions: a text and tool calls, whose arguments are JSON text."""
     call = spaces.Dict({"name": AnyText(), "arguments": AnyText()})
     return spaces.Dict({"text": AnyText(), "tool_calls": spaces.Sequence(call)})
 
 
 def observation_space() -> spaces.Dict:
-    """The messages since the last action, and the tools on offer."""
+    """The space of observations: the messages since the last action, and the tools on offer."""
     message = spaces.Dict(
         {"role": AnyText(), "content": AnyText(), "tool_call_id": AnyText(), "is_error": spaces.Discrete(2)}
     )
@@ -60,7 +62,7 @@ def observation_space() -> spaces.Dict:
 
 
 def to_action(value: Action | Mapping[str, Any], step: int) -> Action:
-    """The record of an element of the action space. Call ids are made from the step's number, so they repeat.
+    """The record for an element of the action space. Call ids are made from the step's number, so that they repeat.
 
     Raises ConfigError for anything else.
     """

@@ -1,29 +1,28 @@
-"""What defines an environment: one `EnvSpec`, in one file."""
+"""The definition of an environment: one `EnvSpec`, in one file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
+from gymcp.envs.anchors import StateAnchor
 from gymcp.envs.attack_surface import Surface
 from gymcp.envs.layers import Layer
 from gymcp.envs.users import ScriptedUser
-from gymcp.envs.validation import check_name, check_servers, check_suite, made
+from gymcp.envs.validation import check_name, check_servers, check_suite, resolve
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.protocols import Grader, User
 from gymcp.types import EpisodeLimits, Suite, Task
 
-Anchor = Literal["world", "world+observation", "world+history"]
-
 
 class MoreTasks(Protocol):
-    """Makes the tasks of a split, numbered from `first`, `count` for each family and level; the same ones each time.
+    """Generator of tasks: for a split, `count` tasks for each family and level, numbered from `first`.
 
-    Without families, those that the split is about; of families that it has not, none. Raises ConfigError for a split,
-    family or level that there is not.
+    The same arguments give the same tasks. Without `families`, the families of the split; families that the split does
+    not have give no tasks. Raises ConfigError for an unknown split, family or level.
     """
 
     def __call__(
@@ -35,49 +34,50 @@ class MoreTasks(Protocol):
 class EnvSpec:
     """An environment: servers, tasks and a grader.
 
-    With one server, a task's ``initial_state`` is that server's and a recorded state is the server's; with several,
-    both are mappings by server name, of however many of them a task has (`Task.servers`).
+    With one server, a task's ``initial_state`` and a recorded state are those of the server. With several servers, both
+    are mappings from server name to state, for the servers that the task uses (`Task.servers`).
     """
 
     name: str
     servers: Callable[[], tuple[ServerSpec, ...]] | tuple[ServerSpec, ...]
-    """A function where making the specs installs something."""
+    """The servers; a function if making the specs installs something."""
     suite: Callable[[], Suite] | Suite
     grade: Grader
     description: str = ""
-    """One line for people."""
+    """One line that describes the environment to people."""
     version: str = "0"
-    """Part of every state key: bump it when the servers behave differently."""
-    anchor: Anchor = "world+observation"
-    """What two steps must share to be compared by step-level credit, always within one task."""
+    """Part of every state key: change it when the servers behave differently."""
+    anchor: StateAnchor = "world+observation"
+    """State that two steps of a task must share to be compared by step-level credit."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
     tools: frozenset[str] | None = None
-    """The tools on offer; None: all that the servers list. Never those of `user_tools`."""
+    """Names of the tools on offer; None: all that the servers list. Tools in `user_tools` are never on offer."""
     user: Callable[[Task], User] = lambda task: ScriptedUser(task.prompts)
-    """Who speaks first, and answers when the agent speaks."""
+    """The user of a task, who speaks first and answers when the agent speaks."""
     user_tools: frozenset[str] = frozenset()
-    """The servers' tools that only the user has: agent and user share the world. No layer stands before them."""
+    """Names of the servers' tools that only the user has, so that agent and user share the world. No layer sees their
+    calls."""
     cost: Callable[[str], float] = lambda tool: 0.0
-    """Price of one call of a tool, recorded with its result."""
+    """Price of one call of a tool, recorded with the result."""
     more_tasks: MoreTasks | None = None
-    """Tasks beyond the suite, without end: what a policy trains on. None: the suite is all there is."""
+    """Generator of tasks beyond the suite, for training; None: there are only those of the suite."""
     lazy: bool = False
-    """True: start a server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes that call few
-    of many servers. What a server lists must then not depend on a task's initial state."""
+    """True: start each server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes that call few of many
+    servers. The tools of a server must then not depend on a task's initial state."""
     layers: tuple[Layer, ...] = ()
-    """Between agent and servers, the innermost first."""
+    """Layers between agent and servers, the innermost first."""
     surfaces: Callable[[], Iterable[Surface]] | None = None
-    """Where strangers' text enters the worlds of the tasks, for `gymcp.envs.wrappers.injection`; None: nowhere."""
+    """Places at which strangers' text enters the tasks' worlds (`gymcp.envs.wrappers.injection`); None: none."""
     installed: Callable[[], bool] = lambda: True
-    """False while `servers` or `suite` still have something to fetch."""
+    """False while `servers` or `suite` must still download something."""
     prepare: Callable[[Sandbox | None], object] | None = None
-    """Installs what `servers` and `suite` need, and verifies what is there. Where code of others has to run for it, it
-    does in that sandbox; None: in bubblewrap."""
+    """Installs what `servers` and `suite` need, and verifies what is installed. Third-party code that must run for it
+    runs in the given sandbox; None: in bubblewrap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedEnv:
-    """An environment with its servers and tasks at hand."""
+    """An environment with its servers made and its tasks loaded."""
 
     spec: EnvSpec
     servers: tuple[ServerSpec, ...]
@@ -85,15 +85,15 @@ class LoadedEnv:
 
 
 def load_env(spec: EnvSpec) -> LoadedEnv:
-    """Makes the servers and reads the tasks; the first time, that may install a suite.
+    """Makes the servers and loads the tasks; the first time, this may install a suite.
 
-    Raises ConfigError for what is no environment, and the UsageError of an installation that fails.
+    Raises ConfigError if the spec is not a valid environment, and the UsageError of an installation that fails.
     """
     who = check_name(spec.name)
-    if spec.anchor not in get_args(Anchor):
-        raise ConfigError(f"{who}: no anchor {spec.anchor!r}; have {', '.join(get_args(Anchor))}")
+    if spec.anchor not in get_args(StateAnchor):
+        raise ConfigError(f"{who}: no anchor {spec.anchor!r}; have {', '.join(get_args(StateAnchor))}")
     if not callable(spec.grade):
         raise ConfigError(f"{who}: its grade must be a function, not {spec.grade!r}")
-    servers = check_servers(who, made(who, "servers", spec.servers))
-    suite = check_suite(who, made(who, "suite", spec.suite), frozenset(server.name for server in servers))
+    servers = check_servers(who, resolve(who, "servers", spec.servers))
+    suite = check_suite(who, resolve(who, "suite", spec.suite), frozenset(server.name for server in servers))
     return LoadedEnv(spec=spec, servers=servers, suite=suite)

@@ -1,4 +1,4 @@
-"""Whether what an environment file defines is an environment. Every complaint is a ConfigError of one line."""
+"""Validation of the environment that a file defines. Every fault is a ConfigError of one line."""
 
 from __future__ import annotations
 
@@ -18,72 +18,72 @@ T = TypeVar("T")
 
 
 def check_name(name: object) -> str:
-    """The name, where folders and records can bear it."""
+    """The subject of error messages about the environment, if its name is valid in folders and records."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]+", name):
         raise ConfigError(f"environment {name!r}: its name must be made of letters, digits, _ and -")
     return f"environment '{name}'"
 
 
-def made(who: str, what: str, given: Callable[[], T] | T) -> T:
-    """What `given` is, or gives when called; whatever else than a GymcpError it raises is the file's fault."""
-    if not callable(given):
-        return given
+def resolve(who: str, what: str, value: Callable[[], T] | T) -> T:
+    """The value, or the result of the function. An error other than a GymcpError is a fault of the file."""
+    if not callable(value):
+        return value
     try:
-        return given()
+        return value()
     except GymcpError:
         raise
-    except (Exception, SystemExit) as error:  # the function is the user's: whatever it raises is told as it is
+    except (Exception, SystemExit) as error:  # the function is the user's code, which may raise anything
         raise ConfigError(f"{who}: its {what} raised {in_one_line(error)}") from error
 
 
 def in_one_line(error: BaseException) -> str:
-    """Type and message; of our own errors the message."""
+    """Type and message of an error; only the message if it is one of gymcp's own errors."""
     return " ".join((f"{error}" if isinstance(error, GymcpError) else f"{type(error).__name__}: {error}").split())
 
 
 def check_servers(who: str, servers: object) -> tuple[ServerSpec, ...]:
-    """The servers, where each can be started."""
+    """The servers, if each can be started."""
     if not isinstance(servers, tuple) or not servers:
-        raise ConfigError(f"{who}: its servers must be a tuple with at least one ServerSpec, not {_shown(servers)}")
+        raise ConfigError(f"{who}: its servers must be a tuple with at least one ServerSpec, not {_shorten(servers)}")
     for server in servers:
         if not isinstance(server, ServerSpec):
-            raise ConfigError(f"{who}: its servers must be of ServerSpec, not {_shown(server)}")
+            raise ConfigError(f"{who}: its servers must be of ServerSpec, not {_shorten(server)}")
         if not isinstance(server.name, str) or not server.name:
-            raise ConfigError(f"{who}: a server's name must be a text, not {_shown(server.name)}")
+            raise ConfigError(f"{who}: a server's name must be a text, not {_shorten(server.name)}")
         _check_argv(f"{who}: server '{server.name}'", server)
         if fault := fault_of_http(server) or fault_of_url(server):
             raise ConfigError(f"{who}: server '{server.name}': {fault}")
-    _refuse_twice(f"{who}: two servers are named", (server.name for server in servers))
+    _refuse_duplicates(f"{who}: two servers are named", (server.name for server in servers))
     return servers
 
 
 def _check_argv(who: str, server: ServerSpec) -> None:
     if not isinstance(server.argv, tuple) or not all(isinstance(word, str) for word in server.argv):
-        raise ConfigError(f"{who}: its argv must be a tuple of texts, not {_shown(server.argv)}")
+        raise ConfigError(f"{who}: its argv must be a tuple of texts, not {_shorten(server.argv)}")
     if not server.argv and server.image is None and server.url is None:
         raise ConfigError(f"{who}: its argv is empty, and it has no image whose command would be run")
 
 
 def check_suite(who: str, suite: object, servers: frozenset[str]) -> Suite:
-    """The suite, where each of its tasks can be played on servers of these names."""
+    """The suite, if each of its tasks can be played on servers of these names."""
     if not isinstance(suite, Suite):
-        raise ConfigError(f"{who}: its suite must be a gymcp.types.Suite, not {_shown(suite)}")
+        raise ConfigError(f"{who}: its suite must be a gymcp.types.Suite, not {_shorten(suite)}")
     if not isinstance(suite.tasks, tuple) or not suite.tasks:
         raise ConfigError(f"{who}: its suite has no tasks; they must be a tuple with at least one Task")
     for task in suite.tasks:
         if not isinstance(task, Task):
-            raise ConfigError(f"{who}: its tasks must be of Task, not {_shown(task)}")
+            raise ConfigError(f"{who}: its tasks must be of Task, not {_shorten(task)}")
         if not isinstance(task.id, str) or not task.id:
-            raise ConfigError(f"{who}: a task's id must be a text, not {_shown(task.id)}")
+            raise ConfigError(f"{who}: a task's id must be a text, not {_shorten(task.id)}")
         _check_task(f"{who}: task '{task.id}'", task, servers)
-    _refuse_twice(f"{who}: two tasks have the id", (task.id for task in suite.tasks))
+    _refuse_duplicates(f"{who}: two tasks have the id", (task.id for task in suite.tasks))
     return suite
 
 
 def _check_task(who: str, task: Task, servers: frozenset[str]) -> None:
     prompts = task.prompts
     if not isinstance(prompts, tuple) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
-        raise ConfigError(f"{who}: its prompts must be a tuple with at least one text, not {_shown(prompts)}")
+        raise ConfigError(f"{who}: its prompts must be a tuple with at least one text, not {_shorten(prompts)}")
     if task.servers is not None and (not task.servers or task.servers - servers):
         unknown = ", ".join(sorted(task.servers - servers)) or "none"
         raise ConfigError(f"{who}: its servers are {unknown}; have {', '.join(sorted(servers))}")
@@ -93,13 +93,13 @@ def _check_task(who: str, task: Task, servers: frozenset[str]) -> None:
         raise ConfigError(f"{who}: its initial_state is not JSON: {error}") from error
 
 
-def _refuse_twice(what: str, names: Iterable[str]) -> None:
+def _refuse_duplicates(what: str, names: Iterable[str]) -> None:
     name, times = Counter(names).most_common(1)[0]
     if times > 1:
         raise ConfigError(f"{what} '{name}'")
 
 
-def _shown(value: object) -> str:
-    """A value that is not what it should be, short."""
+def _shorten(value: object) -> str:
+    """A short text for a wrong value."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"a {type(value).__name__}"

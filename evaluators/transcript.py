@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gymcp.types import Message, Step, ToolCall, ToolResult, Trajectory, UserAct
+from gymcp.types import Message, Step, ToolCall, ToolResult, Trajectory, UserToolCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ResultEvent:
 class UserActEvent:
     """Tool calls of the simulated user, with their results."""
 
-    act: UserAct
+    act: UserToolCalls
 
 
 Event = MessageEvent | AnswerEvent | CallEvent | ResultEvent | UserActEvent

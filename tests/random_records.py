@@ -16,7 +16,7 @@ from gymcp.types import (
     ToolResult,
     Trajectory,
     Usage,
-    UserAct,
+    UserToolCalls,
 )
 
 # every code point, lone surrogates and NUL among them
@@ -69,7 +69,7 @@ steps = st.builds(
     action=st.builds(Action, text=texts, tool_calls=calls),
     results=st.lists(results, max_size=2).map(tuple),
     user_acts=st.lists(
-        st.builds(UserAct, calls=calls, results=st.lists(results, max_size=2).map(tuple)), max_size=2
+        st.builds(UserToolCalls, calls=calls, results=st.lists(results, max_size=2).map(tuple)), max_size=2
     ).map(tuple),
     reward=finite,
     state_key=texts,

@@ -17,7 +17,7 @@ from gymcp.types import (
     ToolResult,
     Trajectory,
     Usage,
-    UserAct,
+    UserToolCalls,
 )
 
 HOSTILE_TEXT = (
@@ -171,7 +171,7 @@ PAID = Trajectory(
             ),
             action=Action(text="Paid."),
             user_acts=(
-                UserAct(
+                UserToolCalls(
                     calls=(ToolCall(id="user_1", name="look", arguments={"at": "account"}),),
                     results=(ToolResult(call_id="user_1", content="12", seconds=0.5),),
                 ),

@@ -88,11 +88,11 @@ def test_no_server_can_read_the_gold_with_the_built_wheel_installed(installed: P
     code = (
         "import asyncio, json, sys\n"
         "from gymcp.envs import load_env, load_spec\n"
-        "from gymcp.envs.audit.leaks import find_leaks, needles\n"
+        "from gymcp.envs.audit.leaks import find_leaks, gold_texts\n"
         "from gymcp.mcp_servers.sandbox import get_sandbox\n"
         "env = load_env(load_spec(sys.argv[1]))\n"
         "leaks = asyncio.run(find_leaks(env, get_sandbox('bwrap')))\n"
-        "count = sum(len(needles(task)) for task in env.suite.tasks)\n"
+        "count = sum(len(gold_texts(task)) for task in env.suite.tasks)\n"
         "print(json.dumps([count, [leak.file + ': ' + leak.text for leak in leaks]]))\n"
     )
     for env, least in (("bank.py", 6), ("bfcl", 5000)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.envs.users import SimulatedUser
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, Message, Sampling, Talk, Task, Tool
+from gymcp.types import Action, Decision, Message, Sampling, Task, Tool, UserView
 
 TASKS = (Task(id="refund", prompts=("Refund it.",)), Task(id="lookup/2", prompts=("Look it up.",)))
 
@@ -46,5 +46,5 @@ def test_every_answer_of_a_simulated_user_has_the_seed_it_always_had() -> None:
     user = SimulatedUser(policy=recorder, scenario="You are a customer.")
     for seed, count in ((0, 0), (0, 2), (41, 5)):
         messages = (Message(role="user", content="Hello."),) * count
-        asyncio.run(user.reply(Talk(messages=messages, seed=seed)))
+        asyncio.run(user.reply(UserView(messages=messages, seed=seed)))
     assert recorder.seeds == [1283126750, 542260402, 1630594132]

@@ -11,32 +11,32 @@ from dataclasses import replace
 from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, Model, TokenModel
 from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.react import ReactSettings
-from gymcp.envs.episodes.lazy_server import LateServer
-from gymcp.envs.episodes.tool_listing import Offer
+from gymcp.envs.episodes.lazy_server import LazyServer
+from gymcp.envs.episodes.tool_listing import ToolListing
 from gymcp.envs.episodes.toolbox import agents_toolbox
-from gymcp.envs.episodes.user_turn import handbook_of
-from gymcp.envs.episodes.world import Origin, open_world
+from gymcp.envs.episodes.user_turn import system_messages
+from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.types import Message, Talk, Task, Tool, ToolCall
+from gymcp.types import Message, Task, Tool, ToolCall, UserView
 
 CALL_TIMEOUT_S = 30.0
 """Seconds that a server may take for its first call."""
 
 
-async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> Offer:
+async def check_servers(env: LoadedEnv, sandbox: Sandbox, task: Task) -> ToolListing:
     """The tools on offer in a fresh world of `task`, after one call to every server. Raises EnvInfraError."""
-    async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=0)) as world:
+    async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=0)) as world:
         for server in world.servers:
             await _call_once(server)
         withheld = task.withheld[0] if task.withheld else frozenset[str]()
         box = agents_toolbox(env.spec, world.servers)
-        return Offer(tools={tool.name: tool for tool in box.offered(withheld)}, servers=box.servers)
+        return ToolListing(tools={tool.name: tool for tool in box.list_tools(withheld)}, servers=box.servers)
 
 
-async def _call_once(session: ToolSession | LateServer) -> None:
+async def _call_once(session: ToolSession | LazyServer) -> None:
     """Call one tool, a read-only one if there is any. An error result is fine too: the world is thrown away."""
     if not session.tools:
         raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")
@@ -88,13 +88,13 @@ async def check_model(
 async def check_user(env: LoadedEnv, who: str, task: Task) -> None:
     """Raises ConfigError if the model that plays the user of `task` does not answer when asked for its first words."""
     try:
-        await env.spec.user(task).reply(Talk())
+        await env.spec.user(task).reply(UserView())
     except PolicyInfraError as error:
         raise ConfigError(f"{who}, which plays the user, does not answer: {error}") from error
 
 
 def _first_messages(task: Task) -> list[Message]:
-    return [*handbook_of(task), *(Message(role="user", content=prompt) for prompt in task.prompts[:1])]
+    return [*system_messages(task), *(Message(role="user", content=prompt) for prompt in task.prompts[:1])]
 
 
 def _check_prompts_fit(

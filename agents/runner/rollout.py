@@ -141,8 +141,8 @@ class _Attempt:
         return Rollout(job=self._job, trajectory=record, states=self._episode.states if self._episode else {})
 
     def _trajectory(self, failure: _Failure | None) -> Trajectory:
-        if self._episode and self._episode.graded:
-            return self._episode.graded  # it had ended: a failure while tearing down changes nothing of the record
+        if self._episode and self._episode.trajectory:
+            return self._episode.trajectory  # it had ended: a failure while tearing down changes nothing of the record
         failure = failure or _Failure(outcome=Outcome.ENV_INFRA, reason="the episode ended without a record")
         if self._episode:
             return self._episode.record(failure.outcome, failure.reason)

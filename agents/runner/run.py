@@ -15,7 +15,7 @@ from gymcp.agents.runner.rollout import Job, Rollout
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.agents.strategies.scripted import NEEDS, SCRIPTED, applies
-from gymcp.envs.audit.fingerprint import cassettes_of, env_digest, suite_digest
+from gymcp.envs.audit.fingerprint import env_digest, hash_cassettes, suite_digest
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
@@ -76,7 +76,7 @@ class Plan:
             "trials": self.trials,
             "seed": self.seed,
             **self.settings,
-            **({"cassettes": dict(cassettes)} if (cassettes := cassettes_of(env)) else {}),
+            **({"cassettes": dict(cassettes)} if (cassettes := hash_cassettes(env)) else {}),
         }
 
 

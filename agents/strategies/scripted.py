@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from gymcp.agents.strategies.random_arguments import find_words, sample_instance
 from gymcp.envs.wrappers.retrieval import SEARCH
-from gymcp.envs.wrappers.stress import TRANSIENT, words_in
+from gymcp.envs.wrappers.stress import TRANSIENT, split_name
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.questions import ASK_USER
 from gymcp.protocols import Agent, AgentFactory
@@ -116,7 +116,7 @@ class Adaptive:
 
     def _search(self, name: str) -> ToolCall:
         self._calls += 1
-        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(words_in(name))})
+        return ToolCall(id=f"call_{self._calls}", name=SEARCH, arguments={"query": " ".join(split_name(name))})
 
     def _adapt(self, call: ToolCall, observation: Observation) -> ToolCall:
         """The call with a new id; if no tool has its name, a call of the tool with the closest name."""
@@ -133,8 +133,8 @@ class Adaptive:
 
 def find_closest(name: str, names: Iterable[str]) -> str:
     """The name that shares the most words with `name`; among several, the one with the fewest other words."""
-    words = set(words_in(name))
-    return max(names, key=lambda other: (len(words & set(words_in(other))), -len(words ^ set(words_in(other)))))
+    words = set(split_name(name))
+    return max(names, key=lambda other: (len(words & set(split_name(other))), -len(words ^ set(split_name(other)))))
 
 
 def adaptive(task: Task, seed: int) -> Agent:

@@ -1,4 +1,4 @@
-"""What an environment is made of, as digests: the same on another machine and in another cache folder."""
+"""Digests of an environment and its suite, which are the same on any machine and with any cache folder."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from gymcp.mcp_servers.transports.cassette import cassette_sha256
 from gymcp.paths import gymcp_home
 from gymcp.types import STORED_NAMES, Json, Suite
 
-_LENGTH = 16
-_LATER = frozenset({"facts", "handbook", "hijack", "scenario", "servers"})
-"""Fields that suites of older runs did not have: what has none of them keeps its digest."""
+_DIGEST_CHARS = 16
+_LATER_FIELDS = frozenset({"facts", "handbook", "hijack", "scenario", "servers"})
+"""Later fields of `Task`: a task that does not use them keeps the digest that it had before they existed."""
 
 
 def suite_digest(suite: Suite) -> str:
-    """Of all that is in the tasks: ids, prompts, initial states, targets, gold, limits. Raises ConfigError."""
-    found = hashlib.sha256()
+    """Digest of all fields of the tasks: ids, prompts, initial states, targets, gold, limits ... Raises ConfigError."""
+    sha256 = hashlib.sha256()
     for task in suite.tasks:
         try:
-            found.update(json.dumps(_plain(task), sort_keys=True, default=_plain).encode() + b"\n")
+            sha256.update(json.dumps(_plain(task), sort_keys=True, default=_plain).encode() + b"\n")
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"suite '{suite.name}': task '{task.id}' is not JSON: {error}") from error
-    return found.hexdigest()[:_LENGTH]
+    return sha256.hexdigest()[:_DIGEST_CHARS]
 
 
 def env_digest(env: LoadedEnv) -> str:
-    """Of the servers, with the content of all that they are given to read, and of what the agent is offered of them."""
+    """Digest of the servers, with the content of all files they are given, and of the selection of their tools."""
     spec = env.spec
     parts: list[Json] = [spec.anchor, asdict(spec.limits), sorted(spec.tools) if spec.tools is not None else None]
-    parts += [_server(server) for server in env.servers]
+    parts += [_describe_server(server) for server in env.servers]
     parts += [layer.settings() for layer in spec.layers]
     parts += [sorted(spec.user_tools)] if spec.user_tools else []
     parts += ["lazy"] if spec.lazy else []
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:_LENGTH]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=_plain).encode()).hexdigest()[:_DIGEST_CHARS]
 
 
-def _server(server: ServerSpec) -> Json:
+def _describe_server(server: ServerSpec) -> Json:
     image = _content(server.image) if isinstance(server.image, Path) else server.image
     mounts = [[_content(mount.source), str(mount.target), mount.writable] for mount in server.mounts]
     parts = [server.name, server.argv, dict(server.env), mounts, image, server.network, asdict(server.limits)]
-    return [*parts, repr(server.state), server.tools_sha256, *_beyond_streams(server)]
+    return [*parts, repr(server.state), server.tools_sha256, *_describe_http(server)]
 
 
-def cassettes_of(env: LoadedEnv) -> dict[str, str]:
-    """By server: the hash of the cassette that is played, or that one is being recorded. Raises ConfigError."""
+def hash_cassettes(env: LoadedEnv) -> dict[str, str]:
+    """Server name -> hash of the cassette that is replayed, or "recording". Raises ConfigError."""
     return {
         server.name: "recording" if server.recording else cassette_sha256(server.cassette)
         for server in env.servers
@@ -59,7 +59,7 @@ def cassettes_of(env: LoadedEnv) -> dict[str, str]:
     }
 
 
-def _beyond_streams(server: ServerSpec) -> list[Json]:
+def _describe_http(server: ServerSpec) -> list[Json]:
     start = [server.initial_state] if server.initial_state is not None else []
     if server.url is not None:
         return [server.url, dict(server.headers), *start]
@@ -67,7 +67,7 @@ def _beyond_streams(server: ServerSpec) -> list[Json]:
 
 
 def _content(path: Path) -> str:
-    """A folder of the cache is named after what is in it; of any other place it is the content that counts."""
+    """The path of a folder in the cache, which is named after its content; the content of any other file or folder."""
     if path.is_relative_to(gymcp_home()):
         return str(path.relative_to(gymcp_home()))
     try:
@@ -83,7 +83,7 @@ def _plain(value: object) -> Json:
         return {
             STORED_NAMES.get(field.name, field.name): getattr(value, field.name)
             for field in fields(value)
-            if field.name not in _LATER or getattr(value, field.name) not in (None, ())
+            if field.name not in _LATER_FIELDS or getattr(value, field.name) not in (None, ())
         }
     if isinstance(value, Mapping):
         return dict(value)

@@ -1,4 +1,4 @@
-"""The environments: one file each, here or at any path, that defines ``ENV``."""
+"""The catalog of environments. Each is a file, here or at any path, that defines ``ENV``."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from gymcp.errors import ConfigError
 
 
 def names() -> tuple[str, ...]:
-    """The names in the catalog."""
+    """The names of the environments in the catalog."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load_spec(env: str) -> EnvSpec:
-    """The environment of a catalog name or of a file. Raises ConfigError, saying what there is instead."""
+    """The environment with this catalog name or in this file. Raises ConfigError, which lists the names."""
     if is_file(env):
-        return _from_file(Path(env))
+        return _load_file(Path(env))
     if env not in names():
         raise ConfigError(f"no environment '{env}'; have {', '.join(names())}, or give the path of a file")
     return _env_of(importlib.import_module(f"{__name__}.{env}"), env)
 
 
 def is_file(env: str) -> bool:
-    """True where an environment is named by the path of its file; else by a name in the catalog."""
+    """True if `env` is the path of a file and not a name in the catalog."""
     return env not in names() and (env.endswith(".py") or "/" in env or Path(env).exists())
 
 
 def source_of(env: str) -> str:
-    """What names the same environment from any folder: a catalog name, or the absolute path of a file."""
+    """A name for the same environment that is valid in any folder: a catalog name, or the absolute path of a file."""
     return str(Path(env).resolve()) if is_file(env) else env
 
 
-def _from_file(path: Path) -> EnvSpec:
+def _load_file(path: Path) -> EnvSpec:
     if path.is_dir():
         raise ConfigError(f"environment file '{path}': is a folder; give the path of the Python file in it")
     if not path.is_file():
@@ -47,20 +47,20 @@ def _from_file(path: Path) -> EnvSpec:
     if path.suffix != ".py":
         raise ConfigError(f"environment file '{path}': not a Python file: its name must end in .py")
     name = f"gymcp_env_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
-    if found is None or found.loader is None:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
+    if spec is None or spec.loader is None:
         raise ConfigError(f"environment file '{path}': not a Python file")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pydantic look their own module up
     try:
-        found.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the file is the user's: whatever it raises is told as it is
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the file is the user's code, which may raise anything
         raise ConfigError(f"environment file '{path}': {in_one_line(error)}") from error
     return _env_of(module, str(path))
 
 
-class _FromSource(importlib.machinery.SourceFileLoader):
-    """Runs what a reader of the file sees, never byte code that lies beside it: that may be of another source."""
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Loads the source that a reader of the file sees, never byte code beside it, which may be from other source."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         return self.source_to_code(self.get_data(self.path), self.path)

@@ -1,4 +1,4 @@
-"""AgentDojo v1.2.2: office work, travel, banking and chat, in worlds where strangers may have written something."""
+"""AgentDojo v1.2.2: office work, travel, banking and chat, in worlds that may hold text by strangers."""
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.agentdojo import suite as agentdojo

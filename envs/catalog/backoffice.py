@@ -1,4 +1,4 @@
-"""A company's back office: look-ups, conditional actions under a handbook, corrections, refusals. Tasks without end."""
+"""A company's back office: look-ups, conditional actions by a handbook, corrections, refusals; any number of tasks."""
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.backoffice import make_suite, make_tasks

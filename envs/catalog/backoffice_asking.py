@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from gymcp.envs.catalog.backoffice import ENV as BACKOFFICE
 from gymcp.envs.suites.backoffice.underspecified_requests import make_suite
-from gymcp.envs.wrappers.ask_user import asking
+from gymcp.envs.wrappers.ask_user import add_ask_user
 
-ENV = asking(
+ENV = add_ask_user(
     replace(
         BACKOFFICE,
         name="backoffice_asking",

@@ -1,4 +1,4 @@
-"""Tidying, editing and adding up files, over a third-party server: @modelcontextprotocol/server-filesystem."""
+"""Tasks that tidy, edit and add up files, with a third-party server: @modelcontextprotocol/server-filesystem."""
 
 import random
 from pathlib import Path
@@ -16,11 +16,11 @@ Files = dict[str, str | None]
 
 
 def tidy(number: int, rng: random.Random) -> Task:
-    """What is done goes into a folder of its own; which is done stands in the files."""
+    """A task that moves the notes whose text says that they are done into a new folder."""
     names = rng.sample(NOUNS, 5)
     done = set(rng.sample(names, 2))
     files: Files = {f"{name}.md": f"# {name}\nstatus: {'done' if name in done else 'open'}\n" for name in names}
-    wanted: Files = {
+    target: Files = {
         f"archive/{path}" if path.removesuffix(".md") in done else path: text for path, text in files.items()
     }
     moves: list[Call] = [
@@ -34,28 +34,28 @@ def tidy(number: int, rng: random.Random) -> Task:
         *moves,
     ]
     prompt = f"Move the notes in {ROOT} whose status is done into a new folder named archive. Leave the others."
-    return _task(f"tidy_{number}", prompt, files, calls, wanted)
+    return _task(f"tidy_{number}", prompt, files, calls, target)
 
 
 def edit(number: int, rng: random.Random) -> Task:
-    """One setting of several that look alike."""
+    """A task that changes one setting among several that look alike."""
     sections = rng.sample(NOUNS, 3)
     ports = rng.sample(range(8000, 9000), 4)
     text = "".join(f"[{name}]\nport = {port}\n\n" for name, port in zip(sections, ports, strict=False))
     which = rng.randrange(3)
     old = f"[{sections[which]}]\nport = {ports[which]}"
     new = f"[{sections[which]}]\nport = {ports[3]}"
-    wanted: Files = {"settings.ini": text.replace(old, new), "README": "Ports are in settings.ini.\n"}
+    target: Files = {"settings.ini": text.replace(old, new), "README": "Ports are in settings.ini.\n"}
     calls: list[Call] = [
         ("read_text_file", {"path": f"{ROOT}/settings.ini"}),
         ("edit_file", {"path": f"{ROOT}/settings.ini", "edits": [{"oldText": old, "newText": new}]}),
     ]
     prompt = f"In {ROOT}/settings.ini set the port of {sections[which]} to {ports[3]}. Change nothing else."
-    return _task(f"edit_{number}", prompt, {**wanted, "settings.ini": text}, calls, wanted)
+    return _task(f"edit_{number}", prompt, {**target, "settings.ini": text}, calls, target)
 
 
 def add_up(number: int, rng: random.Random) -> Task:
-    """Numbers of several files, and their sum in a new one."""
+    """A task that adds up numbers from several files and writes the sum into a new one."""
     noun = rng.choice(NOUNS)
     counts = {f"shelf_{shelf}.txt": rng.randrange(3, 60) for shelf in range(1, 4)}
     files: Files = {path: f"{count} {noun}\n" for path, count in counts.items()}
@@ -72,14 +72,14 @@ def add_up(number: int, rng: random.Random) -> Task:
 
 
 def make_suite() -> Suite:
-    """15 tasks, the same ones always."""
+    """The suite of 15 tasks, always the same ones."""
     rng = random.Random(20260831)
     tasks = [make(number, rng) for make in (tidy, edit, add_up) for number in range(5)]
     return Suite(name="filesystem", version="1", tasks=tuple(tasks), source="generated")
 
 
-def _task(task_id: str, prompt: str, files: Files, calls: list[Call], wanted: Files) -> Task:
-    return one_turn(task_id, prompt, calls, initial_state={"files": files}, target=wanted)
+def _task(task_id: str, prompt: str, files: Files, calls: list[Call], target: Files) -> Task:
+    return one_turn(task_id, prompt, calls, initial_state={"files": files}, target=target)
 
 
 SERVER = LockedServerRef(

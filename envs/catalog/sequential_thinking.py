@@ -1,6 +1,6 @@
-"""Arithmetic thought out aloud, over a third-party server: @modelcontextprotocol/server-sequential-thinking.
+"""Arithmetic in written thoughts, with a third-party server: @modelcontextprotocol/server-sequential-thinking.
 
-What a thought says is free; its numbers, its links and the final answer are not.
+The text of a thought is free; its numbers, its links and the final answer are graded.
 """
 
 import random
@@ -23,7 +23,7 @@ TOOL = "sequentialthinking"
 
 
 def chain(number: int, rng: random.Random) -> Task:
-    """One thought for each change, in order."""
+    """A task with one thought for each change, in order."""
     _, story, levels = _tank(rng, changes=2 + number % 3)
     prompt = (
         f"{story} Use the thinking tool with one thought for the start and one for each change, {len(levels)} thoughts "
@@ -33,7 +33,7 @@ def chain(number: int, rng: random.Random) -> Task:
 
 
 def revise(number: int, rng: random.Random) -> Task:
-    """The start was misread: a later thought revises the first."""
+    """A task in which the start was misread, so that a later thought revises the first."""
     start, story, levels = _tank(rng, changes=2)
     wrong = start + rng.randrange(3, 9)
     thoughts = [
@@ -49,7 +49,7 @@ def revise(number: int, rng: random.Random) -> Task:
 
 
 def branch(number: int, rng: random.Random) -> Task:
-    """What if: a second thought, and a branch from the first."""
+    """A task with a second thought and a branch from the first."""
     start, story, levels = _tank(rng, changes=1)
     twice = 2 * levels[-1]
     thoughts = [
@@ -70,7 +70,7 @@ def branch(number: int, rng: random.Random) -> Task:
 
 
 def make_suite() -> Suite:
-    """15 tasks, the same ones always."""
+    """The suite of 15 tasks, always the same ones."""
     rng = random.Random(20260831)
     tasks = [make(number, rng) for make in (chain, revise, branch) for number in range(5)]
     return Suite(name="sequential_thinking", version="1", tasks=tuple(tasks), source="generated")
@@ -79,13 +79,17 @@ def make_suite() -> Suite:
 def _tank(rng: random.Random, changes: int) -> tuple[int, str, list[int]]:
     """The start, the story, and the litres after the start and after each change."""
     start = rng.randrange(30, 90)
-    levels, told = [start], []
+    levels, changes_made = [start], []
     for _ in range(changes):
         text, apply = rng.choice(CHANGES)
         n = rng.randrange(2, 9)
         levels.append(apply(levels[-1], n))
-        told.append(text.format(n=n))
-    return start, f"A tank holds {start} litres. Then {', then '.join(told)}. How many litres are in it?", levels
+        changes_made.append(text.format(n=n))
+    return (
+        start,
+        f"A tank holds {start} litres. Then {', then '.join(changes_made)}. How many litres are in it?",
+        levels,
+    )
 
 
 def _thoughts(levels: list[int]) -> list[dict[str, Any]]:

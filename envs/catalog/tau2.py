@@ -1,4 +1,4 @@
-"""tau2's telecom domain, alone: the agent has the company's tools and those of the customer's phone."""
+"""tau2's telecom domain in solo mode: the agent has the tools of the company and of the customer's phone."""
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.tau2 import suite as tau2

@@ -1,4 +1,4 @@
-"""tau2's telecom domain in dual control: a user shares the world with the agent, and only they have the phone."""
+"""tau2's telecom domain in dual control: a user shares the world with the agent, and only the user has the phone."""
 
 from gymcp.envs.catalog.tau2 import ENV as SOLO
 from gymcp.envs.spec import EnvSpec

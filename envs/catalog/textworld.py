@@ -1,4 +1,4 @@
-"""TextWorld: coin collector, treasure hunts and cooking, played over tools; games without end, made on the spot."""
+"""TextWorld: coin collector, treasure hunts and cooking, played over tools; any number of games, made on demand."""
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites import textworld

@@ -1,6 +1,6 @@
-"""Clock arithmetic over a third-party server: mcp-server-time, of which only convert_time is deterministic.
+"""Clock arithmetic with a third-party server: mcp-server-time, whose only deterministic tool is convert_time.
 
-Zones without daylight saving time only: the server converts as of today, and an answer must be right for ever.
+All zones are without daylight saving time: the server converts as of today, and an answer must stay right for ever.
 """
 
 import random
@@ -15,7 +15,7 @@ from gymcp.types import Suite, Task
 
 
 def convert(number: int, rng: random.Random) -> Task:
-    """One conversion."""
+    """A task with one conversion."""
     source, target = rng.sample(sorted(ZONES), 2)
     now = _some_time(rng)
     there = shift(now, ZONES[target] - ZONES[source])
@@ -24,7 +24,7 @@ def convert(number: int, rng: random.Random) -> Task:
 
 
 def arrive(number: int, rng: random.Random) -> Task:
-    """A conversion of what the first one gave: the arguments of the second call hang on the first answer."""
+    """A task whose second conversion depends on the result of the first."""
     source, target, home = rng.sample(sorted(ZONES), 3)
     start, minutes = _some_time(rng), rng.randrange(65, 14 * 60, 5)
     start_there = shift(start, ZONES[target] - ZONES[source])
@@ -39,7 +39,7 @@ def arrive(number: int, rng: random.Random) -> Task:
 
 
 def meet(number: int, rng: random.Random) -> Task:
-    """One time for three other places, in their order."""
+    """A task that converts one time for three other places, in order."""
     source, *others = rng.sample(sorted(ZONES), 4)
     now = _some_time(rng)
     there = [clock(shift(now, ZONES[other] - ZONES[source])) for other in others]
@@ -51,7 +51,7 @@ def meet(number: int, rng: random.Random) -> Task:
 
 
 def make_suite() -> Suite:
-    """18 tasks, the same ones always."""
+    """The suite of 18 tasks, always the same ones."""
     rng = random.Random(20261019)
     tasks = [make(number, rng) for make in (convert, arrive, meet) for number in range(6)]
     return Suite(name="time", version="1", tasks=tuple(tasks), source="generated")

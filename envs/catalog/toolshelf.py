@@ -1,4 +1,4 @@
-"""Seventy servers with hundreds of tools in one episode, of which a task needs a few: which ones, must be found out."""
+"""Seventy servers with hundreds of tools in one episode, of which a task needs a few that the agent must find."""
 
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.toolshelf import are_installed, grade, make_suite, make_tasks, shelf_servers

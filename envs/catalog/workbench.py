@@ -1,4 +1,4 @@
-"""Office work over files, a graph, a repository, a clock, a calendar and a help desk: on one server or several."""
+"""Office work with files, a graph, a repository, a clock, a calendar and a help desk, on one server or several."""
 
 from pathlib import Path
 
@@ -23,19 +23,19 @@ LOCKED = (
 
 
 def servers() -> tuple[ServerSpec, ...]:
-    """Four from the lock, installed where they are not yet, and two native ones."""
+    """Four servers from the lock file, which are installed if necessary, and two native ones."""
     native = (
         native_server(name, f"{PROGRAMS}.office.{name}", modules=(f"{PROGRAMS}.backoffice.books",), start="fork")
         for name in ("calendar", "desk")
     )
-    return (*(server for each in LOCKED for server in each.servers()), *native)
+    return (*(server for locked in LOCKED for server in locked.servers()), *native)
 
 
 ENV = EnvSpec(
     name="workbench",
     description="Office work on six servers, four of third parties: 270 tasks in six categories, at three levels.",
     servers=servers,
-    installed=lambda: all(each.is_installed() for each in LOCKED),
+    installed=lambda: all(locked.is_installed() for locked in LOCKED),
     suite=make_suite,
     more_tasks=make_tasks,
     grade=with_milestones(grade),

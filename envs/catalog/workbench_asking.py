@@ -1,12 +1,12 @@
-"""Workbench with requests that leave something out: the user must be asked, which costs, or must not be."""
+"""Workbench with requests of which half leave something out, so that the agent must ask the user, which has a price."""
 
 from dataclasses import replace
 
 from gymcp.envs.catalog.workbench import ENV as WORKBENCH
 from gymcp.envs.suites.workbench.underspecified_requests import make_suite
-from gymcp.envs.wrappers.ask_user import asking
+from gymcp.envs.wrappers.ask_user import add_ask_user
 
-ENV = asking(
+ENV = add_ask_user(
     replace(
         WORKBENCH,
         name="workbench_asking",

@@ -1,4 +1,4 @@
-"""Copies of live worlds, and points of episodes to go on from."""
+"""Images of live worlds, and snapshots of episodes."""
 
 from __future__ import annotations
 
@@ -7,51 +7,56 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gymcp.envs.episodes.world import Origin, World
+from gymcp.envs.episodes.episode_state import EpisodeState
+from gymcp.envs.episodes.world import EpisodeSetup, World
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot, snapshot_server
-from gymcp.types import Json, Observation, Step
+from gymcp.types import Json
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldImage:
-    """A world that stands still: live ones can be made from it, at the same time. Each server has a way of its own."""
+    """Images of all servers of a world, from which live worlds can be opened at the same time."""
 
     servers: Mapping[str, ServerSnapshot]
+    """Server name -> its image."""
 
     def discard(self) -> None:
-        """Frees what it holds. Harmless when called again."""
+        """Frees the resources of the images. Harmless when called again."""
         for image in self.servers.values():
             image.discard()
 
 
-async def capture(world: World, opens: int | None) -> WorldImage | None:
-    """To be opened `opens` times, None: any number. No image where there is none of some server.
+async def capture_world(world: World, opens: int | None) -> WorldImage | None:
+    """An image of the world; None if some server has none.
 
-    Raises SnapshotError.
+    `opens`: how often the image will be opened, None: any number of times. Raises SnapshotError.
     """
-    images: dict[str, ServerSnapshot] = {}
-    whole = WorldImage(servers=images)
+    servers: dict[str, ServerSnapshot] = {}
+    image = WorldImage(servers=servers)
     try:
-        for session in world.sessions:  # one that was not started yet is started later, too
-            image = await snapshot_server(session, opens)
-            if image is None:  # a fork more or less is cheaper than to ask all servers twice
-                whole.discard()
+        for (
+            session
+        ) in world.sessions:  # a lazy server that has not been started is started by its first call later, too
+            captured = await snapshot_server(session, opens)
+            if captured is None:  # one fork more or less is cheaper than to ask all servers twice
+                image.discard()
                 return None
-            images[session.spec.name] = image
+            servers[session.spec.name] = captured
     except BaseException:
-        whole.discard()
+        image.discard()
         raise
-    return whole
+    return image
 
 
-async def all_of(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
-    """The results, all awaited at the same time; returns or raises when the last has ended.
+async def wait_for_all(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """The results of all coroutines, which run at the same time; returns or raises when the last one has ended.
 
-    A TaskGroup would cancel the calling task meanwhile, which the cancel scopes of its MCP sessions take for theirs.
+    A TaskGroup would cancel the calling task on the first error, which the cancel scopes of its MCP sessions would take
+    for a cancellation of their own.
     """
-    tasks = [asyncio.create_task(each) for each in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         if tasks:
             await asyncio.wait(tasks)
@@ -64,34 +69,22 @@ async def all_of(work: Sequence[Coroutine[None, None, T]]) -> list[T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A point of an episode to go on from, again and again. It outlives the episode, until `discard`."""
+    """A point of an episode from which it can be continued any number of times. It outlives the episode.
+
+    It holds resources until `discard`.
+    """
 
     episode: str
-    """The id of the episode it was taken from."""
-    origin: Origin
-    initial_key: str
-    world_key: str
+    """Id of the episode that the snapshot was taken from."""
+    setup: EpisodeSetup
+    state: EpisodeState
     image: WorldImage | None
-    """None: its calls are run again on a fresh world."""
-    told: bool
-    """False where a server's answers must agree, too, because nothing else is known of it."""
-    observation: Observation
-    steps: tuple[Step, ...]
+    """Image of the world; None: the recorded calls are replayed on a fresh world."""
+    has_exact_key: bool
+    """False if a replay must also give the recorded answers, because the world key covers only a log of calls."""
     states: Mapping[str, Json]
-    turn: int
-    turn_steps: int
-    agent_s: float
-    history: str
+    """States that the steps refer to, by content address."""
 
     def discard(self) -> None:
         if self.image is not None:
             self.image.discard()
-
-
-def parted(snapshot: Snapshot, number: int, expected: str, found: str) -> str:
-    """What to say of a replay that became another world at a step, counted from 1; 0 is the reset."""
-    calls = snapshot.steps[number - 1].action.tool_calls if number else ()
-    at = f"step {number} ({', '.join(call.name for call in calls) or 'no call'})" if number else "the reset"
-    return (
-        f"task '{snapshot.origin.task.id}': a replay parts from the record at {at}: expected {expected}, found {found}"
-    )

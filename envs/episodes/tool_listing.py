@@ -1,12 +1,12 @@
-"""Which tools an environment's servers have, before any layer."""
+"""The tools that an environment's servers have, and those that an agent sees when a task begins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gymcp.envs.episodes.toolbox import agents_toolbox
-from gymcp.envs.episodes.world import Origin, open_world
-from gymcp.envs.layers import Scene
+from gymcp.envs.episodes.world import EpisodeSetup, open_world
+from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import LoadedEnv
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -14,60 +14,62 @@ from gymcp.types import Task, Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ToolListing:
+    """The tools of several servers, before any layer."""
+
     tools: dict[str, Tool]
-    """By name."""
+    """Tool name -> tool."""
     servers: dict[str, str]
-    """By name of a tool, the name of its server."""
+    """Tool name -> name of its server."""
 
 
 async def list_tools(env: LoadedEnv, sandbox: Sandbox) -> dict[str, Tool]:
-    """By name, as `list_offer`. Raises EnvInfraError where a server does not start."""
-    return (await list_offer(env, sandbox)).tools
+    """The tools of all servers by name, as in `make_tool_listing`. Raises EnvInfraError if a server does not start."""
+    return (await make_tool_listing(env, sandbox)).tools
 
 
-async def list_offer(env: LoadedEnv, sandbox: Sandbox) -> Offer:
-    """All that the servers offer.
+async def make_tool_listing(env: LoadedEnv, sandbox: Sandbox) -> ToolListing:
+    """The tools of all servers, in any task.
 
-    Servers may make tools of a task's initial state, so tasks are opened until every tag was seen; of a lazy
-    environment one, as its servers may not.
+    Servers may derive tools from a task's initial state, so tasks are opened until every tag has occurred. In a lazy
+    environment, whose servers may not, one task is enough.
 
-    Raises EnvInfraError where a server does not start.
+    Raises EnvInfraError if a server does not start.
     """
-    offer = Offer(tools={}, servers={})
+    listing = ToolListing(tools={}, servers={})
     seen: set[str] = set()
     async with open_warm_sandbox(sandbox) as warm:
         for number, task in enumerate(env.suite.tasks):
             if number and (env.spec.lazy or seen.issuperset(task.tags)):
                 continue
             seen.update(task.tags)
-            async with open_world(Origin(env=env, sandbox=warm, task=task, seed=0)) as world:
-                box = agents_toolbox(env.spec, world.servers)
-                offer.tools.update({tool.name: tool for tool in box.offered(frozenset())})
-                offer.servers.update(box.servers)
-    return offer
+            async with open_world(EpisodeSetup(env=env, sandbox=warm, task=task, seed=0)) as world:
+                toolbox = agents_toolbox(env.spec, world.servers)
+                listing.tools.update({tool.name: tool for tool in toolbox.list_tools(frozenset())})
+                listing.servers.update(toolbox.servers)
+    return listing
 
 
-def first_offer(env: LoadedEnv, task: Task, offer: Offer) -> tuple[Tool, ...]:
-    """What an agent is shown of the servers' tools when the task begins, through all layers."""
+def tools_at_start(env: LoadedEnv, task: Task, listing: ToolListing) -> tuple[Tool, ...]:
+    """The tools that an agent sees when the task begins, behind all layers."""
 
-    async def unasked(question: str) -> bool:
+    async def refuse(question: str) -> bool:
         return False
 
-    async def untold(question: str) -> str:
+    async def answer_nothing(question: str) -> str:
         return ""
 
-    scene = Scene(
+    context = CallContext(
         task=task,
         seed=0,
         turn=0,
         steps=(),
-        said=task.prompts[:1],
-        servers=offer.servers,
-        confirm=unasked,
-        ask=untold,
+        user_texts=task.prompts[:1],
+        servers=listing.servers,
+        confirm=refuse,
+        ask=answer_nothing,
     )
-    tools = tuple(offer.tools.values())
+    tools = tuple(listing.tools.values())
     for layer in env.spec.layers:
-        tools = layer.offer(scene, tools)
+        tools = layer.filter_tools(context, tools)
     return tools

@@ -1,55 +1,76 @@
-"""The way of a call from the agent, through every layer, to a server, and of the servers' tools to the agent."""
+"""The way of a call from the agent through all layers to a server, and of the servers' tools to the agent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gymcp.envs.episodes.call_validation import check_call
 from gymcp.envs.episodes.toolbox import Toolbox
-from gymcp.envs.layers import Layer, Scene, refusal
-from gymcp.envs.spec import EnvSpec
+from gymcp.envs.layers import CallContext, Layer, refusal
 from gymcp.types import EpisodeLimits, Json, Tool, ToolCall, ToolResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """Of one world's servers."""
+class ToolPipeline:
+    """The layers of an environment in front of the tools of one world."""
 
-    spec: EnvSpec
-    limits: EpisodeLimits
+    layers: tuple[Layer, ...]
+    """The innermost layer, which is next to the servers, first."""
     toolbox: Toolbox
+    limits: EpisodeLimits
+    cost: Callable[[str], float]
+    """Price of one call of a tool, by the name that the servers give it."""
 
-    def offered(self, scene: Scene) -> tuple[Tool, ...]:
-        """What the agent sees."""
-        return self._lists(scene)[-1]
-
-    def _lists(self, scene: Scene) -> list[tuple[Tool, ...]]:
-        """The servers' tools, and what each layer makes of them."""
-        task, turn = scene.task, scene.turn
+    def tools_per_layer(self, context: CallContext) -> list[tuple[Tool, ...]]:
+        """The servers' tools, then the tools behind each layer; the agent sees the last."""
+        task, turn = context.task, context.turn
         withheld = task.withheld[turn] if turn < len(task.withheld) else frozenset[str]()
-        lists = [self.toolbox.offered(withheld)]
-        for layer in self.spec.layers:
-            lists.append(layer.offer(scene, lists[-1]))
+        lists = [self.toolbox.list_tools(withheld)]
+        for layer in self.layers:
+            lists.append(layer.filter_tools(context, lists[-1]))
         return lists
 
-    async def call(self, scene: Scene, call: ToolCall, offered: tuple[Tool, ...]) -> ToolResult:
-        """What comes of a call by somebody to whom these tools were `offered`. Raises StopEpisode, EnvInfraError."""
+    async def run(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        offered: tuple[Tool, ...],
+        tools_per_layer: Sequence[tuple[Tool, ...]],
+    ) -> ToolResult:
+        """The result of a call by an agent that has seen the tools `offered`.
+
+        `tools_per_layer`: the lists of this step. A call that is not valid is refused before any layer sees it. Raises
+        StopEpisode, EnvInfraError.
+        """
         arguments = check_call(call, offered, self.limits.argument_bytes)
         if isinstance(arguments, str):
             return refusal(call, arguments)
-        return await self._through(self.spec.layers, scene, call, arguments)
+        return await self._next(len(self.layers), context, call, arguments, tools_per_layer)
 
-    async def _through(
-        self, layers: tuple[Layer, ...], scene: Scene, call: ToolCall, arguments: Mapping[str, Json]
+    async def _next(
+        self,
+        remaining: int,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools_per_layer: Sequence[tuple[Tool, ...]],
     ) -> ToolResult:
-        """From the outermost layer, which is the last, to the server."""
-        if not layers:
-            result = await self.toolbox.call(call, arguments, timeout_s=self.limits.call_timeout_s)
-            return replace(result, cost=self.spec.cost(call.name))
+        """Passes the call through the innermost `remaining` layers, the outermost of them first, to the server."""
+        if remaining == 0:
+            result = await self.toolbox.dispatch(call, arguments, timeout_s=self.limits.call_timeout_s)
+            return replace(result, cost=self.cost(call.name))
 
-        async def go_on(call: ToolCall, arguments: Mapping[str, Json]) -> ToolResult:
-            return await self._through(layers[:-1], scene, call, arguments)
+        async def call_next(call: ToolCall, arguments: Mapping[str, Json]) -> ToolResult:
+            return await self._next(remaining - 1, context, call, arguments, tools_per_layer)
 
-        below = self._lists(replace(scene, index=0))[len(layers) - 1]
-        return await layers[-1].call(scene, call, arguments, below, go_on)
+        below = remaining - 1
+        return await self.layers[below].handle_call(context, call, arguments, tools_per_layer[below], call_next)
+
+
+async def run_without_layers(toolbox: Toolbox, call: ToolCall, limits: EpisodeLimits) -> ToolResult:
+    """The result of a call of one of the toolbox's tools that no layer sees. Raises EnvInfraError."""
+    arguments = check_call(call, toolbox.list_tools(frozenset()), limits.argument_bytes)
+    if isinstance(arguments, str):
+        return refusal(call, arguments)
+    return await toolbox.dispatch(call, arguments, timeout_s=limits.call_timeout_s)

@@ -1,20 +1,24 @@
-"""What an episode has cost, by tool and by model."""
+"""Cost of an episode in tokens, money and seconds, by tool and by model."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 
 from gymcp.types import Decision, Step
 
 UNKNOWN_TOOL = "(no such tool)"
+"""Name under which calls of tools that were not on offer are counted."""
 
 
-class Bill:
-    """What models took in one episode, and what is to be said of it."""
+class UsageMeter:
+    """Tokens and money that one party of an episode has used, by model, and the notes of its decisions."""
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, float]] = {}
+        """Model name -> ``requests``, ``prompt_tokens``, ``completion_tokens``, ``cost``."""
         self.notes: list[str] = []
 
     def add(self, decision: Decision) -> None:
@@ -47,16 +51,50 @@ class Bill:
         return math.fsum(entry[key] for entry in self.models.values())
 
 
-def by_tool(steps: Sequence[Step]) -> dict[str, Mapping[str, float]]:
-    """Calls, errors, seconds and money of each tool; names that were not on offer are one."""
-    found: dict[str, dict[str, float]] = {}
+class EpisodeClock:
+    """Seconds of an episode that no step records. It runs from the end of the reset and is never set back."""
+
+    def __init__(self, reset_s: float) -> None:
+        self.reset_s = reset_s
+        self.observing_s = 0.0
+        """Seconds for reading the state that the calls left, which takes long if they left much."""
+        self.aborted_s = 0.0
+        """Seconds of calls that have no result because the server or the episode ended during them."""
+        self._started = time.perf_counter()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the reset began."""
+        return self.reset_s + time.perf_counter() - self._started
+
+    @contextlib.contextmanager
+    def time_observing(self) -> Iterator[None]:
+        """Adds the duration of the block to `observing_s`, unless it raises."""
+        started = time.perf_counter()
+        yield
+        self.observing_s += time.perf_counter() - started
+
+    @contextlib.contextmanager
+    def time_aborted(self) -> Iterator[None]:
+        """Adds the duration of the block to `aborted_s` if it raises."""
+        started = time.perf_counter()
+        try:
+            yield
+        except BaseException:  # counted and passed on
+            self.aborted_s += time.perf_counter() - started
+            raise
+
+
+def usage_by_tool(steps: Sequence[Step]) -> dict[str, Mapping[str, float]]:
+    """Calls, errors, seconds and cost of each tool; all names that were not on offer count as one tool."""
+    usage: dict[str, dict[str, float]] = {}
     for step in steps:
         offered = {tool.name for tool in step.observation.tools}
         for call, result in zip(step.action.tool_calls, step.results, strict=False):
             name = call.name if call.name in offered else UNKNOWN_TOOL
-            entry = found.setdefault(name, {"calls": 0, "errors": 0, "seconds": 0.0, "cost": 0.0})
+            entry = usage.setdefault(name, {"calls": 0, "errors": 0, "seconds": 0.0, "cost": 0.0})
             entry["calls"] += 1
             entry["errors"] += result.is_error
             entry["seconds"] += result.seconds
             entry["cost"] += result.cost
-    return dict(found)
+    return dict(usage)

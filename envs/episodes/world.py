@@ -1,4 +1,4 @@
-"""What the harness knows of an episode's world: a digest after every step, and a copy of every state it was in."""
+"""The world of an episode: its servers, a digest of their state after every step, and a copy of every state seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gymcp.envs.episodes.lazy_server import LateServer, Start
+from gymcp.envs.episodes.lazy_server import LazyServer, ServerStart
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import Undigestible
 from gymcp.mcp_servers.digest import digest
@@ -20,11 +20,15 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
 
 _ATTEMPTS = 5
+"""Attempts to read digest and state without a change between the two."""
+
+Images = Mapping[str, ServerSnapshot]
+"""Server name -> the image to start the server from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What a fresh world is made from."""
+class EpisodeSetup:
+    """Everything that a fresh world is made from."""
 
     env: LoadedEnv
     sandbox: Sandbox
@@ -32,143 +36,161 @@ class Origin:
     seed: int
 
 
-def servers_of(origin: Origin) -> tuple[ServerSpec, ...]:
-    """Those that the task has."""
-    names = origin.task.servers
-    return tuple(server for server in origin.env.servers if names is None or server.name in names)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldState:
+    """Identity of the state that a world is in."""
+
+    key: str = ""
+    """Digest of the states of all servers; with a single server, that server's digest."""
+    ref: str | None = None
+    """Content address of the recorded state; None if no server gives its state."""
+
+
+def task_servers(setup: EpisodeSetup) -> tuple[ServerSpec, ...]:
+    """The servers of the environment that the task uses."""
+    names = setup.task.servers
+    return tuple(server for server in setup.env.servers if names is None or server.name in names)
 
 
 class World:
     """The servers of an episode, and the state of all of them together. Made by `open_world`."""
 
-    def __init__(self, origin: Origin, servers: Sequence[ToolSession | LateServer]) -> None:
-        self.origin = origin
+    def __init__(
+        self, setup: EpisodeSetup, servers: Sequence[ToolSession | LazyServer], states: dict[str, Json]
+    ) -> None:
+        self.setup = setup
         self.servers = servers
-        self.key = ""
-        """Digest of the whole; of one server alone, that server's."""
-        self.state_ref: str | None = None
-        """Content address of the recorded state; None where no server tells one."""
-        self.states: dict[str, Json] = {}
+        self.state = WorldState()
+        """The state at the last `update`. Set it back if the servers' present state cannot be read."""
+        self._states = states
         self._refs: dict[str, str] = {}
+        """Digest of the servers that give their state -> content address of the recorded state."""
+
+    @property
+    def key(self) -> str:
+        """Digest of the present state."""
+        return self.state.key
 
     @property
     def sessions(self) -> list[ToolSession]:
-        """Of the servers that were started."""
-        found = (server.session if isinstance(server, LateServer) else server for server in self.servers)
-        return [session for session in found if session is not None]
+        """Sessions with the servers that have been started."""
+        sessions = (server.session if isinstance(server, LazyServer) else server for server in self.servers)
+        return [session for session in sessions if session is not None]
 
     @property
-    def is_told(self) -> bool:
-        """True where equal keys mean equal worlds; a log of calls is not a state."""
-        return all(session.key_identifies_state for session in self.sessions)
+    def has_exact_key(self) -> bool:
+        """True if equal keys mean equal worlds; the key of an opaque server is a log of calls, not a state."""
+        return all(session.spec.state != "opaque" for session in self.sessions)
 
     async def update(self) -> None:
-        """Takes note of what the last calls changed; a state seen before in the episode is not fetched again.
+        """Reads what the last calls changed. A state seen before in the episode is not fetched again.
 
-        Raises Undigestible if a state has no digest or cannot be recorded; the world is then known as it was before.
+        Raises Undigestible if a state has no digest or cannot be recorded; `state` then remains the last known one.
         """
         for server in self.servers:
             await server.update()
         await self._settle()
 
-    async def confirm(self) -> None:
-        """Looks behind keys and times, after the last call of a user turn or an episode; takes note of what it finds.
+    async def verify_state(self) -> None:
+        """Reads the state itself instead of trusting keys and times, at the end of a user turn or of an episode.
 
-        A server that sends the key of a state it has left is found out here; raises ProtocolError, Undigestible.
+        This detects a server that sends the key of a state it has left. Raises ProtocolError, Undigestible.
         """
         for server in self.servers:
-            if isinstance(server, LateServer) or server.has_observable_state:
+            if isinstance(server, LazyServer) or server.has_observable_state:
                 await server.confirm()
         await self._settle()
 
-    @property
-    def known(self) -> tuple[str, str | None]:
-        """The key and the address of the state, for `go_back`."""
-        return self.key, self.state_ref
-
-    def go_back(self, known: tuple[str, str | None]) -> None:
-        """Makes it what was `known` before: nobody can tell what it is now."""
-        self.key, self.state_ref = known
-
     async def _settle(self) -> None:
         for _ in range(_ATTEMPTS):
-            keys = self._keys()
+            keys = self._server_keys()
             key = next(iter(keys.values())) if len(keys) == 1 else digest(keys)
-            if key == self.key:
+            if key == self.state.key:
                 return
-            state_ref = await self._recorded_state()
-            if self._keys() == keys:  # else files changed between digest and state
-                self.key, self.state_ref = key, state_ref
+            ref = await self._record_state()
+            if self._server_keys() == keys:  # if not, files changed between digest and state
+                self.state = WorldState(key=key, ref=ref)
                 return
         raise Undigestible("the state of the servers changes while no call is running")
 
-    def _keys(self) -> dict[str, str]:
+    def _server_keys(self) -> dict[str, str]:
         return {server.spec.name: server.world_key for server in self.servers}
 
-    async def _recorded_state(self) -> str | None:
-        """Its address. Of an environment whose servers start late, those that have changed count: at first none."""
-        lazy = self.origin.env.spec.lazy
+    async def _record_state(self) -> str | None:
+        """Content address of the state, which it records if it is new.
+
+        In a lazy environment the record holds only the servers whose state has changed: none at first.
+        """
+        lazy = self.setup.env.spec.lazy
         telling = [server for server in self.servers if server.has_observable_state]
         if not telling and not lazy:
-            return self.state_ref
-        telling_key = digest({server.spec.name: server.world_key for server in telling})
-        if telling_key not in self._refs:
-            told = {server.spec.name: await server.state() for server in telling}
-            telling_key = digest({server.spec.name: server.world_key for server in telling})
-            if len(self.origin.env.servers) == 1 and not lazy:
-                ((address, state),) = told.values()
+            return self.state.ref
+        key = digest({server.spec.name: server.world_key for server in telling})
+        if key not in self._refs:
+            parts = {server.spec.name: await server.state() for server in telling}
+            key = digest({server.spec.name: server.world_key for server in telling})
+            if len(self.setup.env.servers) == 1 and not lazy:
+                ((address, state),) = parts.values()
             else:
-                address = digest({name: part for name, (part, _) in told.items()})
-                state = {name: part for name, (_, part) in told.items()}
-            self._refs[telling_key] = address
-            self.states[address] = state
-        return self._refs[telling_key]
+                address = digest({name: part for name, (part, _) in parts.items()})
+                state = {name: part for name, (_, part) in parts.items()}
+            self._refs[key] = address
+            self._states[address] = state
+        return self._refs[key]
 
 
 @contextlib.asynccontextmanager
-async def open_world(origin: Origin, images: Mapping[str, ServerSnapshot] | None = None) -> AsyncIterator[World]:
+async def open_world(
+    setup: EpisodeSetup, images: Images | None = None, *, states: dict[str, Json] | None = None
+) -> AsyncIterator[World]:
     """New server processes on a fresh state, or on the images of all servers; nothing remains on the way out.
 
-    Of an environment that is lazy, servers without an image are started when they are called. Enter and leave it in the
-    same task. Raises EnvInfraError where a server does not start.
+    In a lazy environment, servers without an image start at their first call. The world adds each state that it records
+    to `states`, by content address. Enter and leave the context in the same task. Raises EnvInfraError if a server does
+    not start.
     """
     async with contextlib.AsyncExitStack() as stack:
-        servers = await (_late if origin.env.spec.lazy else _started)(origin, images, stack)
-        world = World(origin, servers)
+        servers = await (_prepare_lazy if setup.env.spec.lazy else _start_all)(setup, images, stack)
+        world = World(setup, servers, {} if states is None else states)
         await world.update()
         yield world
 
 
-async def _started(
-    origin: Origin, images: Mapping[str, ServerSnapshot] | None, stack: contextlib.AsyncExitStack
-) -> list[ToolSession | LateServer]:
-    sessions: list[ToolSession | LateServer] = []
-    for server in servers_of(origin):
+async def _start_all(
+    setup: EpisodeSetup, images: Images | None, stack: contextlib.AsyncExitStack
+) -> list[ToolSession | LazyServer]:
+    sessions: list[ToolSession | LazyServer] = []
+    for server in task_servers(setup):
         open_server = partial(open_session, server) if images is None else images[server.name].open
-        state = initial_state_of(origin, server)
-        session = open_server(origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id)
+        state = initial_state_for(setup, server)
+        session = open_server(setup.sandbox, initial_state=state, seed=setup.seed, task=setup.task.id)
         sessions.append(await stack.enter_async_context(session))
     return sessions
 
 
-async def _late(
-    origin: Origin, images: Mapping[str, ServerSnapshot] | None, stack: contextlib.AsyncExitStack
-) -> list[ToolSession | LateServer]:
-    lists = await load_tool_lists(servers_of(origin), origin.sandbox)
-    servers: list[ToolSession | LateServer] = []
-    for spec in servers_of(origin):
-        state = initial_state_of(origin, spec)
-        start = Start(server=spec, sandbox=origin.sandbox, initial_state=state, seed=origin.seed, task=origin.task.id)
-        server = LateServer(start, lists[spec.name], stack)
+async def _prepare_lazy(
+    setup: EpisodeSetup, images: Images | None, stack: contextlib.AsyncExitStack
+) -> list[ToolSession | LazyServer]:
+    tool_lists = await load_tool_lists(task_servers(setup), setup.sandbox)
+    servers: list[ToolSession | LazyServer] = []
+    for spec in task_servers(setup):
+        start = ServerStart(
+            server=spec,
+            sandbox=setup.sandbox,
+            initial_state=initial_state_for(setup, spec),
+            seed=setup.seed,
+            task=setup.task.id,
+        )
+        server = LazyServer(start, tool_lists[spec.name], stack)
         if images is not None and spec.name in images:
-            await server.resume(images[spec.name])
+            await server.start_from(images[spec.name])
         servers.append(server)
     return servers
 
 
-def initial_state_of(origin: Origin, server: ServerSpec) -> Json:
-    """What the task says of the server; where it says nothing, what the server's spec does."""
-    state = origin.task.initial_state
-    if len(origin.env.servers) > 1 or origin.env.spec.lazy:
+def initial_state_for(setup: EpisodeSetup, server: ServerSpec) -> Json:
+    """The server's initial state by the task or, if the task gives none, by the server's spec."""
+    state = setup.task.initial_state
+    if len(setup.env.servers) > 1 or setup.env.spec.lazy:
         state = state.get(server.name) if isinstance(state, Mapping) else None
     return server.initial_state if state is None else state

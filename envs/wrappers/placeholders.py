@@ -1,4 +1,4 @@
-"""Places in a world where text of strangers may stand: ``{name}`` inside of its texts, keys included."""
+"""Placeholders in a world for text that strangers may write: ``{name}`` inside its texts, keys included."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Mapping
 from gymcp.types import Json
 
 
-def filled(world: Json, vectors: Mapping[str, str]) -> Json:
-    """The world with every ``{name}`` of `vectors` replaced by its text; other braces stay. Replaced text is final."""
-    if not vectors:
+def fill_placeholders(world: Json, texts: Mapping[str, str]) -> Json:
+    """The world with every ``{name}`` of `texts` replaced by its text. Other braces stay.
+
+    A text that has been put in is not searched again.
+    """
+    if not texts:
         return world
-    return _filled(world, re.compile("|".join(re.escape(f"{{{name}}}") for name in vectors)), vectors)
+    return _fill(world, re.compile("|".join(re.escape(f"{{{name}}}") for name in texts)), texts)
 
 
-def _filled(value: Json, places: re.Pattern[str], vectors: Mapping[str, str]) -> Json:
+def _fill(value: Json, placeholders: re.Pattern[str], texts: Mapping[str, str]) -> Json:
     if isinstance(value, str):
-        return places.sub(lambda found: vectors[found[0][1:-1]], value) if "{" in value else value
+        return placeholders.sub(lambda match: texts[match[0][1:-1]], value) if "{" in value else value
     if isinstance(value, Mapping):
-        return {_filled(key, places, vectors): _filled(inner, places, vectors) for key, inner in value.items()}
+        return {_fill(key, placeholders, texts): _fill(inner, placeholders, texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_filled(inner, places, vectors) for inner in value]
+        return [_fill(inner, placeholders, texts) for inner in value]
     return value

@@ -19,16 +19,16 @@
     fallback = "message"                           # of a forbid: message, terminate, or ask (the user)
     message = "Only known recipients, please."
 
-A rule applies where tool and task match, what the user has said matches `said`, and every named argument that is given
-meets its schema and, under `known`, is the user's or the world's own. Each text in it must be
+A rule applies if tool and task match, a message of the user matches `said`, and every named argument of the call meets
+its schema and, under `known`, comes from the user or the world. Each text in such an argument must be
 
-* ``prompt``: whole words of what the user has said, or
-* ``/pointer``: a value, or a key, at or below that place of the task's initial state (``*`` is every item there), or
+* ``prompt``: whole words of a message of the user, or
+* ``/pointer``: a value, or a key, at or below that place in the task's initial state (``*`` is every item there), or
 * ``in /pointer``: whole words of a text at that place.
 
-What a tool has answered never counts by itself: strangers may have written it.
+Text in a tool's result never counts by itself: strangers may have written it.
 
-Source: Progent, arXiv:2504.11703, whose rules have priorities, effects, JSON Schema and fallbacks; `known` is ours.
+Source: Progent, arXiv:2504.11703, whose rules have priorities, effects, JSON Schema and fallbacks; `known` is our own.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from gymcp.envs.layers import GoOn, Scene, StopEpisode, refusal
+from gymcp.envs.layers import CallContext, CallNext, StopEpisode, refusal
 from gymcp.envs.spec import EnvSpec
-from gymcp.envs.wrappers.rule_schemas import fault_of_schema, fits
+from gymcp.envs.wrappers.rule_schemas import find_schema_fault, matches_schema
 from gymcp.errors import ConfigError
 from gymcp.types import Json, Task, Tool, ToolCall, ToolResult
 
@@ -60,16 +60,16 @@ class Rule:
     tasks: str = "*"
     priority: int = 0
     said: str = ""
-    """Regular expression, searched in what the user has said; empty: whatever they said."""
+    """Regular expression, searched in the user's messages; empty: any messages."""
     arguments: Mapping[str, Json] = field(default_factory=dict)
     """Argument -> JSON Schema."""
     known: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Argument -> places whose values it may have: ``prompt``, or pointers into the initial state."""
+    """Argument -> places it may come from: ``prompt``, ``/pointer`` or ``in /pointer`` into the initial state."""
     fallback: Fallback = "message"
     message: str = ""
 
     def applies(self, task: Task, said: Sequence[str], call: ToolCall, arguments: Mapping[str, Json]) -> bool:
-        """`said`: what the user has said so far."""
+        """True if the rule is about this call. `said`: texts of the user's messages so far."""
         if not fnmatch.fnmatchcase(task.id, self.tasks):
             return False
         if not any(fnmatch.fnmatchcase(call.name, pattern) for pattern in self.tools):
@@ -77,7 +77,7 @@ class Rule:
         if self.said and not any(re.search(self.said, text) for text in said):
             return False
         schemas = ((arguments[name], schema) for name, schema in self.arguments.items() if name in arguments)
-        if not all(fits(value, schema) for value, schema in schemas):
+        if not all(matches_schema(value, schema) for value, schema in schemas):
             return False
         named = ((arguments[name], places) for name, places in self.known.items() if name in arguments)
         return all(_is_known(value, places, task, said) for value, places in named)
@@ -85,50 +85,55 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Privileges:
-    """The layer that enforces the rules. Of what it forbids, no server ever hears."""
+    """The layer that enforces the rules. A forbidden call never reaches a server."""
 
     rules: tuple[Rule, ...]
     default: Effect = "allow"
 
     def decide(self, task: Task, said: Sequence[str], call: ToolCall, arguments: Mapping[str, Json]) -> Rule | None:
-        """The rule that forbids the call; None where it may be made."""
+        """The rule that forbids the call; None if it is allowed."""
         applying = [rule for rule in self.rules if rule.applies(task, said, call, arguments)]
         if not applying:
             return None if self.default == "allow" else Rule(effect="forbid", tools=("*",))
         first = max(applying, key=lambda rule: (rule.priority, rule.effect == "forbid"))
         return first if first.effect == "forbid" else None
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         return tools
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        rule = self.decide(scene.task, scene.said, call, arguments)
+        rule = self.decide(context.task, context.user_texts, call, arguments)
         if rule is None:
-            return await go_on(call, arguments)
+            return await call_next(call, arguments)
         why = f"not allowed: {rule.message or f'the privileges forbid this call of {call.name}'}"
         if rule.fallback == "terminate":
             raise StopEpisode(why)
-        if rule.fallback == "ask" and await scene.confirm(f"May {call.name} be called with {dict(arguments)}?"):
-            return await go_on(call, arguments)
+        if rule.fallback == "ask" and await context.confirm(f"May {call.name} be called with {dict(arguments)}?"):
+            return await call_next(call, arguments)
         return refusal(call, why)
 
     def settings(self) -> Json:
         return {"privileges": self.to_row()}
 
     def to_row(self) -> dict[str, Json]:
-        """As `parse_privileges` takes it."""
+        """The rules in the form that `parse_privileges` reads."""
         return {"default": self.default, "rule": [asdict(rule) for rule in self.rules]}
 
 
-def privileged(spec: EnvSpec, privileges: Privileges) -> EnvSpec:
-    """The environment with the rules in force: next to the servers, so that no other layer comes between."""
+def enforce_privileges(spec: EnvSpec, privileges: Privileges) -> EnvSpec:
+    """The environment with the rules in force, next to the servers, so that no layer can change a call after them."""
     return replace(spec, layers=(privileges, *spec.layers))
 
 
-def gold_blocks(tasks: Iterable[Task], privileges: Privileges) -> Iterator[tuple[Task, ToolCall]]:
-    """Every gold call that is forbidden. Rules see prompts, initial state and arguments only, so this is a proof."""
+def find_blocked_gold(tasks: Iterable[Task], privileges: Privileges) -> Iterator[tuple[Task, ToolCall]]:
+    """All gold calls that are forbidden. This is a proof, as rules see only prompts, initial state and arguments."""
     for task in tasks:
         for turn, gold in enumerate(task.gold):
             for call in gold.calls:
@@ -138,18 +143,18 @@ def gold_blocks(tasks: Iterable[Task], privileges: Privileges) -> Iterator[tuple
 
 
 def check_rules(privileges: Privileges, tools: Mapping[str, Tool], tasks: Sequence[Task]) -> None:
-    """Raises ConfigError for a rule over tools, arguments or tasks that there are not."""
+    """Raises ConfigError for a rule about tools, arguments or tasks that do not exist."""
     for number, rule in enumerate(privileges.rules, 1):
         if not any(fnmatch.fnmatchcase(task.id, rule.tasks) for task in tasks):
             some = ", ".join(task.id for task in tasks[:3])
             raise ConfigError(f"privileges: rule {number}: no task '{rule.tasks}'; the ids look like {some}, ...")
         for pattern in rule.tools:
-            found = [tool for name, tool in tools.items() if fnmatch.fnmatchcase(name, pattern)]
-            if not found:
+            matching = [tool for name, tool in tools.items() if fnmatch.fnmatchcase(name, pattern)]
+            if not matching:
                 raise ConfigError(f"privileges: rule {number}: no tool '{pattern}'; have {', '.join(sorted(tools))}")
             for argument in (*rule.arguments, *rule.known):
-                if not any(argument in tool.input_schema.get("properties", {}) for tool in found):
-                    have = sorted({name for tool in found for name in tool.input_schema.get("properties", {})})
+                if not any(argument in tool.input_schema.get("properties", {}) for tool in matching):
+                    have = sorted({name for tool in matching for name in tool.input_schema.get("properties", {})})
                     raise ConfigError(
                         f"privileges: rule {number}: tool '{pattern}' has no argument '{argument}'; have "
                         f"{', '.join(have) or 'none'}"
@@ -157,31 +162,31 @@ def check_rules(privileges: Privileges, tools: Mapping[str, Tool], tasks: Sequen
 
 
 def read_privileges(path: Path) -> Privileges:
-    """Raises ConfigError, naming the file, the rule and what is wrong."""
+    """The privileges in a TOML file. Raises ConfigError, which names the file, the rule and the fault."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"privileges '{path}': cannot be read: {error}") from error
-    found = parse_privileges(content, str(path))
-    if not found.rules and found.default == "allow":
+    privileges = parse_privileges(content, str(path))
+    if not privileges.rules and privileges.default == "allow":
         raise ConfigError(f"privileges '{path}': has no rule, and allows what no rule applies to: it forbids nothing")
-    return found
+    return privileges
 
 
 def parse_privileges(content: Mapping[str, Json], where: str) -> Privileges:
-    """From a file's content, or from the record of a run. Raises ConfigError."""
+    """The privileges in a file's content or in the record of a run. Raises ConfigError."""
     who = f"privileges '{where}'"
-    _only(who, content, {"default", "rule"})
+    _check_keys(who, content, {"default", "rule"})
     default = _one_of(who, "default", content.get("default", "allow"), _EFFECTS)
     rows = content.get("rule", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ConfigError(f"{who}: rule must be an array of tables: [[rule]]")
-    rules = tuple(_rule(f"{who}: rule {number}", row) for number, row in enumerate(rows, 1))
+    rules = tuple(_parse_rule(f"{who}: rule {number}", row) for number, row in enumerate(rows, 1))
     return Privileges(rules=rules, default="allow" if default == "allow" else "forbid")
 
 
-def _rule(who: str, row: Mapping[str, Json]) -> Rule:
-    _only(who, row, {"effect", "tools", "tasks", "priority", "said", "arguments", "known", "fallback", "message"})
+def _parse_rule(who: str, row: Mapping[str, Json]) -> Rule:
+    _check_keys(who, row, {"effect", "tools", "tasks", "priority", "said", "arguments", "known", "fallback", "message"})
     effect = _one_of(who, "effect", row.get("effect"), _EFFECTS)
     fallback = _one_of(who, "fallback", row.get("fallback", "message"), _FALLBACKS)
     tools, tasks, priority = row.get("tools"), row.get("tasks", "*"), row.get("priority", 0)
@@ -199,7 +204,7 @@ def _rule(who: str, row: Mapping[str, Json]) -> Rule:
     if not isinstance(arguments, dict) or not isinstance(known, dict):
         raise ConfigError(f"{who}: arguments and known must be tables")
     for name, schema in arguments.items():
-        if fault := fault_of_schema(schema):
+        if fault := find_schema_fault(schema):
             raise ConfigError(f"{who}: arguments.{name}: not a JSON Schema: {fault}")
     for name, places in known.items():
         if not isinstance(places, list | tuple) or not all(_is_place(place) for place in places):
@@ -219,7 +224,7 @@ def _rule(who: str, row: Mapping[str, Json]) -> Rule:
     )
 
 
-def _only(who: str, table: Mapping[str, Json], keys: set[str]) -> None:
+def _check_keys(who: str, table: Mapping[str, Json], keys: set[str]) -> None:
     if unknown := sorted(table.keys() - keys):
         raise ConfigError(f"{who}: no key '{unknown[0]}'; have {', '.join(sorted(keys))}")
 
@@ -246,19 +251,19 @@ def _is_known(value: Json, places: Sequence[str], task: Task, said: Sequence[str
 
 
 def _is_said(text: str, texts: Sequence[str]) -> bool:
-    """Whether it stands in one of the texts, not as a part of a longer word, whatever the case."""
+    """True if the text is in one of the texts as whole words, ignoring case."""
     if not text.strip():
         return False
     words = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)", re.IGNORECASE)
-    return any(words.search(each) for each in texts)
+    return any(words.search(candidate) for candidate in texts)
 
 
 def _at(world: Json, pointer: str) -> list[Json]:
     """The values at a JSON Pointer (RFC 6901) in which ``*`` stands for every key or item."""
-    found = [world]
+    values = [world]
     for part in pointer.split("/")[1:]:
-        found = [inner for value in found for inner in _children(value, part.replace("~1", "/").replace("~0", "~"))]
-    return found
+        values = [inner for value in values for inner in _children(value, part.replace("~1", "/").replace("~0", "~"))]
+    return values
 
 
 def _children(value: Json, part: str) -> list[Json]:
@@ -270,7 +275,7 @@ def _children(value: Json, part: str) -> list[Json]:
 
 
 def _texts(values: Iterable[Json], *, keys: bool = False) -> Iterator[str]:
-    """Every text and number in the values, as a text."""
+    """All texts and numbers in the values, as texts; `keys`: those of mappings, too."""
     for value in values:
         if isinstance(value, Mapping):
             yield from map(str, value) if keys else ()

@@ -1,4 +1,4 @@
-"""The wrappers that a run was asked for, from the command line or from the record of a run."""
+"""The wrappers of a run, as the command line or the record of a run names them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.envs.wrappers.injection import find_attack, injected
-from gymcp.envs.wrappers.privileges import Privileges, parse_privileges, privileged
+from gymcp.envs.wrappers.injection import find_attack, inject_attack
+from gymcp.envs.wrappers.privileges import Privileges, enforce_privileges, parse_privileges
 from gymcp.envs.wrappers.retrieval import Retrieval
-from gymcp.envs.wrappers.stress import stressed
+from gymcp.envs.wrappers.stress import add_stressors
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worn:
+class WrapperSelection:
     attack: str | None = None
+    """Name of an attack of `gymcp.envs.wrappers.injection`."""
     privileges: Privileges | None = None
     stress: tuple[str, ...] = ()
-    """Stressors, the first next to the servers."""
+    """Names of stressors; the first is next to the servers."""
     retrieval: Retrieval | None = None
-    """Which tools an agent is shown, of all that the others leave it."""
+    """Selection among the tools that the other wrappers leave to the agent."""
 
     @staticmethod
-    def of(config: Mapping[str, Json]) -> Worn:
-        """What a run's `config` says. Raises ConfigError."""
+    def from_config(config: Mapping[str, Json]) -> WrapperSelection:
+        """The selection in a run's `config`. Raises ConfigError."""
         rules = config.get("privileges")
         attack, stress = config.get("attack"), config.get("stress", ())
         if not (attack is None or isinstance(attack, str)):
@@ -36,33 +37,33 @@ class Worn:
             retrieval = Retrieval(**config["retrieval"]) if "retrieval" in config else None
         except (TypeError, ValueError) as error:
             raise ConfigError(f"run.json: 'retrieval' cannot be read: {error}") from error
-        return Worn(
+        return WrapperSelection(
             attack=attack,
             privileges=None if rules is None else parse_privileges(rules, "run.json"),
             stress=tuple(stress),
             retrieval=retrieval,
         )
 
-    def config(self) -> dict[str, Json]:
-        """What `run.json` keeps: enough to wear the same again."""
-        found: dict[str, Json] = {}
+    def to_config(self) -> dict[str, Json]:
+        """The selection as `run.json` stores it, for `from_config`."""
+        config: dict[str, Json] = {}
         if self.attack is not None:
-            found["attack"] = self.attack
+            config["attack"] = self.attack
         if self.privileges is not None:
-            found["privileges"] = self.privileges.to_row()
+            config["privileges"] = self.privileges.to_row()
         if self.stress:
-            found["stress"] = list(self.stress)
+            config["stress"] = list(self.stress)
         if self.retrieval is not None:
-            found["retrieval"] = asdict(self.retrieval)
-        return found
+            config["retrieval"] = asdict(self.retrieval)
+        return config
 
-    def over(self, spec: EnvSpec) -> LoadedEnv:
-        """The environment, loaded, with all of it around it. Raises ConfigError."""
+    def apply(self, spec: EnvSpec) -> LoadedEnv:
+        """The environment inside all selected wrappers, loaded. Raises ConfigError."""
         if self.attack is not None:
-            spec = injected(spec, find_attack(self.attack))
+            spec = inject_attack(spec, find_attack(self.attack))
         if self.privileges is not None:
-            spec = privileged(spec, self.privileges)
-        spec = stressed(spec, self.stress)
+            spec = enforce_privileges(spec, self.privileges)
+        spec = add_stressors(spec, self.stress)
         if self.retrieval is not None:
             spec = replace(spec, layers=(*spec.layers, self.retrieval))
         return load_env(spec)

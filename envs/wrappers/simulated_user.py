@@ -1,4 +1,4 @@
-"""A model in the place of an environment's user."""
+"""A model in place of an environment's user."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gymcp.protocols import ChatPolicy, User
 from gymcp.types import Sampling, Task
 
 
-def simulated(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> LoadedEnv:
-    """The environment with a user whom the policy plays by each task's scenario."""
+def simulate_user(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> LoadedEnv:
+    """The environment with a user that the policy plays according to each task's scenario."""
 
     def user(task: Task) -> User:
         return SimulatedUser(policy=policy, scenario=task.scenario or "", sampling=sampling)
@@ -21,7 +21,7 @@ def simulated(env: LoadedEnv, policy: ChatPolicy, sampling: Sampling) -> LoadedE
 
 
 def check_scenarios(env: LoadedEnv) -> None:
-    """Raises ConfigError where no model can be told how to play the user."""
+    """Raises ConfigError if a task has no scenario, which tells a model how to play the user."""
     if bare := next((task for task in env.suite.tasks if not task.scenario), None):
         raise ConfigError(
             f"environment '{env.spec.name}': task '{bare.id}' has no scenario, so no model can play its user; "

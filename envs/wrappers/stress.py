@@ -1,4 +1,4 @@
-"""What makes tools worse than they are, one stressor at a time or several at once; what each does is drawn with a seed.
+"""Stressors: layers that make tools worse, one at a time or several at once. Their random choices follow from the seed.
 
 Source of the idea: C3-Bench, arXiv:2505.18746, which perturbs one factor at a time and reports the drop.
 """
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gymcp.envs.layers import GoOn, Layer, Scene, refusal
+from gymcp.envs.layers import CallContext, CallNext, Layer, refusal
 from gymcp.envs.spec import EnvSpec
 from gymcp.errors import ConfigError
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
 TRANSIENT = "temporarily unavailable"
-"""In the answer of a call that fails once; the same call may succeed when it is made again."""
+"""Text in the result of a call that fails for now; the same call may succeed when it is repeated."""
 _NOISE = (
     "DEBUG cache miss, refreshed",
     "WARN retrying connection 2/3",
@@ -25,18 +25,23 @@ _NOISE = (
 )
 
 
-class _Plain:
-    """The layer that changes nothing, for stressors to build on."""
+class _Transparent:
+    """A layer that changes nothing; stressors override one of its methods."""
 
     __slots__ = ()
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         return tools
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        return await go_on(call, arguments)
+        return await call_next(call, arguments)
 
     def settings(self) -> Json:
         fields: Any = self  # every stressor is a dataclass
@@ -44,137 +49,179 @@ class _Plain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency(_Plain):
-    """Calls take longer. The time is charged to the tools' budget and recorded, but nobody waits for it."""
+class Latency(_Transparent):
+    """Calls take longer. The time is recorded and counts towards the tools' budget, but nothing waits for it."""
 
     mean_s: float = 20.0
+    """Mean of the additional seconds, which are exponentially distributed."""
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        result = await go_on(call, arguments)
-        return replace(result, seconds=result.seconds + scene.draw("latency").expovariate(1 / self.mean_s))
+        result = await call_next(call, arguments)
+        return replace(result, seconds=result.seconds + context.make_call_rng("latency").expovariate(1 / self.mean_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults(_Plain):
-    """A call fails before any server hears of it, and may succeed when it is made again."""
+class Faults(_Transparent):
+    """A call fails before a server receives it, and may succeed when it is repeated."""
 
     rate: float = 0.3
+    """Probability that a call fails."""
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        if scene.draw("faults").random() < self.rate:
+        if context.make_call_rng("faults").random() < self.rate:
             return refusal(call, f"{call.name}: {TRANSIENT}; try again")
-        return await go_on(call, arguments)
+        return await call_next(call, arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Truncated(_Plain):
-    """Of a result only the beginning arrives."""
+class Truncated(_Transparent):
+    """Only the beginning of a result arrives."""
 
     chars: int = 40
+    """Characters that arrive."""
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        result = await go_on(call, arguments)
+        result = await call_next(call, arguments)
         return replace(result, content=result.content[: self.chars])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noisy(_Plain):
-    """Lines that say nothing stand before and after a result."""
+class Noisy(_Transparent):
+    """Meaningless lines stand before and after a result."""
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        result = await go_on(call, arguments)
-        before, after = scene.draw("noise").sample(_NOISE, 2)
+        result = await call_next(call, arguments)
+        before, after = context.make_call_rng("noise").sample(_NOISE, 2)
         return replace(result, content=f"[{before}]\n{result.content}\n[{after}]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed(_Plain):
-    """Tools and their parameters have other names made of the same words, from a step of the episode on."""
+class Renamed(_Transparent):
+    """Tools and their parameters have other names, made of the same words."""
 
     from_step: int = 0
+    """First step of the episode with the other names."""
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        if len(scene.steps) < self.from_step:
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        if len(context.steps) < self.from_step:
             return tools
-        return tuple(_renamed(tool) for tool in tools)
+        return tuple(_rename(tool) for tool in tools)
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        if len(scene.steps) < self.from_step:
-            return await go_on(call, arguments)
+        if len(context.steps) < self.from_step:
+            return await call_next(call, arguments)
         own = next(tool for tool in tools if _other_name(tool.name) == call.name)
-        back = {_other_name(name): name for name in own.input_schema.get("properties", {})}
-        if old := sorted(name for name in arguments if name not in back):
-            return refusal(call, f"{call.name}: unknown argument '{old[0]}'; have {', '.join(back) or 'none'}")
-        named = {back[name]: value for name, value in arguments.items()}
-        known = replace(call, name=own.name)
-        result = await go_on(known, named)
-        return replace(result, executed_call=result.executed_call or replace(known, arguments=named))
+        own_names = {_other_name(name): name for name in own.input_schema.get("properties", {})}
+        if old := sorted(name for name in arguments if name not in own_names):
+            return refusal(call, f"{call.name}: unknown argument '{old[0]}'; have {', '.join(own_names) or 'none'}")
+        own_arguments = {own_names[name]: value for name, value in arguments.items()}
+        own_call = replace(call, name=own.name)
+        result = await call_next(own_call, own_arguments)
+        return replace(result, executed_call=result.executed_call or replace(own_call, arguments=own_arguments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reordered(_Plain):
-    """The tools come in another order in every episode."""
+class Reordered(_Transparent):
+    """The tools have another order in every episode."""
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        return tuple(scene.draw_once("order").sample(tools, len(tools)))
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        return tuple(context.make_episode_rng("order").sample(tools, len(tools)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distractors(_Plain):
-    """Tools that do nothing stand among the others; one that is called has found nothing."""
+class Distractors(_Transparent):
+    """Tools that do nothing stand among the others; each answers that nothing was found."""
 
     count: int = 10
+    """Number of such tools."""
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         taken = {tool.name for tool in tools}
         more = [tool for tool in _distractors() if tool.name not in taken]
-        random = scene.draw_once("distractors")
+        random = context.make_episode_rng("distractors")
         return tuple(random.sample([*tools, *more[: self.count]], len(tools) + len(more[: self.count])))
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
         if call.name in {tool.name for tool in tools}:
-            return await go_on(call, arguments)
+            return await call_next(call, arguments)
         return ToolResult(call_id=call.id, content="nothing found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stale(_Plain):
-    """A tool that is called again as before answers what it had answered then; the call is made all the same."""
+class Stale(_Transparent):
+    """A repeated call gets the result of the first one, although the call is made and has its effects."""
 
-    async def call(
-        self, scene: Scene, call: ToolCall, arguments: Mapping[str, Json], tools: tuple[Tool, ...], go_on: GoOn
+    async def handle_call(
+        self,
+        context: CallContext,
+        call: ToolCall,
+        arguments: Mapping[str, Json],
+        tools: tuple[Tool, ...],
+        call_next: CallNext,
     ) -> ToolResult:
-        result = await go_on(call, arguments)
-        for step in scene.steps:
-            for made, answer in zip(step.action.tool_calls, step.results, strict=False):
-                names = [(each.name, each.arguments) for each in (made, answer.executed_call) if each is not None]
-                if (call.name, arguments) in names and not answer.is_error:
+        result = await call_next(call, arguments)
+        for step in context.steps:
+            for earlier, answer in zip(step.action.tool_calls, step.results, strict=False):
+                forms = [(form.name, form.arguments) for form in (earlier, answer.executed_call) if form is not None]
+                if (call.name, arguments) in forms and not answer.is_error:
                     return replace(result, content=answer.content, is_error=False)
         return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing(_Plain):
-    """Some of the tools are not there in an episode."""
+class Missing(_Transparent):
+    """Some of the tools are missing for a whole episode."""
 
     share: float = 0.1
+    """Share of the tools that are missing; at least one is."""
 
-    def offer(self, scene: Scene, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
         names = [tool.name for tool in tools]
-        gone = set(scene.draw_once("missing").sample(names, max(1, round(self.share * len(names))) if names else 0))
-        return tuple(tool for tool in tools if tool.name not in gone)
+        count = max(1, round(self.share * len(names))) if names else 0
+        missing = set(context.make_episode_rng("missing").sample(names, count))
+        return tuple(tool for tool in tools if tool.name not in missing)
 
 
 STRESSORS: dict[str, Layer] = {
@@ -189,30 +236,30 @@ STRESSORS: dict[str, Layer] = {
     "stale": Stale(),
     "missing": Missing(),
 }
-"""By name; ``changed`` is ``renamed`` in mid-episode."""
+"""Stressors by name; ``changed`` is ``renamed`` from the second step on."""
 
 
-def stressed(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
-    """The environment under these stressors, the first innermost. Raises ConfigError for one that there is not."""
-    chosen = tuple(names)
-    if unknown := [name for name in chosen if name not in STRESSORS]:
+def add_stressors(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
+    """The environment under these stressors, the first innermost. Raises ConfigError for an unknown name."""
+    names = tuple(names)
+    if unknown := [name for name in names if name not in STRESSORS]:
         raise ConfigError(f"no stressor '{unknown[0]}'; have {', '.join(STRESSORS)}")
-    return replace(spec, layers=(*spec.layers, *(STRESSORS[name] for name in chosen)))
+    return replace(spec, layers=(*spec.layers, *(STRESSORS[name] for name in names)))
 
 
-def words_in(name: str) -> list[str]:
-    """``getUserInfo`` and ``get_user_info`` are both get, user, info."""
+def split_name(name: str) -> list[str]:
+    """The words of a name: get, user, info for both ``getUserInfo`` and ``get_user_info``."""
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)]
 
 
 def _other_name(name: str) -> str:
-    """The words in camel case; a name of one word that would stay the same gets one more."""
-    first, *rest = words_in(name) or [name]
+    """The name's words in camel case; a name that would remain the same gets one word more."""
+    first, *rest = split_name(name) or [name]
     other = first + "".join(word.capitalize() for word in rest)
     return other if other != name else f"{name}Value"
 
 
-def _renamed(tool: Tool) -> Tool:
+def _rename(tool: Tool) -> Tool:
     schema = dict(tool.input_schema)
     schema["properties"] = {_other_name(name): value for name, value in schema.get("properties", {}).items()}
     if "required" in schema:

@@ -11,9 +11,9 @@ import json
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 
+from gymcp.aio import keyed_lock
 from gymcp.atomic import write_atomically
 from gymcp.cache import cache_errors
-from gymcp.keyed_lock import turn
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -37,7 +37,7 @@ async def load_tool_lists(servers: Sequence[ServerSpec], sandbox: Sandbox) -> di
     starts = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
 
     async def list_once(server: ServerSpec) -> None:
-        async with turn(str(_path(server))), starts:
+        async with keyed_lock(str(_path(server))), starts:
             if (tools := find_stored_tools(server)) is None:
                 async with open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
                     tools = session.tools

@@ -81,5 +81,5 @@ async def fork_session(session: ToolSession, count: int) -> list[ForkedServer]:
 
 async def _fork(spec: ServerSpec, state: SessionState, process: SandboxProcess, count: int) -> list[ForkedServer]:
     if not isinstance(process, SupportsFork):
-        raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
+        raise CannotFork(f"server '{spec.name}': it was not forked by a fork server; replay its calls instead")
     return [_ForkedProcessServer(spec, state, forked) for forked in await process.fork(count)]

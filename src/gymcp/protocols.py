@@ -16,10 +16,10 @@ from gymcp.types import (
     Sampled,
     Sampling,
     Score,
-    Talk,
     Task,
     Tool,
     Trajectory,
+    UserView,
 )
 
 
@@ -58,8 +58,8 @@ class User(Protocol):
     from any of its points.
     """
 
-    async def reply(self, talk: Talk) -> Action | Decision | None:
-        """The user's next message, or calls of `Talk.tools` to make first.
+    async def reply(self, talk: UserView) -> Action | Decision | None:
+        """The user's next message, or calls of `UserView.tools` to make first.
 
         None, or a decision without text and calls: the user has nothing left to say and leaves.
 
@@ -79,7 +79,7 @@ class Confirms(Protocol):
 class Answers(Protocol):
     """A user that can be asked for facts. Any other user gives none."""
 
-    async def tell(self, question: str) -> str: ...
+    async def answer_question(self, question: str) -> str: ...
 
 
 class Policy(Protocol):

@@ -233,7 +233,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserAct:
+class UserToolCalls:
     """Calls that the user made to the user's own tools before answering."""
 
     calls: tuple[ToolCall, ...]
@@ -241,7 +241,7 @@ class UserAct:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class UserView:
     """The conversation as the user knows it when the user's turn comes."""
 
     messages: tuple[Message, ...] = ()
@@ -263,7 +263,7 @@ class Step:
     """Messages and tools that the agent saw before it acted."""
     action: Action
     results: tuple[ToolResult, ...] = ()
-    user_acts: tuple[UserAct, ...] = ()
+    user_acts: tuple[UserToolCalls, ...] = ()
     """Calls that the user made between the agent's message and the user's answer."""
     reward: float = 0.0
     state_key: str = ""

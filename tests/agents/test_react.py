@@ -28,13 +28,13 @@ from gymcp.agents.strategies.react import REFILL_SHARE, ReactSettings, react
 from gymcp.agents.strategies.scripted import Replay
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
-from gymcp.envs.wrappers.simulated_user import simulated
+from gymcp.envs.wrappers.simulated_user import simulate_user
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
-from gymcp.types import Action, EpisodeLimits, Outcome, Sampled, Sampling, Suite, Talk, Trajectory
+from gymcp.types import Action, EpisodeLimits, Outcome, Sampled, Sampling, Suite, Trajectory, UserView
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]
@@ -136,13 +136,13 @@ def test_the_samples_of_a_random_model_are_recorded_exactly(
 class Talker:
     """A user who always has another question."""
 
-    async def reply(self, talk: Talk) -> Action:
+    async def reply(self, view: UserView) -> Action:
         return Action(text="And then?")
 
 
 def make_simulated_bank(model: TokenModel) -> LoadedEnv:
     """The bank in which only the user can transfer money, and a model plays the user."""
-    bank = simulated(BANK, as_chat(model), Sampling(max_tokens=6))
+    bank = simulate_user(BANK, as_chat(model), Sampling(max_tokens=6))
     return replace(bank, spec=replace(bank.spec, user_tools=frozenset({"transfer"})))
 
 

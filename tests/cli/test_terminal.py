@@ -161,6 +161,7 @@ RUN_VERBS: list[list[str]] = [
     ["credit", "RUN", "--preset", "matchtir"],
     ["train", BAD],
     ["judge", "RUN"],
+    ["judge", "run", "RUN"],
     ["judge", "RUN", "--policy", BAD, "--rubric", "LABELS"],
     ["judge", "RUN", "--policy", "tiny", "--rubric", f"nowhere{BAD}"],
     ["judge", "agreement", "LABELS", "--run", "RUN"],

@@ -62,12 +62,12 @@ async def play(episode: Episode, task: Task) -> tuple[str, float | None]:
         step = await episode.step(decided)
         ended = step.terminated or step.truncated
         await asyncio.sleep(0)  # another episode's turn
-    return episode.world_key, episode.graded.score if episode.graded else None
+    return episode.world_key, episode.trajectory.score if episode.trajectory else None
 
 
 def kill_server(episode: Episode) -> None:
     """The innermost process: the server itself, not its sandbox."""
-    pid = episode._world.sessions[0].process.pid
+    pid = episode.world.sessions[0].process.pid
     while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(children[0])
     handle = os.pidfd_open(pid)

@@ -107,7 +107,7 @@ def test_an_episode_that_lost_its_server_stays_broken_and_keeps_the_step(own_hom
                 await episode.step(action)
             messages.append(str(caught.value))
         assert len(set(messages)) == 1
-        assert episode.graded is None
+        assert episode.trajectory is None
         (step,) = episode.record(Outcome.ENV_INFRA).steps
         assert (step.action, step.results) == (Action(tool_calls=(ADD,)), ())
 

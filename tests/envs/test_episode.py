@@ -14,12 +14,14 @@ import pytest
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs.episodes.episode import Episode, open_episode
+from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
+from gymcp.envs.wrappers.stress import Reordered
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
-from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Outcome, Suite, Task, ToolCall
+from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Outcome, Suite, Task, Tool, ToolCall
 
 
 class Shelf:
@@ -372,3 +374,30 @@ def test_an_agent_that_raises_costs_one_episode_without_a_score() -> None:
     done = asyncio.run(rollout(SHELF, get_sandbox("bwrap"), lambda task, seed: Broken(), job, timeout_s=60))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.POLICY_INFRA, None)
     assert "KeyError" in done.trajectory.reason
+
+
+def test_the_seconds_of_an_episode_count_its_reset_once() -> None:
+    async def measure() -> None:
+        started = time.perf_counter()
+        async with open_episode(SHELF, get_sandbox("bwrap"), TASK, seed=1) as episode:
+            await episode.step(Action(text="Done."))
+            usage = episode.record(Outcome.SCORED).usage
+            assert 0 < usage.reset_s < usage.wall_s <= time.perf_counter() - started
+
+    asyncio.run(measure())
+
+
+def test_the_tools_behind_each_layer_are_computed_once_for_a_step_and_once_for_the_next_observation() -> None:
+    filters: list[int] = []
+
+    class Counting(Reordered):
+        def filter_tools(self, context: CallContext, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+            filters.append(context.index)
+            return tools
+
+    async def work(episode: Episode) -> None:
+        filters.clear()
+        await episode.step(Action(tool_calls=tuple(call("look", number) for number in range(5))))
+        assert filters == [0] * 3 * 2
+
+    inside(work, shelf_env(layers=(Counting(), Counting(), Counting())))

@@ -92,7 +92,7 @@ def in_warm_episode(env: LoadedEnv, work: Callable[[Episode], Awaitable[None]]) 
 
 
 def server_process(episode: Episode) -> ForkedProcess:
-    process = episode._world.sessions[0].process
+    process = episode.world.sessions[0].process
     assert isinstance(process, ForkedProcess)
     return process
 
@@ -312,7 +312,7 @@ env = McpEnv(COUNT)
 env.reset(seed=1)
 forks = env.fork(2)
 forks[0].step(act("add", amount=1))
-world = forks[0]._live().opened._world
+world = forks[0]._active_handle().episode.world
 process = world.sessions[0].process
 print(process.pid, *(process.cgroup.folders if process.cgroup else ()), flush=True)
 """

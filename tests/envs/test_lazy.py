@@ -66,7 +66,7 @@ def lazy_env(initial_state: Json = None, *, dirty: bool = False) -> LoadedEnv:
 
 
 def started(episode: Episode) -> list[str]:
-    return [session.spec.name for session in episode._world.sessions]
+    return [session.spec.name for session in episode.world.sessions]
 
 
 def run(env: LoadedEnv, work: Callable[[Episode], Coroutine[None, None, None]]) -> None:

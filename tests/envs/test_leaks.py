@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymcp.envs.audit.leaks import needles
+from gymcp.envs.audit.leaks import gold_texts
 from gymcp.types import Json, Task
 
 ANSWER = "the treasure lies under the third oak"
@@ -23,4 +23,4 @@ ANSWER = "the treasure lies under the third oak"
 def test_a_text_to_find_is_searched_for_where_the_task_does_not_give_it_away(
     target: Json, prompts: tuple[str, ...], state: Json, searched: set[str]
 ) -> None:
-    assert needles(Task(id="a", prompts=prompts, target=target, initial_state=state)) == searched
+    assert gold_texts(Task(id="a", prompts=prompts, target=target, initial_state=state)) == searched

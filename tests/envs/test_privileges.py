@@ -17,9 +17,9 @@ from gymcp.envs.users import ScriptedUser
 from gymcp.envs.wrappers.privileges import (
     Privileges,
     check_rules,
-    gold_blocks,
+    enforce_privileges,
+    find_blocked_gold,
     parse_privileges,
-    privileged,
     read_privileges,
 )
 from gymcp.errors import ConfigError
@@ -94,7 +94,7 @@ def play(spec: EnvSpec, actions: Agent) -> Rollout:
 
 
 def test_no_server_hears_of_a_forbidden_call_and_the_agent_reads_why() -> None:
-    played = play(privileged(ENV, rules({**FORBID_PAY, "message": "Ask first."})), oracle(TASK, 0))
+    played = play(enforce_privileges(ENV, rules({**FORBID_PAY, "message": "Ask first."})), oracle(TASK, 0))
     first, second, _ = played.trajectory.steps
     assert [result.content for result in (*first.results, *second.results)] == [
         "12 euros. Thank you!",
@@ -106,7 +106,7 @@ def test_no_server_hears_of_a_forbidden_call_and_the_agent_reads_why() -> None:
 
 
 def test_terminate_ends_the_episode_graded_as_it_stands() -> None:
-    played = play(privileged(ENV, rules({**FORBID_PAY, "fallback": "terminate"})), oracle(TASK, 0))
+    played = play(enforce_privileges(ENV, rules({**FORBID_PAY, "fallback": "terminate"})), oracle(TASK, 0))
     assert len(played.trajectory.steps) == 2
     assert (played.trajectory.outcome, played.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
     assert "not allowed: the privileges forbid this call of pay_bill" in played.trajectory.reason
@@ -120,7 +120,7 @@ class Trusting(ScriptedUser):
 @pytest.mark.parametrize(("user", "score"), [(ScriptedUser, 0.0), (Trusting, 1.0)])
 def test_ask_leaves_it_to_the_user_and_who_cannot_be_asked_says_no(user: type[ScriptedUser], score: float) -> None:
     asked = replace(ENV, user=lambda task: user(task.prompts))
-    played = play(privileged(asked, rules({**FORBID_PAY, "fallback": "ask"})), oracle(TASK, 0))
+    played = play(enforce_privileges(asked, rules({**FORBID_PAY, "fallback": "ask"})), oracle(TASK, 0))
     assert played.trajectory.score == score
 
 
@@ -135,13 +135,13 @@ def test_what_a_tool_has_answered_does_not_become_known() -> None:
             ]
         )
     )
-    steps = play(privileged(ENV, rules(FORBID_PAY, known)), actions).trajectory.steps
+    steps = play(enforce_privileges(ENV, rules(FORBID_PAY, known)), actions).trajectory.steps
     assert [step.results[0].is_error for step in steps[:3]] == [True, False, True]
 
 
 def test_gold_that_is_blocked_is_found_without_running_anything() -> None:
-    assert [made.name for _, made in gold_blocks([TASK], rules(FORBID_PAY))] == ["pay_bill"]
-    assert list(gold_blocks([TASK], rules())) == []
+    assert [made.name for _, made in find_blocked_gold([TASK], rules(FORBID_PAY))] == ["pay_bill"]
+    assert list(find_blocked_gold([TASK], rules())) == []
 
 
 def test_rules_over_tools_arguments_or_tasks_that_there_are_not_are_refused() -> None:

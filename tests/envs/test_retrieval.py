@@ -10,19 +10,19 @@ from shop import ENV, TASK
 
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.scripted import SCRIPTED
-from gymcp.envs.layers import Scene
+from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import load_env
-from gymcp.envs.wrappers.bm25 import K1, B, Bm25, rank_tools, words_of
+from gymcp.envs.wrappers.bm25 import K1, B, Bm25, rank_tools, tokenize
 from gymcp.envs.wrappers.retrieval import (
     SEARCH,
     SEARCH_TOOL,
     Retrieval,
     check_retrieval,
+    definition_chars,
     plan_retrieval,
-    size_of,
 )
-from gymcp.envs.wrappers.retrieval_recall import recall_at
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.retrieval_recall import measure_recall
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError
 from gymcp.evaluators.metrics.calls import examine
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -41,14 +41,15 @@ TOOLS = tuple(
 )
 
 
-def scene(said: str = "", *steps: Step) -> Scene:
-    async def no(question: str) -> bool:
+def context(said: str = "", *steps: Step) -> CallContext:
+    async def refuse(question: str) -> bool:
         return False
 
     async def silent(question: str) -> str:
         return ""
 
-    return Scene(task=Task(id="t", prompts=(said,)), seed=0, turn=0, steps=steps, said=(said,), confirm=no, ask=silent)
+    task = Task(id="t", prompts=(said,))
+    return CallContext(task=task, seed=0, turn=0, steps=steps, user_texts=(said,), confirm=refuse, ask=silent)
 
 
 def called(name: str, answer: str, **arguments: Json) -> Step:
@@ -59,7 +60,7 @@ def called(name: str, answer: str, **arguments: Json) -> Step:
 
 
 def offer(retrieval: Retrieval, *steps: Step, said: str = "") -> list[str]:
-    return [tool.name for tool in retrieval.offer(scene(said, *steps), TOOLS)]
+    return [tool.name for tool in retrieval.filter_tools(context(said, *steps), TOOLS)]
 
 
 async def ask(query: Json, *, retrieval: Retrieval, said: str = "") -> ToolResult:
@@ -67,7 +68,7 @@ async def ask(query: Json, *, retrieval: Retrieval, said: str = "") -> ToolResul
         raise AssertionError("a search reaches no server")
 
     call = ToolCall(id="s", name=SEARCH, arguments={"query": query})
-    return await retrieval.call(scene(said), call, {"query": query}, TOOLS, nowhere)
+    return await retrieval.handle_call(context(said), call, {"query": query}, TOOLS, nowhere)
 
 
 def test_bm25_is_the_formula() -> None:
@@ -80,7 +81,7 @@ def test_bm25_is_the_formula() -> None:
 
 
 def test_words_are_the_same_whatever_the_case_and_the_ending() -> None:
-    assert words_of("getUserTickets") == words_of("get_user_ticket") == words_of("Get user: ticketing")
+    assert tokenize("getUserTickets") == tokenize("get_user_ticket") == tokenize("Get user: ticketing")
 
 
 def test_a_request_for_several_things_finds_a_tool_for_each() -> None:
@@ -112,11 +113,12 @@ def test_what_was_found_and_what_was_called_stays_on_offer() -> None:
 def test_the_budget_holds_and_what_was_called_goes_last() -> None:
     found = called(SEARCH, "- list_parcels: Parcels.\n- close_ticket: End.", query="x")
     room = called("bookRoom", "done")
-    for budget in range(size_of(SEARCH_TOOL), size_of(SEARCH_TOOL) + sum(map(size_of, TOOLS)) + 1, 7):
-        shown = Retrieval(top_k=1, budget=budget).offer(scene("My plant is dry.", found, room), TOOLS)
-        assert sum(map(size_of, shown)) <= budget
+    least = definition_chars(SEARCH_TOOL)
+    for budget in range(least, least + sum(map(definition_chars, TOOLS)) + 1, 7):
+        shown = Retrieval(top_k=1, budget=budget).filter_tools(context("My plant is dry.", found, room), TOOLS)
+        assert sum(map(definition_chars, shown)) <= budget
     by_name = {tool.name: tool for tool in TOOLS}
-    one_more = Retrieval(top_k=1, budget=size_of(SEARCH_TOOL) + size_of(by_name["bookRoom"]))
+    one_more = Retrieval(top_k=1, budget=definition_chars(SEARCH_TOOL) + definition_chars(by_name["bookRoom"]))
     assert offer(one_more, found, room, said="My plant is dry.") == [SEARCH, "bookRoom"]
 
 
@@ -131,8 +133,8 @@ def test_a_search_tells_what_is_not_on_offer_yet_and_takes_words_only() -> None:
 
 
 def test_a_budget_in_which_a_tool_can_never_be_shown_is_refused() -> None:
-    largest = max(TOOLS, key=size_of)
-    least = size_of(SEARCH_TOOL) + size_of(largest)
+    largest = max(TOOLS, key=definition_chars)
+    least = definition_chars(SEARCH_TOOL) + definition_chars(largest)
     check_retrieval(Retrieval(budget=least), TOOLS)
     with pytest.raises(ConfigError, match=f"too small: 'search_tools' and the largest tool, '{largest.name}', need"):
         check_retrieval(Retrieval(budget=least - 1), TOOLS)
@@ -143,9 +145,9 @@ def test_a_budget_in_which_a_tool_can_never_be_shown_is_refused() -> None:
 
 
 def test_who_searches_can_do_what_who_does_not_cannot() -> None:
-    worn = Worn(retrieval=Retrieval(top_k=0))
-    assert Worn.of(worn.config()) == worn
-    spec = worn.over(ENV)
+    worn = WrapperSelection(retrieval=Retrieval(top_k=0))
+    assert WrapperSelection.from_config(worn.to_config()) == worn
+    spec = worn.apply(ENV)
     played = {}
     for agent in ("oracle", "adaptive"):
         job = Job(task=TASK, trial=0, seed=0)
@@ -161,13 +163,13 @@ def test_recall_is_the_share_of_needed_tools_among_the_first() -> None:
         return Task(id=f"t{number}", prompts=(said,), gold=(GoldTurn(calls=calls, final_text=""),))
 
     tasks = (task(1, "water the plant", "water_plant"), task(2, "a ticket", "reopen_ticket", "water_plant"))
-    rows = recall_at(tasks, TOOLS, {}, ks=(1, 2))
+    rows = measure_recall(tasks, TOOLS, {}, ks=(1, 2))
     assert [(row.k, row.recall, row.best, row.complete, row.tasks) for row in rows] == [
         (1, 0.5, 0.75, 0.5, 2),
         (2, 0.75, 1.0, 0.5, 2),
     ]
     assert all(row.ci95 is not None and row.ci95.low <= row.recall <= row.ci95.high for row in rows)
-    assert recall_at((Task(id="talk", prompts=("Hi.",)),), TOOLS, {}) == []
+    assert measure_recall((Task(id="talk", prompts=("Hi.",)),), TOOLS, {}) == []
 
 
 def test_every_tool_is_on_offer_where_nothing_is_retrieved() -> None:

@@ -197,7 +197,7 @@ def test_a_server_that_is_another_after_a_restart_is_replayed_instead() -> None:
 
 def test_a_world_that_changed_since_the_last_step_has_no_snapshot() -> None:
     async def work(episode: Episode) -> None:
-        (session,) = episode._world.sessions
+        (session,) = episode.world.sessions
         late = {"path": "late", "text": "outside of any step, as a process that a call left behind writes"}
         await session.call_tool(ToolCall(id="late", name="write", arguments=late), late, timeout_s=60)
         with pytest.raises(SnapshotError, match="changed since the last step"):
@@ -223,6 +223,21 @@ def test_an_episode_that_ended_has_no_snapshot() -> None:
             await episode.snapshot()
 
     asyncio.run(in_episode(counter_env(), work))
+
+
+def test_a_fork_counts_the_results_that_its_record_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(episode: Episode) -> None:
+        await ask(episode, "read", path="a")
+        assert episode.state.result_bytes == 1
+        async with episode.fork(1) as (child,):
+            assert child.state == episode.state
+            monkeypatch.setattr("gymcp.envs.episodes.episode_state.RESULT_BYTES", 2)
+            ended = await child.step(act("read", path="a"))
+            assert ended.truncated
+            assert child.trajectory is not None
+            assert "out of budget (2 bytes of results)" in child.trajectory.reason
+
+    asyncio.run(in_episode(FILES, work))
 
 
 def test_a_snapshot_of_another_task_is_refused() -> None:

@@ -14,7 +14,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.layers import Layer
 from gymcp.envs.spec import EnvSpec, load_env
-from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, stressed
+from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Truncated, add_stressors
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -22,7 +22,7 @@ from gymcp.types import Action, Outcome, Step, Trajectory
 
 
 def play(agent: str, *names: str, seed: int = 0, spec: EnvSpec = ENV) -> Trajectory:
-    env = load_env(stressed(spec, names))
+    env = load_env(add_stressors(spec, names))
     job = Job(task=TASK, trial=0, seed=seed)
     return asyncio.run(rollout(env, get_sandbox("bwrap"), SCRIPTED[agent], job, timeout_s=60)).trajectory
 
@@ -74,7 +74,7 @@ def test_a_record_says_what_a_renamed_tool_is_called_by_its_server() -> None:
 )
 def test_a_call_that_is_made_again_gets_the_first_answer(names: tuple[str, ...], tool: str, argument: str) -> None:
     plain = desk_env(desk_task({"files": {}}))
-    env = replace(plain, spec=stressed(plain.spec, names))
+    env = replace(plain, spec=add_stressors(plain.spec, names))
 
     async def work(episode: Episode) -> None:
         assert [await ask(episode, tool, **{argument: "a"}) for _ in range(2)] == ["a", "a"]
@@ -110,12 +110,12 @@ def test_results_are_cut_or_surrounded_by_noise() -> None:
 
 def test_distractors_are_offered_and_find_nothing() -> None:
     async def main() -> tuple[list[str], Step]:
-        env = load_env(stressed(ENV, ["distractors"]))
+        env = load_env(add_stressors(ENV, ["distractors"]))
         async with open_episode(env, get_sandbox("bwrap"), TASK, seed=0) as episode:
             names = [tool.name for tool in episode.observation.tools]
             stray = next(name for name in names if name not in ("read_note", "pay_bill"))
             await episode.step(Action(tool_calls=(call(stray, query="x"),)))
-            return names, episode._steps[0]
+            return names, episode.state.steps[0]
 
     names, step = asyncio.run(main())
     assert len(names) == 12
@@ -144,7 +144,7 @@ def test_a_copy_of_a_stressed_episode_goes_on_as_the_original_would() -> None:
                 for each in (episode, *forks):
                     for number in range(4, 8):
                         await each.step(Action(tool_calls=(call("read_note", number, name="bill"),)))
-                    found.append([result.content for step in each._steps for result in step.results])
+                    found.append([result.content for step in each.state.steps for result in step.results])
                 return found
 
     first, second, third = asyncio.run(main())
@@ -154,4 +154,4 @@ def test_a_copy_of_a_stressed_episode_goes_on_as_the_original_would() -> None:
 
 def test_a_stressor_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(ConfigError, match="no stressor 'rain'; have latency, faults"):
-        stressed(ENV, ["rain"])
+        add_stressors(ENV, ["rain"])

@@ -13,7 +13,7 @@ from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.episodes.tool_listing import list_tools
-from gymcp.envs.episodes.user_turn import MAX_ACTS
+from gymcp.envs.episodes.user_turn import MAX_TOOL_ROUNDS
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.users import GREETING, InstructedUser, ScriptedUser, SimulatedUser
 from gymcp.evaluators.graders import final_state_equals
@@ -28,11 +28,11 @@ from gymcp.types import (
     Outcome,
     Sampling,
     Suite,
-    Talk,
     Task,
     Tool,
     ToolCall,
     Trajectory,
+    UserView,
 )
 
 
@@ -154,7 +154,7 @@ def reply(user: InstructedUser, *messages: Message) -> Action | None:
         Tool(name=name, input_schema={"required": required})
         for name, required in (("press_switch", []), ("press_switch_twice", []), ("choose_lamp", ["colour"]))
     )
-    answered = asyncio.run(user.reply(Talk(messages=messages, tools=tools)))
+    answered = asyncio.run(user.reply(UserView(messages=messages, tools=tools)))
     assert not isinstance(answered, Decision)
     return answered
 
@@ -203,13 +203,13 @@ class Lines:
         return Decision(action=next(self.actions), spent=ModelUsage(model="m", prompt_tokens=7, cost=0.5))
 
 
-def simulated(*actions: Action) -> tuple[LoadedEnv, Lines]:
+def simulate_user(*actions: Action) -> tuple[LoadedEnv, Lines]:
     lines = Lines(iter(actions), [])
     return house(user=lambda task: SimulatedUser(policy=lines, scenario=task.scenario or "")), lines
 
 
 def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
-    env, lines = simulated(
+    env, lines = simulate_user(
         Action(text="No light here."),
         Action(text="nobody hears this", tool_calls=(call("press_switch"), call("mend_fuse", 1))),
         Action(text="The switch is on."),
@@ -236,16 +236,16 @@ def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
 
 
 def test_a_user_who_never_stops_acting_is_at_last_heard() -> None:
-    acts = [Action(text="still", tool_calls=(call("press_switch"),))] * (MAX_ACTS + 1)
-    env, lines = simulated(Action(text="Dark."), *acts, Action(text="###STOP###"))
+    acts = [Action(text="still", tool_calls=(call("press_switch"),))] * (MAX_TOOL_ROUNDS + 1)
+    env, lines = simulate_user(Action(text="Dark."), *acts, Action(text="###STOP###"))
     done = play(env, [Action(text="Go on."), Action(text="Stop.")])
-    assert len(done.steps[0].user_acts) == MAX_ACTS
+    assert len(done.steps[0].user_acts) == MAX_TOOL_ROUNDS
     assert said(done) == ["Dark.", "still"]
     assert [bool(tools) for _, tools, _ in lines.asked[-2:]] == [False, True]
 
 
 def test_a_server_that_the_user_breaks_is_no_fault_of_the_agents() -> None:
-    env, _ = simulated(Action(text="Dark."), Action(tool_calls=(call("cut_power"),)))
+    env, _ = simulate_user(Action(text="Dark."), Action(tool_calls=(call("cut_power"),)))
     done = play(env, [Action(text="Do something.")])
     assert (done.outcome, done.score) == (Outcome.ENV_INFRA, None)
 
@@ -263,7 +263,7 @@ def test_copies_of_an_episode_hold_what_the_user_did(start: str) -> None:
             assert child.states[child.state_ref or ""] == MENDED
             last = await child.step(Action(text="Done."))
             assert (last.terminated, last.reward) == (True, 1.0)
-            record = child.graded
+            record = child.trajectory
             assert record is not None
             assert [made.id for step in record.steps for act in step.user_acts for made in act.calls] == [
                 "user_1",
@@ -276,6 +276,6 @@ def test_copies_of_an_episode_hold_what_the_user_did(start: str) -> None:
 def test_a_scripted_user_says_the_prompts_whatever_they_hear() -> None:
     user = ScriptedUser(("one", "two"))
     heard = (Message(role="user", content="one"), Message(role="assistant", content="press_switch"))
-    assert asyncio.run(user.reply(Talk())) == Action(text="one")
-    assert asyncio.run(user.reply(Talk(messages=heard))) == Action(text="two")
-    assert asyncio.run(user.reply(Talk(messages=heard * 2))) is None
+    assert asyncio.run(user.reply(UserView())) == Action(text="one")
+    assert asyncio.run(user.reply(UserView(messages=heard))) == Action(text="two")
+    assert asyncio.run(user.reply(UserView(messages=heard * 2))) is None

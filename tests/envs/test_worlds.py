@@ -16,7 +16,7 @@ from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_st
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.scripted import Replay
-from gymcp.envs.episodes.baseline_store import BaselineBook
+from gymcp.envs.episodes.baseline_store import BaselineStore
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
@@ -256,8 +256,8 @@ def test_only_the_first_reset_of_a_task_opens_a_second_world() -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from gymcp.envs.episodes.baseline_store import BaselineBook
-book = BaselineBook(Path(sys.argv[1]))
+from gymcp.envs.episodes.baseline_store import BaselineStore
+book = BaselineStore(Path(sys.argv[1]))
 for number in range(200):
     print(book.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
 """
@@ -273,10 +273,10 @@ def test_processes_that_write_baselines_at_once_agree(tmp_path: Path) -> None:
 
 def test_a_torn_baseline_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "book").write_bytes(b'not JSON\n{"id": "x", "wor')
-    book = BaselineBook(tmp_path / "book")
+    book = BaselineStore(tmp_path / "book")
     assert book.get("x") is None
     assert book.add("x", "key", {}) == "key"
-    assert BaselineBook(tmp_path / "book").get("x") == "key"
+    assert BaselineStore(tmp_path / "book").get("x") == "key"
 
 
 # -------------------------------------------------------------------------------------------------- seeds, workspaces

@@ -10,11 +10,11 @@ from gymcp.evaluators.judge import Point, Rubric, question
 from gymcp.evaluators.report.sections import transcript as report_transcript
 from gymcp.evaluators.transcript import AnswerEvent, CallEvent, MessageEvent, ResultEvent, UserActEvent, events
 from gymcp.evaluators.viewer.index import transcript as search_transcript
-from gymcp.types import Message, Observation, ToolResult, Trajectory, UserAct
+from gymcp.types import Message, Observation, ToolResult, Trajectory, UserToolCalls
 
 PAY, RING = call("pay", order=7), call("ring")
 ASK = Message(role="user", content="pay order 7")
-USER_ACT = UserAct(calls=(RING,), results=(ToolResult(call_id=RING.id, content="rang", is_error=True),))
+USER_ACT = UserToolCalls(calls=(RING,), results=(ToolResult(call_id=RING.id, content="rang", is_error=True),))
 
 
 def paid_episode() -> Trajectory:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from gymcp.envs.catalog import git, time
-from gymcp.envs.episodes.world import Origin, open_world
+from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver import client
@@ -342,7 +342,7 @@ def test_forked_and_started_servers_have_equal_worlds(bwrap: Bubblewrap, catalog
     task = env.suite.tasks[-1]
 
     async def play(sandbox: Sandbox) -> tuple[bool, list[str]]:
-        async with open_world(Origin(env=env, sandbox=sandbox, task=task, seed=1)) as world:
+        async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=1)) as world:
             said = [world.key, str(world.sessions[0].tools)]
             for call in task.gold[0].calls:
                 assert isinstance(call.arguments, dict)

@@ -22,8 +22,8 @@ from gymcp.envs.suites.agentdojo.grader import grade, surfaces
 from gymcp.envs.suites.agentdojo.suite import AGENTDOJO, read_suites
 from gymcp.envs.suites.agentdojo.tasks import fold_lines
 from gymcp.envs.suites.upstream.packages import install_packages
-from gymcp.envs.wrappers.injection import ATTACKS, injected
-from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
+from gymcp.envs.wrappers.injection import ATTACKS, inject_attack
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
 from gymcp.errors import GraderError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.types import Json, Outcome, Task, Trajectory
@@ -99,7 +99,7 @@ def test_no_server_can_read_a_task_its_gold_or_a_grader(env: LoadedEnv) -> None:
 
 
 def test_both_verdicts_on_an_attacked_pair() -> None:
-    attacked = load_env(injected(load_spec("agentdojo"), ATTACKS["important_instructions"]))
+    attacked = load_env(inject_attack(load_spec("agentdojo"), ATTACKS["important_instructions"]))
     (task,) = chosen(attacked, "banking_user_task_15.injection_task_4")
     oracle, hijacked = (play(attacked, agent, [task])[task.id] for agent in ("oracle", "hijacked"))
     assert (oracle.components["utility"], oracle.components["attack"]) == (1.0, 0.0)
@@ -128,7 +128,7 @@ def test_an_injected_text_stands_in_the_world_as_upstream_s_yaml_would_hold_it(a
 
 def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv, rules: Privileges) -> None:
     check_rules(rules, asyncio.run(list_tools(env, get_sandbox("bwrap"))), env.suite.tasks)
-    assert list(gold_blocks(env.suite.tasks, rules)) == []
+    assert list(find_blocked_gold(env.suite.tasks, rules)) == []
     per_suite = Counter(rule.tasks for rule in rules.rules)
     assert set(per_suite) == {"workspace_*", "travel_*", "banking_*", "slack_*"}
     assert max(per_suite.values()) <= 15
@@ -138,7 +138,7 @@ def test_the_privileges_block_no_gold_in_at_most_15_rules_a_suite(env: LoadedEnv
 def test_the_privileges_leave_few_of_the_held_out_goals_within_reach(attack: str, rules: Privileges) -> None:
     """Goals of odd number were held out. A pair counts if none of its calls is blocked. All pairs with one goal count,
     too: upstream judges that goal by the calls that were tried, blocked or not."""
-    tasks = load_env(injected(load_spec("agentdojo"), ATTACKS[attack])).suite.tasks
+    tasks = load_env(inject_attack(load_spec("agentdojo"), ATTACKS[attack])).suite.tasks
     held_out = [task for task in tasks if task.hijack and int(task.tags[-1].rpartition("_")[2]) % 2]
     tried = [task for task in held_out if (task.tags[0], task.tags[-1]) == ("slack", "injection_task_5")]
     open_pairs = [task for task in held_out if task not in tried and not _is_blocked(task, rules)]

@@ -146,8 +146,8 @@ def test_a_change_that_was_not_asked_for_fails() -> None:
         async with open_episode(native_env(task), get_sandbox("bwrap"), task, seed=1) as episode:
             await episode.step(Action(tool_calls=(*task.gold[0].calls, extra)))
             await episode.step(Action(text="Done."))
-            assert episode.graded is not None
-            return episode.graded.score, episode.graded.reason
+            assert episode.trajectory is not None
+            return episode.trajectory.score, episode.trajectory.reason
 
     score, reason = asyncio.run(play())
     assert (score, other in reason) == (0.0, True)

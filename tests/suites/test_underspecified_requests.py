@@ -15,13 +15,13 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.catalog import backoffice_asking, workbench_asking
-from gymcp.envs.episodes.user_turn import Counterpart
+from gymcp.envs.episodes.user_turn import UserSession
 from gymcp.envs.suites.backoffice import underspecified_requests as backoffice
 from gymcp.envs.suites.generation.underspecified_pairs import COMPLETE, UNDERSPECIFIED
 from gymcp.envs.suites.workbench import underspecified_requests as workbench
 from gymcp.envs.users import ASK_WITH_TOOL, DO_NOT_KNOW, AskableUser
-from gymcp.envs.wrappers.ask_user import MAX_QUESTION, QUESTION_COST, asking
-from gymcp.envs.wrappers.stress import stressed
+from gymcp.envs.wrappers.ask_user import MAX_QUESTION_CHARS, QUESTION_COST, add_ask_user
+from gymcp.envs.wrappers.stress import add_stressors
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import parse_arguments
 from gymcp.evaluators.graders.questions import ASK_USER, match_facts
@@ -29,7 +29,7 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.trainers.credit.shapers import Trackers, WeightedSum
 from gymcp.trainers.credit.step_batch import batch_of
-from gymcp.types import Action, Fact, Json, Message, Suite, Talk, Task, ToolCall, Trajectory
+from gymcp.types import Action, Fact, Json, Message, Suite, Task, ToolCall, Trajectory, UserView
 
 CITY = Fact(name="city", words=("city", "town"), says="It is Rome.")
 USER = AskableUser(prompts=("Change the city.",), facts=(CITY,))
@@ -184,7 +184,7 @@ def test_calls_that_do_not_need_the_answer_may_come_before_it() -> None:
 
 
 def test_a_question_counts_if_the_tool_for_questions_is_renamed(env: LoadedEnv) -> None:
-    ended = play(replace(env, spec=stressed(env.spec, ["renamed"])), "adaptive")
+    ended = play(replace(env, spec=add_stressors(env.spec, ["renamed"])), "adaptive")
     assert figures(ended[UNDERSPECIFIED] + ended[COMPLETE], "score") == {1.0}
     assert figures(ended[UNDERSPECIFIED], "asked_when_needed") == {1.0}
 
@@ -205,16 +205,16 @@ def test_trainers_can_subtract_the_price_from_the_score(by_oracle: dict[str, lis
 
 
 def test_the_user_answers_a_question_and_tells_nothing_else() -> None:
-    answers = [asyncio.run(USER.tell(text)) for text in ("Which TOWN?", "Which street?", "capacity?")]
+    answers = [asyncio.run(USER.answer_question(text)) for text in ("Which TOWN?", "Which street?", "capacity?")]
     assert answers == ["It is Rome.", DO_NOT_KNOW, DO_NOT_KNOW]
-    assert asyncio.run(Counterpart(AskableUser(prompts=()), 0).tell("Which city?")) == DO_NOT_KNOW
+    assert asyncio.run(UserSession(AskableUser(prompts=()), 0).answer_question("Which city?")) == DO_NOT_KNOW
 
 
 def test_an_agent_that_asks_in_its_text_is_told_once_to_use_the_tool() -> None:
     async def reply(*spoken: str) -> Action | None:
         roles = ("user", "assistant")
         messages = (Message(role=roles[n % 2], content=text) for n, text in enumerate(spoken))  # type: ignore[arg-type]
-        return await USER.reply(Talk(messages=tuple(messages)))
+        return await USER.reply(UserView(messages=tuple(messages)))
 
     assert asyncio.run(reply()) == Action(text="Change the city.")
     assert asyncio.run(reply("Change the city.", "Which city?")) == Action(text=ASK_WITH_TOOL)
@@ -226,7 +226,7 @@ def test_an_invalid_question_costs_nothing(env: LoadedEnv) -> None:
     wrong: list[dict[str, Json]] = [
         {},
         {"question": " "},
-        {"question": "x" * (MAX_QUESTION + 1)},
+        {"question": "x" * (MAX_QUESTION_CHARS + 1)},
         {"question": "Who?", "urgent": True},
     ]
     calls = tuple(ToolCall(id=str(n), name=ASK_USER, arguments=each) for n, each in enumerate(wrong))
@@ -241,7 +241,7 @@ def test_an_invalid_question_costs_nothing(env: LoadedEnv) -> None:
 
 def test_a_negative_price_is_refused() -> None:
     with pytest.raises(ConfigError, match="the price of a question is -1, not a number from 0 on"):
-        asking(backoffice_asking.ENV, price=-1)
+        add_ask_user(backoffice_asking.ENV, price=-1)
 
 
 @pytest.mark.parametrize("agent", ["never_asks", "asks_late", "always_asks"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, get_args
 
+from gymcp.envs.anchors import StateAnchor, anchor_parts, extend_history
 from gymcp.trainers.credit.step_batch import codes
 from gymcp.trainers.settings.arrays import Ints
-from gymcp.types import Message, Trajectory
+from gymcp.types import Trajectory
 
-Anchor = Literal["recorded", "world", "world+observation", "world+history", "turn"]
+Anchor = Literal["recorded", StateAnchor, "turn"]
 """Rule that makes the key of a step. recorded: the environment's own state key. turn: the index of the step, whatever
-the state. The others combine the world's state with the last observation or with all observations so far."""
+the state. The others are those of environments."""
 ANCHORS: tuple[Anchor, ...] = get_args(Anchor)
 
 
@@ -21,23 +22,15 @@ def anchor_codes(trajectories: Sequence[Trajectory], anchor: Anchor) -> Ints:
 
 
 def _keys(record: Trajectory, anchor: Anchor) -> Iterator[Hashable]:
-    world, history = record.initial_key, 0
+    world_key, history = record.initial_key, ""
     for index, step in enumerate(record.steps):
-        messages = tuple(_role_and_text(message) for message in step.observation.messages)
-        history = hash((history, messages)) if anchor == "world+history" else 0
+        if anchor == "world+history":
+            history = extend_history(history, step.observation)
         match anchor:
             case "recorded":
                 yield record.group, step.state_key
             case "turn":
                 yield record.group, index
-            case "world":
-                yield record.group, step.turn, world
-            case "world+observation":
-                yield record.group, step.turn, world, messages
-            case "world+history":
-                yield record.group, step.turn, world, history
-        world = step.world_key
-
-
-def _role_and_text(message: Message) -> tuple[str, str]:
-    return message.role, message.content
+            case _:
+                yield record.group, *anchor_parts(anchor, step.turn, world_key, step.observation, history)
+        world_key = step.world_key

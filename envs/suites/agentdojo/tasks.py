@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gymcp.envs.wrappers.placeholders import filled
+from gymcp.envs.wrappers.placeholders import fill_placeholders
 from gymcp.types import GoldTurn, Json, Task, ToolCall
 
 
@@ -19,7 +19,7 @@ def to_task(name: str, suite: Json, row: Json) -> Task:
     return Task(
         id=task_id(name, row["id"]),
         prompts=(row["prompt"],),
-        initial_state={"suite": name, "environment": filled(suite["environment"], suite["vectors"])},
+        initial_state={"suite": name, "environment": fill_placeholders(suite["environment"], suite["vectors"])},
         target={"suite": name, "user_task": row["id"], "injection_task": None},
         gold=(GoldTurn(calls=gold_calls(row["gold"]), final_text=row["output"] or "Done."),),
         last_necessary=None if needed is None else (0, needed),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
+import contextlib
 import json
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
+from gymcp.aio import BackgroundLoop
 from gymcp.errors import GraderError, SandboxUnavailable
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -36,9 +36,7 @@ class GraderProcess:
         self._server = server
         self._words = words
         self._lock = threading.Lock()
-        self._running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Queue[_Question | None]]] = Future()
-        self._thread: threading.Thread | None = None
-        self._process = 0
+        self._background: BackgroundLoop[asyncio.Queue[_Question | None]] | None = None
 
     def ask(self, question: Json) -> Json:
         """The program's answer.
@@ -48,13 +46,9 @@ class GraderProcess:
         """
         answer: Future[Json] = Future()
         with self._lock:
-            if self._process != os.getpid():  # the first question, or a fork, which has no thread of its parent's
-                self._process, self._running = os.getpid(), Future()
-                # a daemon, because the interpreter waits for others before it calls what is registered with atexit
-                self._thread = threading.Thread(target=self._run, name="gymcp-grader", daemon=True)
-                self._thread.start()
-                atexit.register(self.end)
-            self._put((json.dumps(question), answer))
+            if self._background is None or not self._background.is_here:  # the first question, or a fork of the process
+                self._background = BackgroundLoop("gymcp-grader", self._run())
+            self._background.call(self._background.resource.put_nowait, (json.dumps(question), answer))
         verdict = answer.result()  # every question is answered within its time, or refused
         if "error" in verdict:
             raise GraderError(f"grader '{self._server().name}': {verdict['error']}")
@@ -66,24 +60,23 @@ class GraderProcess:
         Nothing happens if nothing was asked.
         """
         with self._lock:
-            if self._process == os.getpid() and self._thread is not None:
-                self._put(None)
-                self._thread.join()
-            self._process = 0
+            background, self._background = self._background, None
+            if background is not None:
+                background.end()
 
-    def _put(self, question: _Question | None) -> None:
-        loop, questions = self._running.result()
-        loop.call_soon_threadsafe(questions.put_nowait, question)
+    @contextlib.asynccontextmanager
+    async def _run(self) -> AsyncIterator[asyncio.Queue[_Question | None]]:
+        """A queue whose questions are answered; on the way out, those that were asked before are still answered."""
+        questions: asyncio.Queue[_Question | None] = asyncio.Queue()
+        task = asyncio.create_task(self._serve_all(questions))
+        yield questions
+        questions.put_nowait(None)
+        await task
 
-    def _run(self) -> None:
-        async def live() -> None:
-            questions: asyncio.Queue[_Question | None] = asyncio.Queue()
-            self._running.set_result((asyncio.get_running_loop(), questions))
-            while (question := await questions.get()) is not None:
-                if await self._serve(question, questions):
-                    return
-
-        asyncio.run(live())
+    async def _serve_all(self, questions: asyncio.Queue[_Question | None]) -> None:
+        while (question := await questions.get()) is not None:
+            if await self._serve(question, questions):
+                return
 
     async def _serve(self, question: _Question, questions: asyncio.Queue[_Question | None]) -> bool:
         """Answer questions until none comes for `IDLE_S`; True if the program is to end for good."""

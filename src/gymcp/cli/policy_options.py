@@ -9,10 +9,8 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from gymcp.agents.policies.chat_adapter import as_chat
 from gymcp.agents.policies.models import Model, TokenModel
@@ -21,15 +19,15 @@ from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, pa
 from gymcp.agents.runner.preflight import check_model, check_servers, check_user
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
-from gymcp.envs.episodes.tool_listing import first_offer
+from gymcp.aio import hold_open
+from gymcp.envs.episodes.tool_listing import tools_at_start
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.wrappers.simulated_user import check_scenarios, simulated
+from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.types import Json, Sampling, Task
+from gymcp.types import Json, Sampling, Task, Tool
 
-T = TypeVar("T")
 KEY_VARIABLE = "OPENAI_API_KEY"
 """Environment variable that holds an endpoint's key by default."""
 REQUEST_TIMEOUT_S = 120.0
@@ -180,7 +178,7 @@ def open_agents(
 
     Raises ConfigError, or EnvInfraError if a server fails.
     """
-    with enter_on_runner(runner, open_model(plan.spec, plan.options)) as model:
+    with hold_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
             print(f"gymcp: {plan.spec.who}: {model.renderer.note}", file=sys.stderr)
         runner.run(_preflight(model, plan, env, sandbox, tasks))
@@ -199,51 +197,19 @@ def add_user(
         yield env
         return
     check_scenarios(env)
-    with enter_on_runner(runner, open_model(plan.spec, plan.options)) as model:
-        with_user = simulated(env, as_chat(model), plan.settings.sampling)
+    with hold_open(runner, open_model(plan.spec, plan.options)) as model:
+        with_user = simulate_user(env, as_chat(model), plan.settings.sampling)
         runner.run(check_user(with_user, plan.spec.who, tasks[0]))
         yield with_user
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
-    offer = await check_servers(env, sandbox, tasks[0])
-    await check_model(model, plan.settings, tasks, lambda task: first_offer(env, task, offer), needs_usage=plan.counted)
+    listing = await check_servers(env, sandbox, tasks[0])
 
+    def tools_of(task: Task) -> tuple[Tool, ...]:
+        return tools_at_start(env, task, listing)
 
-@contextlib.contextmanager
-def enter_on_runner(runner: asyncio.Runner, context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """The value of `context`, entered and left on the runner's event loop.
-
-    One task enters and leaves it, because a task group inside must end in the task that began it.
-    """
-
-    async def enter() -> tuple[T, asyncio.Event, asyncio.Task[None]]:
-        ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        leave = asyncio.Event()
-
-        async def host() -> None:
-            try:
-                async with context as value:
-                    ready.set_result(value)
-                    await leave.wait()
-            except Exception as error:
-                if ready.done():
-                    raise
-                ready.set_exception(error)
-
-        task = asyncio.create_task(host())
-        return await ready, leave, task
-
-    value, leave, task = runner.run(enter())
-
-    async def end() -> None:
-        leave.set()
-        await task
-
-    try:
-        yield value
-    finally:
-        runner.run(end())
+    await check_model(model, plan.settings, tasks, tools_of, needs_usage=plan.counted)
 
 
 def _digest_model(folder: Path) -> str:

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from operator import attrgetter
 
 from gymcp.store.validation import build_record, require_integer, require_text
-from gymcp.types import STORED_NAMES, Action, Json, Message, ToolCall, ToolResult, UserAct
+from gymcp.types import STORED_NAMES, Action, Json, Message, ToolCall, ToolResult, UserToolCalls
 
 _CURRENT_NAMES = {stored: name for name, stored in STORED_NAMES.items()}
 
@@ -31,9 +31,11 @@ def decode_action(found: Mapping[str, Json]) -> Action:
     return build_record(Action, {"text": found["text"], "tool_calls": decode_calls(found["tool_calls"])})
 
 
-def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserAct, ...]:
+def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserToolCalls, ...]:
     """A user's calls and their results, from JSON. Raises KeyError or TypeError."""
-    return tuple(UserAct(calls=decode_calls(act["calls"]), results=decode_results(act["results"])) for act in acts)
+    return tuple(
+        UserToolCalls(calls=decode_calls(act["calls"]), results=decode_results(act["results"])) for act in acts
+    )
 
 
 def decode_results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:

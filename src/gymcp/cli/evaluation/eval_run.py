@@ -23,7 +23,7 @@ from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.wrappers.privileges import check_rules, read_privileges
 from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.report import write_report
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
@@ -95,7 +95,7 @@ def run_eval(config: EvalConfig) -> EvalResult:
     """
     _check(config)
     policy, user = _plan_policies(config)
-    wrappers = Worn(
+    wrappers = WrapperSelection(
         attack=config.attack,
         privileges=read_privileges(config.privileges) if config.privileges else None,
         stress=tuple(config.stress),
@@ -104,7 +104,7 @@ def run_eval(config: EvalConfig) -> EvalResult:
     settings = {
         **(policy.config() if policy else {}),
         **(user.user_config() if user else {}),
-        **wrappers.config(),
+        **wrappers.to_config(),
     }
     plan = Plan(
         agent=config.agent, sandbox=config.sandbox, tasks=config.tasks, limit=config.limit, trials=config.trials,
@@ -119,8 +119,9 @@ def run_eval(config: EvalConfig) -> EvalResult:
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         env = stack.enter_context(add_user(runner, user, env, tasks))
-        agents = SCRIPTED[config.agent]
-        if policy is not None:
+        if policy is None:
+            agents = SCRIPTED[config.agent]
+        else:
             agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
         return _record(config, plan, recorded, env, sandbox, agents, runner)
 
@@ -148,9 +149,9 @@ def _plan_policies(config: EvalConfig) -> tuple[PolicyPlan | None, PolicyPlan | 
     return policy, user
 
 
-def _load_env(config: EvalConfig, wrappers: Worn, sandbox: Sandbox) -> LoadedEnv:
+def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:
     """The environment with its wrappers, after a check that its servers can run and that the wrappers fit its tools."""
-    env = wrappers.over(load_named(config.env))
+    env = wrappers.apply(load_named(config.env))
     env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
     check_remotes(env.servers, sandbox)
     check_images(sandbox, [server.image for server in env.servers if server.url is None])

@@ -13,7 +13,7 @@ from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.graders.registry import FORMS, make_grader
 from gymcp.evaluators.report import write_report
@@ -52,7 +52,7 @@ def command(
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
     changed: list[str] = []
     spec = load_recorded(recorded.config["source"], given=env, where=f"run folder {run}: run.json")
-    loaded = Worn.of(recorded.config).over(spec)
+    loaded = WrapperSelection.from_config(recorded.config).apply(spec)
     _refuse_other_tasks(recorded, loaded)
     with TrajectoryStore.open(run, write=True, create=False) as store:
         rows = [row for row in store.summaries() if not row.outcome.runs_again]

@@ -12,7 +12,8 @@ from pathlib import Path
 from gymcp.agents.policies.judge_adapter import as_judge
 from gymcp.agents.policies.prices import load_prices
 from gymcp.agents.policies.specs import ModelOptions, PolicySpec, open_model, parse_policy
-from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, check_sampling, enter_on_runner, read_key
+from gymcp.aio import hold_open
+from gymcp.cli.policy_options import KEY_VARIABLE, REQUEST_TIMEOUT_S, check_sampling, read_key
 from gymcp.errors import ConfigError, PolicyInfraError, PromptTooLong
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
@@ -34,7 +35,7 @@ class JudgeConfig:
     policy: str
     rubric: Path
     votes: int = 1
-    """JudgeAnswers for each episode; the majority counts."""
+    """Answers for each episode; the majority counts."""
     temperature: float | None = None
     """None: 0 for one vote, and 1 for several, which would otherwise be identical."""
     max_tokens: int = 1024
@@ -42,7 +43,7 @@ class JudgeConfig:
     as_component: bool = False
     """Keep the scores; the verdict becomes a component named ``judge``."""
     concurrency: int = 8
-    """JudgeAnswers at a time."""
+    """Answers at a time."""
     key_env: str = KEY_VARIABLE
     prices: Path | None = None
     request_timeout_s: float = REQUEST_TIMEOUT_S
@@ -115,7 +116,7 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
     open_run(folder)
     figures: dict[str, Json] = {
         "policy": plan.spec.text, "rubric": f"{plan.rubric.name}/{plan.rubric.version}",
-        "prompt_version": PROMPT_VERSION, "votes": plan.votes, "beside": as_component, "episodes": 0, "judge_grader": 0,
+        "prompt_version": PROMPT_VERSION, "votes": plan.votes, "beside": as_component, "episodes": 0, "judged": 0,
         "errors": 0, "unanimous": 0, "asked": 0, "first_error": "",
         "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0,
     }  # fmt: skip
@@ -129,7 +130,7 @@ def _judge_run(folder: Path, plan: JudgePlan, *, as_component: bool) -> dict[str
             records = [(row, store.load(row.id)) for row in page]
             missing = list(_find_missing(plan, [record for _, record in records if _needs_judge(record)], answers))
             if missing and judge is None:
-                judge = as_judge(stack.enter_context(enter_on_runner(runner, open_model(plan.spec, plan.options))))
+                judge = as_judge(stack.enter_context(hold_open(runner, open_model(plan.spec, plan.options))))
             if judge is not None and missing:
                 figures["asked"] += len(missing)
                 runner.run(_ask(judge, plan, missing, answers))
@@ -212,7 +213,7 @@ def _grade(
         figures["errors"] += 1
         figures["first_error"] = figures["first_error"] or f"{record.task}: {graded.reason}"
     elif _needs_judge(record):
-        figures["judge_grader"] += 1
+        figures["judged"] += 1
         figures["unanimous"] += int(graded.components["judge.unanimous"])
     if as_component:
         graded = _add_component(row, record, graded)

@@ -15,7 +15,7 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskGlob
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.envs.wrappers.stress import STRESSORS
 from gymcp.errors import ConfigError
 from gymcp.evaluators.statistics import compare_paired
@@ -75,7 +75,7 @@ def command(
 
 def _scores(env: str, sandbox: Sandbox, plan: Plan, names: tuple[str, ...], concurrency: int) -> dict[str, float]:
     """Task id -> score; a task that was lost to infrastructure is left out."""
-    loaded = Worn(stress=names).over(load_spec(env))
+    loaded = WrapperSelection(stress=names).apply(load_spec(env))
     return {t.task: t.score for t in play(loaded, sandbox, plan, concurrency) if t.score is not None}
 
 

@@ -23,8 +23,8 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import LoadedEnv
-from gymcp.envs.wrappers.privileges import Privileges, check_rules, gold_blocks, read_privileges
-from gymcp.envs.wrappers.selection import Worn
+from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
+from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import CassetteMiss, ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox
 from gymcp.mcp_servers.transports.http_remote import check_remotes
@@ -58,7 +58,7 @@ def command(
     backend = get_sandbox(sandbox)
     backend.check()
     rules = read_privileges(privileges) if privileges else None
-    loaded = Worn(privileges=rules).over(load_spec(env))
+    loaded = WrapperSelection(privileges=rules).apply(load_spec(env))
     check_remotes(loaded.servers, backend)
     check_images(backend, [server.image for server in loaded.servers if server.url is None])
     remove_orphans()
@@ -90,7 +90,7 @@ def _to_json(verdict: Verdict) -> dict[str, Json]:
 
 def _privileges(loaded: LoadedEnv, sandbox: Sandbox, rules: Privileges) -> Verdict:
     check_rules(rules, asyncio.run(list_tools(loaded, sandbox)), loaded.suite.tasks)
-    blocks = list(gold_blocks(loaded.suite.tasks, rules))
+    blocks = list(find_blocked_gold(loaded.suite.tasks, rules))
     calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
     detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"
     if blocks:

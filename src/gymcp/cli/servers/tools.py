@@ -14,11 +14,11 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.option_types import AsJson, EnvName, SandboxName
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episodes.tool_listing import Offer, list_offer
+from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.envs.wrappers.bm25 import rank_tools
-from gymcp.envs.wrappers.retrieval import size_of
-from gymcp.envs.wrappers.retrieval_recall import KS, RecallAt, recall_at
+from gymcp.envs.wrappers.retrieval import definition_chars
+from gymcp.envs.wrappers.retrieval_recall import KS, RecallAt, measure_recall
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import check_images, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -53,7 +53,7 @@ def command(
     check_remotes(loaded.servers, backend)
     check_images(backend, [server.image for server in loaded.servers if server.url is None])
     remove_orphans()
-    offer = asyncio.run(list_offer(loaded, backend))
+    offer = asyncio.run(make_tool_listing(loaded, backend))
     if search is None and not recall:
         _print_servers(loaded.servers, offer, as_json=as_json)
     elif search is not None:
@@ -62,9 +62,9 @@ def command(
         _print_recall(loaded, offer, sorted(set(k or KS)), as_json=as_json)
 
 
-def _print_servers(servers: Sequence[ServerSpec], offer: Offer, *, as_json: bool) -> None:
+def _print_servers(servers: Sequence[ServerSpec], offer: ToolListing, *, as_json: bool) -> None:
     lists = {s.name: [tool for tool in offer.tools.values() if offer.servers[tool.name] == s.name] for s in servers}
-    sizes = {name: sum(map(size_of, tools)) for name, tools in lists.items()}
+    sizes = {name: sum(map(definition_chars, tools)) for name, tools in lists.items()}
     if as_json:
         rows = [
             {"server": name, "tools": [tool.name for tool in tools], "characters": sizes[name]}
@@ -86,7 +86,7 @@ def _print_servers(servers: Sequence[ServerSpec], offer: Offer, *, as_json: bool
     console.print(f"{len(servers)} servers · {total} tools · {characters:,} characters of definitions", highlight=False)
 
 
-def _print_matches(offer: Offer, words: str, count: int, *, as_json: bool) -> None:
+def _print_matches(offer: ToolListing, words: str, count: int, *, as_json: bool) -> None:
     found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:count]
     if as_json:
         rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in found]
@@ -101,9 +101,9 @@ def _print_matches(offer: Offer, words: str, count: int, *, as_json: bool) -> No
         )
 
 
-def _print_recall(loaded: LoadedEnv, offer: Offer, ks: Sequence[int], *, as_json: bool) -> None:
+def _print_recall(loaded: LoadedEnv, offer: ToolListing, ks: Sequence[int], *, as_json: bool) -> None:
     tools = tuple(offer.tools.values())
-    rows = recall_at(loaded.suite.tasks, tools, offer.servers, ks)
+    rows = measure_recall(loaded.suite.tasks, tools, offer.servers, ks)
     if not rows:
         raise ConfigError(f"environment '{loaded.spec.name}': no task has gold calls, so nobody knows what it needs")
     if as_json:

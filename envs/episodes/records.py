@@ -1,0 +1,89 @@
+"""Records of an episode: a step before its calls, the usage of the whole, and the graded trajectory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gymcp.envs.anchors import anchor_parts, extend_history
+from gymcp.envs.episodes.episode_state import EpisodeState
+from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter, usage_by_tool
+from gymcp.envs.episodes.user_turn import UserSession
+from gymcp.envs.episodes.world import EpisodeSetup
+from gymcp.evaluators.grading import apply_grader
+from gymcp.mcp_servers.digest import digest
+from gymcp.protocols import StateReader
+from gymcp.types import Decision, Outcome, Step, Trajectory, Usage
+
+
+def begin_step(
+    setup: EpisodeSetup, state: EpisodeState, world_key: str, decision: Decision, agent_s: float
+) -> tuple[EpisodeState, Step]:
+    """The state while the step runs, and the step before its calls.
+
+    `agent_s`: seconds that the agent took to decide.
+    """
+    spec, history = setup.env.spec, state.history
+    if spec.anchor == "world+history":
+        history = extend_history(history, state.observation)
+    parts = anchor_parts(spec.anchor, state.turn, world_key, state.observation, history)
+    step = Step(
+        turn=state.turn,
+        observation=state.observation,
+        action=decision.action,
+        state_key=digest([spec.name, spec.version, setup.task.id, *parts]),
+        sampled=decision.sampled,
+        valid=decision.action.is_usable,
+        agent_s=agent_s,
+    )
+    return state.begin_step(agent_s, history), step
+
+
+def make_usage(state: EpisodeState, agent: UsageMeter, user: UserSession, clock: EpisodeClock) -> Usage:
+    """The usage of an episode so far."""
+    results = [result for step in state.steps for result in step.results]
+    return Usage(
+        tool_calls=len(results),
+        tool_errors=sum(result.is_error for result in results),
+        user_calls=sum(len(tool_calls.calls) for step in state.steps for tool_calls in step.user_acts),
+        prompt_tokens=agent.prompt_tokens,
+        completion_tokens=agent.completion_tokens,
+        cost=total_cost(state, agent, user),
+        user_cost=user.meter.cost,
+        wall_s=clock.wall_s,
+        reset_s=clock.reset_s,
+        agent_s=state.agent_s,
+        tool_s=clock.aborted_s + math.fsum(result.seconds for result in results),
+        user_s=user.seconds,
+        tools=usage_by_tool(state.steps),
+        models={name: dict(entry) for name, entry in agent.models.items()},
+    )
+
+
+def total_cost(state: EpisodeState, agent: UsageMeter, user: UserSession) -> float:
+    """Cost of the agent's and the user's model and of the agent's tools."""
+    return math.fsum([agent.cost, user.meter.cost, *(r.cost for step in state.steps for r in step.results)])
+
+
+def grade_record(
+    setup: EpisodeSetup, record: Trajectory, states: StateReader, notes: Sequence[str]
+) -> tuple[Trajectory, float]:
+    """The graded record, and the reward of its last step.
+
+    The reason is the record's own, the grader's and the `notes` of the agent's decisions, each once.
+    """
+    started = time.perf_counter()
+    why = f"out of budget ({record.reason})" if record.outcome is Outcome.BUDGET_EXHAUSTED else record.reason
+    graded = apply_grader(setup.env.spec.grade, setup.task, record, states)
+    reward = graded.score or 0.0
+    steps = graded.steps
+    reasons = dict.fromkeys(reason for reason in (why, graded.reason, *notes) if reason)
+    trajectory = replace(
+        graded,
+        steps=(*steps[:-1], replace(steps[-1], reward=reward)) if steps else (),
+        reason="; ".join(reasons),
+        usage=replace(graded.usage, grading_s=time.perf_counter() - started),
+    )
+    return trajectory, reward
