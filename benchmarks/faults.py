@@ -14,7 +14,8 @@ from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.types import EpisodeLimits, GoldTurn, Outcome, Suite, Task, ToolCall, Trajectory
+from gymcp.outcome import Outcome
+from gymcp.types import EpisodeLimits, GoldTurn, Suite, Task, ToolCall, Trajectory
 
 StartPath = Literal["files", "forked", "docker"]
 """Ways to start a server. files: under bubblewrap in a workspace; its state is its files. forked: from a template under

@@ -21,8 +21,8 @@ from report_table import Result, options, show
 
 from gymcp.agents.policies.tiny_model import make_tiny_model
 from gymcp.agents.policies.vllm.server import VllmServer, VllmServerOptions, run_vllm_server
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 BANK = Path(__file__).parents[1] / "examples" / "bank.py"

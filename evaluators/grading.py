@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
+from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
-from gymcp.types import Outcome, Score, Task, Trajectory
+from gymcp.types import Score, Task, Trajectory
 
 ENDED_KEY = "ended"
 """Key in `Trajectory.provenance` of the outcome that ended an episode whose outcome is now ``grader_error``."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from gymcp.outcome import Outcome
 from gymcp.types import (
     Action,
     Message,
     Observation,
-    Outcome,
     Sampled,
     Step,
     Tool,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from records import HOSTILE_TEXT, LOST, PAID, SPOKEN, order_episode
 
+from gymcp.outcome import Outcome
 from gymcp.store import StepCredit, TrajectoryStore, create_run
-from gymcp.types import Json, Outcome, Trajectory
+from gymcp.types import Json, Trajectory
 
 TAGS = ("refunds", "long")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gymcp.outcome import Outcome
 from gymcp.types import (
     Action,
     Json,
     Message,
     Observation,
-    Outcome,
     Sampled,
     Step,
     Tool,

@@ -13,8 +13,9 @@ from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, PolicyInfraError, ServerTimeout
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Decision, GiveUp, Json, Observation, Outcome, Task, Trajectory, Usage
+from gymcp.types import Action, Decision, GiveUp, Json, Observation, Task, Trajectory, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

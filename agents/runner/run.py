@@ -21,10 +21,11 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import AgentFactory, Grader
 from gymcp.seeds import derive_seed
 from gymcp.store import EpisodeRow, TrajectoryStore
-from gymcp.types import Json, Outcome, Suite, Task, Trajectory
+from gymcp.types import Json, Suite, Task, Trajectory
 
 MAX_RESUMES = 3
 """A job is run again until this number times `Schedule.max_attempts` of its attempts have failed."""

@@ -18,9 +18,10 @@ from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.budgets import Budget, BudgetTracker
 from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.errors import PromptTooLong
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Outcome, Sampling, Task, ToolCall
+from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Sampling, Task, ToolCall
 
 Overflow = Literal["stop", "drop"]
 

@@ -23,6 +23,7 @@ from gymcp.envs.layers import StopEpisode
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
 from gymcp.mcp_servers.sandbox import Sandbox
+from gymcp.outcome import Outcome
 from gymcp.types import (
     Action,
     Decision,
@@ -30,7 +31,6 @@ from gymcp.types import (
     Json,
     Message,
     Observation,
-    Outcome,
     Step,
     Task,
     ToolResult,

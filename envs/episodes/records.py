@@ -14,8 +14,9 @@ from gymcp.envs.episodes.user_turn import UserSession
 from gymcp.envs.episodes.world import EpisodeSetup
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
+from gymcp.outcome import Outcome
 from gymcp.protocols import StateReader
-from gymcp.types import Decision, Outcome, Step, Trajectory, Usage
+from gymcp.types import Decision, Step, Trajectory, Usage
 
 
 def begin_step(

@@ -17,8 +17,9 @@ from gymcp.evaluators.statistics import (
     pass_hat_k,
     t_by_task,
 )
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore
-from gymcp.types import Outcome, Task
+from gymcp.types import Task
 
 AXES = {
     "level": "difficulty",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gymcp.evaluators.statistics import Interval
-from gymcp.types import Outcome
+from gymcp.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

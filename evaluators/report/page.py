@@ -27,8 +27,8 @@ from gymcp.evaluators.report.sections import (
     transcripts,
     worst,
 )
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
-from gymcp.types import Outcome
 
 _PARTICULAR = re.compile(
     r"""\{.*?\.\.\. \(\d+ characters\)|\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+"""

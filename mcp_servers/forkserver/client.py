@@ -354,12 +354,13 @@ async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator
         fds=(fd,),
     )
     is_script = bool(launch.fork.script)
+    shared = {"network": False, "hidden_memory": sandbox.uses_cgroup}
     program = LoadProgram(
         path=list(launch.fork.path),
         module=launch.fork.module,
         argv=list(launch.fork.script) if is_script else None,
-        filter=_filter(sandbox, forked_server=not is_script),
-        import_filter=_filter(sandbox, makes_namespaces=True) if is_script else "",
+        filter=_encode_filter(seccomp.program(**shared, forked_server=not is_script)),
+        import_filter=_encode_filter(seccomp.program(**shared, makes_namespaces=True)) if is_script else "",
         disk_bytes=launch.limits.disk_mb * 1_000_000,
         open_files=launch.limits.open_files,
         reads_all=launch.reads_all,
@@ -397,8 +398,5 @@ def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
     return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _MIN_CPU_S)
 
 
-def _filter(sandbox: Bubblewrap, *, forked_server: bool = False, makes_namespaces: bool = False) -> str:
-    program = seccomp.program(
-        network=False, hidden_memory=sandbox.uses_cgroup, forked_server=forked_server, makes_namespaces=makes_namespaces
-    )
+def _encode_filter(program: bytes) -> str:
     return base64.b64encode(program).decode()

@@ -15,8 +15,9 @@ from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.judge.answers import ANSWERS_FILE
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore, create_run
-from gymcp.types import Action, Message, Observation, Outcome, Step, Trajectory
+from gymcp.types import Action, Message, Observation, Step, Trajectory
 
 RUBRIC = """
 name = "manners"

@@ -19,8 +19,8 @@ from gymcp.agents.policies.specs import PolicySpec, parse_policy
 from gymcp.agents.policies.tiny_model import TinySize, make_tiny_model
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 

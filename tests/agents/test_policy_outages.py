@@ -28,9 +28,9 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
+from gymcp.outcome import Outcome
 from gymcp.process_owner import OWNER_VARIABLE, owner
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome
 
 ROOT = Path(__file__).parents[2]
 BANK = load_env(load_spec(str(ROOT / "examples" / "bank.py")))

@@ -15,9 +15,10 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import LoadedEnv, load_env
 from gymcp.errors import ConfigError, PolicyInfraError
 from gymcp.mcp_servers.sandbox import Mount, get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome, Score, Task, Trajectory
+from gymcp.types import Score, Task, Trajectory
 
 BANK_FILE = str(Path(__file__).parents[2] / "examples" / "bank.py")
 BANK = load_env(load_spec(BANK_FILE))

@@ -13,8 +13,9 @@ from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.errors import PolicyInfraError
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Observation, Outcome, Task, Trajectory
+from gymcp.types import Action, Observation, Task, Trajectory
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 TASK = BANK.suite.tasks[0]

@@ -19,7 +19,7 @@ from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.types import Outcome
+from gymcp.outcome import Outcome
 
 BANK = load_env(load_spec(str(Path(__file__).parents[2] / "examples" / "bank.py")))
 PAY, DONE = "<|c|>transfer<|v|>5<|v|>ann<|v|>bob", "Bob has his money."

@@ -19,8 +19,9 @@ from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
+from gymcp.outcome import Outcome
 from gymcp.process_owner import owner
-from gymcp.types import Outcome, Trajectory
+from gymcp.types import Trajectory
 
 HANGS_AT_START = tuple(name for name, end in AT_START.items() if end.outcome is Outcome.TIMEOUT)
 IN_DOCKER = (

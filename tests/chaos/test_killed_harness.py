@@ -16,9 +16,9 @@ from chaos import TOKEN, find_marked
 from faults import SANDBOX, StartPath
 
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
+from gymcp.outcome import Outcome
 from gymcp.process_owner import start_time
 from gymcp.store import TrajectoryStore
-from gymcp.types import Outcome
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -13,8 +13,9 @@ import pytest
 from cli_runner import BANK, gymcp
 
 from gymcp.cli.app import run as run_typed
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Json, Outcome, Trajectory
+from gymcp.types import Json, Trajectory
 
 SUITE = {"env": "shop", "env_version": "0", "suite": "shop", "suite_version": "1", "suite_digest": "ab", "agent": "x"}
 

@@ -24,8 +24,9 @@ from gymcp.cli.output import CleanStream, OutputConsole, console
 from gymcp.cli.progress import Progress
 from gymcp.mcp_servers.packages.lockfile import LockedServer, write_lock
 from gymcp.mcp_servers.tools.hashes import hash_tools
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Outcome, Tool
+from gymcp.types import Tool
 from gymcp.visible_text import visible
 
 MARKUP = "[/nope] [link=http://evil.invalid]CLICK[/link] :warning:"

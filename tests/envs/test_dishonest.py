@@ -17,7 +17,8 @@ from gymcp.errors import EnvInfraError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.types import Action, EpisodeLimits, GoldTurn, Outcome, Suite, Task, ToolCall, Trajectory
+from gymcp.outcome import Outcome
+from gymcp.types import Action, EpisodeLimits, GoldTurn, Suite, Task, ToolCall, Trajectory
 
 SERVER = r"""
 import hashlib, json, os, sys

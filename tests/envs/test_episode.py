@@ -21,7 +21,8 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
-from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Outcome, Suite, Task, Tool, ToolCall
+from gymcp.outcome import Outcome
+from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Suite, Task, Tool, ToolCall
 
 
 class Shelf:

@@ -25,8 +25,9 @@ from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
-from gymcp.types import Action, Json, Outcome, Suite, Task
+from gymcp.types import Action, Json, Suite, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")
 

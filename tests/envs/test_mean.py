@@ -22,21 +22,10 @@ from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.mcp_servers.spec import DigestLimits, FileState, ServerSpec, StateSource
+from gymcp.outcome import Outcome
 from gymcp.protocols import StateReader
 from gymcp.store import TrajectoryStore
-from gymcp.types import (
-    Action,
-    EpisodeLimits,
-    GiveUp,
-    Json,
-    Observation,
-    Outcome,
-    Score,
-    Suite,
-    Task,
-    ToolCall,
-    Trajectory,
-)
+from gymcp.types import Action, EpisodeLimits, GiveUp, Json, Observation, Score, Suite, Task, ToolCall, Trajectory
 
 pytestmark = pytest.mark.usefixtures("own_home")
 

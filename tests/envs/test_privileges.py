@@ -24,8 +24,9 @@ from gymcp.envs.wrappers.privileges import (
 )
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent
-from gymcp.types import Action, Json, Outcome, Task
+from gymcp.types import Action, Json, Task
 
 FORBID_PAY = {"effect": "forbid", "tools": ["pay_*"]}
 

@@ -17,8 +17,9 @@ from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.spec import StateSource
+from gymcp.outcome import Outcome
 from gymcp.scratch import scratch_folder
-from gymcp.types import Action, Outcome, Suite, Task, ToolCall
+from gymcp.types import Action, Suite, Task, ToolCall
 
 pytestmark = pytest.mark.usefixtures("own_home")
 

@@ -18,7 +18,8 @@ from gymcp.envs.wrappers.stress import STRESSORS, Faults, Latency, Missing, Trun
 from gymcp.errors import ConfigError
 from gymcp.evaluators.graders.matching import server_calls
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.types import Action, Outcome, Step, Trajectory
+from gymcp.outcome import Outcome
+from gymcp.types import Action, Step, Trajectory
 
 
 def play(agent: str, *names: str, seed: int = 0, spec: EnvSpec = ENV) -> Trajectory:

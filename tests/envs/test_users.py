@@ -19,13 +19,13 @@ from gymcp.envs.users import GREETING, InstructedUser, ScriptedUser, SimulatedUs
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.types import (
     Action,
     Decision,
     GoldTurn,
     Message,
     ModelUsage,
-    Outcome,
     Sampling,
     Suite,
     Task,

@@ -28,9 +28,10 @@ from gymcp.mcp_servers.spec import DigestLimits, FileState
 from gymcp.mcp_servers.workspaces.overlay import overlay_namespace
 from gymcp.mcp_servers.workspaces.seeds import FIXED_ENVIRONMENT, seed_folder
 from gymcp.mcp_servers.workspaces.workspace import open_workspace
+from gymcp.outcome import Outcome
 from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
-from gymcp.types import Action, Json, Outcome, Task
+from gymcp.types import Action, Json, Task
 
 pytestmark = pytest.mark.usefixtures("own_home")
 

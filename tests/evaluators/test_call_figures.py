@@ -8,8 +8,9 @@ from trajectories import call, call_step, near, text_step
 from gymcp.evaluators.metrics import CallFigures, CallRates, GoldFigures, Mean, examine, measure
 from gymcp.evaluators.metrics.measure import axes_of
 from gymcp.evaluators.statistics import mean_ci95, wilson
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
-from gymcp.types import GoldTurn, Json, Outcome, Step, Task, Tool, ToolCall, Trajectory, Usage
+from gymcp.types import GoldTurn, Json, Step, Task, Tool, ToolCall, Trajectory, Usage
 
 PAY = Tool(
     name="pay",

@@ -24,8 +24,9 @@ from gymcp.evaluators.graders import (
 from gymcp.evaluators.graders.dynamic import GROUND_TRUTHS
 from gymcp.evaluators.graders.registry import BY_NAME, make_grader
 from gymcp.evaluators.grading import apply_grader
+from gymcp.outcome import Outcome
 from gymcp.protocols import Grader
-from gymcp.types import Json, Outcome, Score, Task
+from gymcp.types import Json, Score, Task
 
 BOTH = all_of({"state": final_state_equals(target_key="state"), "answer": answer_equals(target_key="answer")})
 TARGET = {"state": {"n": 1}, "answer": "done"}

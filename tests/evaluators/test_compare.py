@@ -9,8 +9,9 @@ import pytest
 
 from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import Contender, compare
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
-from gymcp.types import Json, Outcome, Usage
+from gymcp.types import Json, Usage
 
 SUITE = {"env": "shop", "env_version": "0", "suite": "shop", "suite_version": "1", "suite_digest": "ab"}
 

@@ -29,8 +29,9 @@ from gymcp.evaluators.graders import (
 from gymcp.evaluators.graders.patterns import answer_matches
 from gymcp.evaluators.graders.registry import make_grader
 from gymcp.evaluators.grading import apply_grader
+from gymcp.outcome import Outcome
 from gymcp.protocols import Grader
-from gymcp.types import Json, Outcome, Step, Task, ToolCall
+from gymcp.types import Json, Step, Task, ToolCall
 
 DEEP = "[" * 100_000
 SHOP = {"orders": {"7": {"status": "open"}, "8": {"status": "open"}}}

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gymcp.evaluators.grading import apply_grader
+from gymcp.outcome import Outcome
 from gymcp.protocols import Grader, StateReader
-from gymcp.types import Json, Outcome, Score, Task, Trajectory
+from gymcp.types import Json, Score, Task, Trajectory
 
 TASK = Task(id="a", prompts=("go",))
 PLAYED = Trajectory(id="1", env="shop", task="a", final_state="s")

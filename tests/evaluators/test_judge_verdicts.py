@@ -14,7 +14,8 @@ from gymcp.errors import ConfigError
 from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import Point, Question, Rubric, judge_grader, load_rubric, measure_agreement, question
 from gymcp.evaluators.judge.agreement import load_labels
-from gymcp.types import Action, Json, Message, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
+from gymcp.outcome import Outcome
+from gymcp.types import Action, Json, Message, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
 POINTS = (Point(id="paid", text="Bob was paid.", weight=3.0), Point(id="polite", text="It was polite."))
 RUBRIC = Rubric(name="r", version="1", points=POINTS)

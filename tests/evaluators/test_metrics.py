@@ -4,8 +4,9 @@ import pytest
 
 from gymcp.evaluators.metrics import PassK, Rate, Spending, measure
 from gymcp.evaluators.statistics import wilson
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
-from gymcp.types import Json, Outcome, Usage
+from gymcp.types import Json, Usage
 
 
 def row(task: str, score: float | None, **fields: Json) -> EpisodeRow:

@@ -16,8 +16,9 @@ from gymcp.evaluators.report.formatting import percent, seconds
 from gymcp.evaluators.report.html import element
 from gymcp.evaluators.statistics import wilson
 from gymcp.evaluators.viewer.app import STATIC
+from gymcp.outcome import Outcome
 from gymcp.store import TrajectoryStore, create_run
-from gymcp.types import Json, Outcome, Trajectory, Usage
+from gymcp.types import Json, Trajectory, Usage
 from gymcp.visible_text import visible
 
 CONFIG = {"env": "shop", "suite": "shop-2", "agent": "react", "limits": {"steps": 9}}

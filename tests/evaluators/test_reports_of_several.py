@@ -14,9 +14,10 @@ from gymcp.errors import StoreError
 from gymcp.evaluators.report import read_report, write_report
 from gymcp.evaluators.report.gates import gates_of
 from gymcp.evaluators.report.page import reason_kind
+from gymcp.outcome import Outcome
 from gymcp.store import Run, TrajectoryStore, create_run, open_run
 from gymcp.store.database import FILE_NAME
-from gymcp.types import GoldTurn, Json, Outcome, Task, ToolCall, Trajectory
+from gymcp.types import GoldTurn, Json, Task, ToolCall, Trajectory
 
 
 def no_tasks(run: Run) -> dict[str, Task]:

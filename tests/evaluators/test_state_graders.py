@@ -8,7 +8,8 @@ from trajectories import episode, verdict
 from gymcp.errors import GraderError
 from gymcp.evaluators.graders import final_files_equal, final_state_equals, state_changes
 from gymcp.evaluators.grading import apply_grader
-from gymcp.types import Json, Outcome, Score, Task
+from gymcp.outcome import Outcome
+from gymcp.types import Json, Score, Task
 
 ORDERS = {"orders": [{"id": 7, "status": "paid"}]}
 

@@ -14,10 +14,11 @@ from random_records import json_values, texts, trajectories
 from records import SEARCH, episode, step
 
 from gymcp.errors import StoreError
+from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow, TrajectoryStore, with_grade
 from gymcp.store.codec import STEPS_PER_ROW
 from gymcp.store.database import FILE_NAME
-from gymcp.types import Outcome, Sampled, Trajectory, Usage
+from gymcp.types import Sampled, Trajectory, Usage
 
 
 @pytest.fixture

@@ -26,7 +26,8 @@ from gymcp.envs.wrappers.injection import ATTACKS, inject_attack
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
 from gymcp.errors import GraderError, IntegrityError
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.types import Json, Outcome, Task, Trajectory
+from gymcp.outcome import Outcome
+from gymcp.types import Json, Task, Trajectory
 
 RULES = Path(__file__).parents[2] / "examples" / "privileges" / "agentdojo.toml"
 PER_SUITE = ("workspace_user_task_32", "travel_user_task_3", "banking_user_task_15", "slack_user_task_11")

@@ -16,9 +16,10 @@ from gymcp.agents.strategies.scripted import RandomAgent, Replay, play_gold
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.paths import gymcp_home
 from gymcp.protocols import Agent
-from gymcp.types import GoldTurn, Outcome, Suite, Task, ToolCall
+from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 IMPERFECT = 200
 HALF = IMPERFECT // 2

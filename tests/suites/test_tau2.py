@@ -20,8 +20,9 @@ from gymcp.envs.suites.tau2.grader import grade
 from gymcp.envs.suites.tau2.suite import INSPECT_EVALS, USER_TOOLS, install_tau2, load_suite
 from gymcp.errors import GraderError, IntegrityError, UsageError
 from gymcp.mcp_servers.sandbox import get_sandbox
+from gymcp.outcome import Outcome
 from gymcp.protocols import Agent, AgentFactory
-from gymcp.types import Action, Json, Outcome, Task, ToolCall, Trajectory
+from gymcp.types import Action, Json, Task, ToolCall, Trajectory
 
 REFUEL = "mms_issue.break_app_both_permissions+data_usage_exceeded.hard"
 PAY = "service_issue.airplane_mode_on+overdue_bill_suspension.none"

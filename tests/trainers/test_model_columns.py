@@ -11,6 +11,7 @@ import tiny
 import torch
 
 from gymcp.errors import ConfigError
+from gymcp.outcome import Outcome
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.returns import gae
 from gymcp.trainers.credit.shapers import Trackers
@@ -21,7 +22,7 @@ from gymcp.trainers.learner.learner_settings import LearnerSettings
 from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.trainers.run.iteration import TrainingSetup, train_on_batch
 from gymcp.trainers.run.model_columns import add_model_columns
-from gymcp.types import Action, Observation, Outcome, Sampled, Step, Trajectory
+from gymcp.types import Action, Observation, Sampled, Step, Trajectory
 
 SETTINGS = LearnerSettings(learning_rate=1e-3)
 

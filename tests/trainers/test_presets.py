@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from gymcp.errors import ConfigError
+from gymcp.outcome import Outcome
 from gymcp.trainers.credit.assign import advantages, assign_credit
 from gymcp.trainers.credit.estimators import beta_density
 from gymcp.trainers.credit.filters import DropUninformative, KeepCleanest
 from gymcp.trainers.credit.presets import make_preset
 from gymcp.trainers.credit.step_batch import batch_of, batch_of_columns
-from gymcp.types import Action, GoldTurn, Observation, Outcome, Step, Task, ToolCall, ToolResult, Trajectory
+from gymcp.types import Action, GoldTurn, Observation, Step, Task, ToolCall, ToolResult, Trajectory
 
 
 def test_gigpo_splits_credit_where_episodes_diverge() -> None:

@@ -1,7 +1,7 @@
 """Kinds of requests. Each makes, from a company and a level of difficulty, a request's slots, its gold and its answer.
 
-Levels: 1 names a record by its id; 2 by a person's name, or sets a condition in the request; 3 depends on one rule of a
-short handbook, or on one table more; 4 on more rules, or on still more tables; 5 on both, or asks for several things.
+Levels: 1 names a record by its id; 2 by a person's name, or sets a condition in the request; 3 depends on a rule of the
+handbook, or on one more table; 4 on more rules, or on still more tables; 5 on both, or asks for several things.
 """
 
 from __future__ import annotations
@@ -393,9 +393,8 @@ def _shipment(world: World, order: Row) -> Row:
     return world.tables["shipments"]["S" + order["id"][1:]]
 
 
-FAMILIES: Mapping[str, Family] = {
-    family.__name__: family for family in (contact, cancel, refund, amount, correct, credit, talk, ticket)
-}
+_PRACTICE = (contact, cancel, refund, amount, correct, credit, talk, ticket)
+FAMILIES: Mapping[str, Family] = {family.__name__: family for family in _PRACTICE}
 """Kinds of requests that a policy may be trained on; a function's name is part of its tasks' ids."""
 HELD_OUT_FAMILIES: Mapping[str, Family] = {family.__name__: family for family in (stock, parcel)}
 """Kinds of requests for tests only."""

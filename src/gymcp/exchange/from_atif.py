@@ -8,22 +8,10 @@ from typing import Any
 from gymcp.errors import ConfigError
 from gymcp.exchange.atif import GYMCP_KEY, decode_note
 from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
+from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_acts, decode_versions
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
-from gymcp.types import (
-    Action,
-    Json,
-    Message,
-    Observation,
-    Outcome,
-    Sampled,
-    Step,
-    Tool,
-    ToolCall,
-    ToolResult,
-    Trajectory,
-    Usage,
-)
+from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, Trajectory, Usage
 
 NEWEST = (1, 8)
 """Newest known version of the format; later versions 1.x only add fields."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.source import Episode
+from gymcp.outcome import Outcome
 from gymcp.store.record_json import decode_action, decode_acts, decode_message, decode_results, decode_versions, dumps
 from gymcp.store.validation import build_record, require_integer, require_number, require_text
-from gymcp.types import Json, Observation, Outcome, Sampled, Step, Tool, Trajectory, Usage
+from gymcp.types import Json, Observation, Sampled, Step, Tool, Trajectory, Usage
 
 FORMAT = "gymcp-1"
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, StopIteration)

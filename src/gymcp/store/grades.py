@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 
 from gymcp.errors import StoreError
+from gymcp.outcome import Outcome
 from gymcp.store.codec import decode_text, encode_text
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import Grade, parse_components, parse_score
 from gymcp.store.validation import require_text
-from gymcp.types import Outcome
 
 
 def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:

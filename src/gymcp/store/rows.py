@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gymcp.outcome import Outcome
 from gymcp.store.codec import decode_text
 from gymcp.store.validation import MAX_SHAPES, build_record, require_number, require_text
-from gymcp.types import Json, Outcome, Trajectory, Usage
+from gymcp.types import Json, Trajectory, Usage
 
 EPISODE_COLUMNS = (
     'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
+from gymcp.outcome import Outcome
 from gymcp.store.codec import (
     STEPS_PER_ROW,
     ReadBudget,
@@ -40,7 +41,7 @@ from gymcp.store.grades import insert_grade, read_grades
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
 from gymcp.store.validation import build_record
-from gymcp.types import Json, Outcome, Tool, Trajectory
+from gymcp.types import Json, Tool, Trajectory
 
 _PAGE_ROWS = 100
 _TRUTHS = "truths:"

@@ -19,9 +19,10 @@ from gymcp.evaluators.grading import apply_grader
 from gymcp.evaluators.judge import PROMPT_VERSION, Answer, JudgeAnswers, Rubric, judge_grader, load_rubric, question
 from gymcp.evaluators.judge.answers import answer_key, open_answers
 from gymcp.evaluators.judge.record import load_judge, save_judge
+from gymcp.outcome import Outcome
 from gymcp.protocols import Judge
 from gymcp.store import EpisodeRow, TrajectoryStore, open_run
-from gymcp.types import Json, Outcome, Sampling, Task, Trajectory
+from gymcp.types import Json, Sampling, Task, Trajectory
 
 EPISODES_AT_A_TIME = 64
 """Episodes in memory at a time."""
