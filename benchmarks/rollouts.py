@@ -32,9 +32,9 @@ from gymcp.agents.runner.run import Plan, make_jobs
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.react import ReactSettings, react
 from gymcp.envs.episodes.episode import Episode
-from gymcp.envs.episodes.toolbox import Toolbox
-from gymcp.envs.episodes.world import World
 from gymcp.envs.spec import load_env
+from gymcp.envs.worlds.toolbox import Toolbox
+from gymcp.envs.worlds.world import World
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.proctree import find_by_environment
 from gymcp.process_owner import OWNER_VARIABLE, owner

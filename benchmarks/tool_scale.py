@@ -23,10 +23,10 @@ from report_table import Result, against, options, show
 from gymcp.agents.runner.run import Plan
 from gymcp.cli.evaluation.gates import play
 from gymcp.envs import catalog
-from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
-from gymcp.envs.episodes.toolbox import Toolbox
-from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
 from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.worlds.tool_listing import ToolListing, make_tool_listing
+from gymcp.envs.worlds.toolbox import Toolbox
+from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
 from gymcp.envs.wrappers.bm25 import rank_tools
 from gymcp.envs.wrappers.retrieval import Retrieval, definition_chars
 from gymcp.envs.wrappers.retrieval_recall import measure_recall

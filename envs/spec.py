@@ -62,7 +62,7 @@ class EnvSpec:
     more_tasks: MoreTasks | None = None
     """Generator of tasks beyond the suite, for training; None: there are only those of the suite."""
     lazy: bool = False
-    """True: start each server at its first call (`gymcp.envs.episodes.lazy_server`), for episodes that call few of many
+    """True: start each server at its first call (`gymcp.envs.worlds.lazy_server`), for episodes that call few of many
     servers. The tools of a server must then not depend on a task's initial state."""
     layers: tuple[Layer, ...] = ()
     """Layers between agent and servers, the innermost first."""

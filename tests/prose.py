@@ -25,6 +25,10 @@ IRREGULAR = re.compile(
 NOT_PARTICIPLES = ("bed", "embed", "exceed", "feed", "indeed", "need", "proceed", "red", "seed", "shed", "speed")
 
 
+TOOL_FOLDERS = ("mcp_servers/programs", "examples")
+"""Folders of servers: docstrings of their public methods are tool descriptions, which agents see and hashes cover."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     place: str
@@ -42,13 +46,14 @@ def python_files(folders: Sequence[str] = SOURCES) -> Iterator[Path]:
 
 
 def docstrings(path: Path) -> Iterator[Text]:
-    """Docstrings of the file, with those of attributes and constants."""
+    """Docstrings of the file, with those of attributes and constants, without those of tools."""
+    name = str(path.relative_to(ROOT))
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         body = getattr(node, "body", None)
-        if isinstance(body, list):
+        if isinstance(body, list) and not (name.startswith(TOOL_FOLDERS) and _may_be_tool(node)):
             for number, part in enumerate(body):
                 if _is_text(part) and (_opens(node, number) or _follows_assignment(body, number)):
-                    yield Text(place=f"{path.relative_to(ROOT)}:{part.lineno}", text=part.value.value)
+                    yield Text(place=f"{name}:{part.lineno}", text=part.value.value)
 
 
 def functions(path: Path) -> Iterator[Text]:
@@ -74,6 +79,10 @@ def is_participle(name: str) -> bool:
 
 def _is_text(part: ast.stmt) -> bool:
     return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str)
+
+
+def _may_be_tool(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
 
 
 def _opens(node: ast.AST, number: int) -> bool:

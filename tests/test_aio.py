@@ -34,8 +34,8 @@ class Recorder:
 
 @contextlib.asynccontextmanager
 async def fail_to_open() -> AsyncIterator[str]:
-    for value in {}["no value"]:
-        yield value
+    values: dict[str, str] = {}
+    yield values["no value"]
 
 
 def test_a_context_is_entered_and_left_in_one_task_of_its_own() -> None:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from gymcp.agents.policies.models import MIN_ANSWER_TOKENS, Model, TokenModel
 from gymcp.agents.prompts.rendering import merge_system_messages
 from gymcp.agents.strategies.react import ReactSettings
-from gymcp.envs.episodes.lazy_server import LazyServer
-from gymcp.envs.episodes.tool_listing import ToolListing
-from gymcp.envs.episodes.toolbox import agents_toolbox
 from gymcp.envs.episodes.user_turn import system_messages
-from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.lazy_server import LazyServer
+from gymcp.envs.worlds.tool_listing import ToolListing
+from gymcp.envs.worlds.toolbox import agents_toolbox
+from gymcp.envs.worlds.world import EpisodeSetup, open_world
 from gymcp.errors import ConfigError, EnvInfraError, PolicyInfraError, PolicyRefused, PromptTooLong
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.session import ToolSession

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 from gymcp.envs.episodes.call_validation import make_recordable
 from gymcp.envs.episodes.episode_state import EpisodeState, find_exhausted_budget
-from gymcp.envs.episodes.fresh_world import verify_fresh_world
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
 from gymcp.envs.episodes.records import begin_step, grade_record, make_usage, total_cost
 from gymcp.envs.episodes.restore import restore_world
 from gymcp.envs.episodes.snapshots import Snapshot, capture_world, wait_for_all
 from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter
 from gymcp.envs.episodes.user_turn import UserSession, system_messages
-from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
 from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.layers import StopEpisode
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.fresh_world import verify_fresh_world
+from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
 from gymcp.errors import EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.outcome import Outcome

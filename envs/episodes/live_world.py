@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from gymcp.envs.episodes.episode_state import EpisodeState, refuse_call
 from gymcp.envs.episodes.tool_pipeline import ToolPipeline, run_without_layers
-from gymcp.envs.episodes.toolbox import Toolbox, agents_toolbox, users_toolbox
 from gymcp.envs.episodes.user_turn import UserSession
-from gymcp.envs.episodes.world import EpisodeSetup, World
 from gymcp.envs.layers import CallContext, refusal
+from gymcp.envs.worlds.toolbox import Toolbox, agents_toolbox, users_toolbox
+from gymcp.envs.worlds.world import EpisodeSetup, World
 from gymcp.types import EpisodeLimits, Message, Observation, Tool, ToolCall, ToolResult
 
 

@@ -11,7 +11,7 @@ from gymcp.envs.anchors import anchor_parts, extend_history
 from gymcp.envs.episodes.episode_state import EpisodeState
 from gymcp.envs.episodes.usage import EpisodeClock, UsageMeter, usage_by_tool
 from gymcp.envs.episodes.user_turn import UserSession
-from gymcp.envs.episodes.world import EpisodeSetup
+from gymcp.envs.worlds.world import EpisodeSetup
 from gymcp.evaluators.grading import apply_grader
 from gymcp.mcp_servers.digest import digest
 from gymcp.outcome import Outcome

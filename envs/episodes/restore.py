@@ -10,7 +10,7 @@ from gymcp.envs.episodes.episode_state import EpisodeState
 from gymcp.envs.episodes.live_world import LiveWorld, make_live_world
 from gymcp.envs.episodes.snapshots import Snapshot
 from gymcp.envs.episodes.user_turn import UserSession
-from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
+from gymcp.envs.worlds.world import EpisodeSetup, World, open_world
 from gymcp.errors import CannotFork, SnapshotError
 from gymcp.types import Json, Step, ToolResult
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gymcp.envs.episodes.episode_state import EpisodeState
-from gymcp.envs.episodes.world import EpisodeSetup, World
+from gymcp.envs.worlds.world import EpisodeSetup, World
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot, snapshot_server
 from gymcp.types import Json
 

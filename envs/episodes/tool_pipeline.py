@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gymcp.envs.episodes.call_validation import check_call
-from gymcp.envs.episodes.toolbox import Toolbox
 from gymcp.envs.layers import CallContext, Layer, refusal
+from gymcp.envs.worlds.toolbox import Toolbox
 from gymcp.types import EpisodeLimits, Json, Tool, ToolCall, ToolResult
 
 

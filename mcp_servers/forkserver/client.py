@@ -18,6 +18,7 @@ import socket
 import weakref
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -354,13 +355,13 @@ async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator
         fds=(fd,),
     )
     is_script = bool(launch.fork.script)
-    shared = {"network": False, "hidden_memory": sandbox.uses_cgroup}
+    make_filter = partial(seccomp.program, network=False, hidden_memory=sandbox.uses_cgroup)
     program = LoadProgram(
         path=list(launch.fork.path),
         module=launch.fork.module,
         argv=list(launch.fork.script) if is_script else None,
-        filter=_encode_filter(seccomp.program(**shared, forked_server=not is_script)),
-        import_filter=_encode_filter(seccomp.program(**shared, makes_namespaces=True)) if is_script else "",
+        filter=base64.b64encode(make_filter(forked_server=not is_script)).decode(),
+        import_filter=base64.b64encode(make_filter(makes_namespaces=True)).decode() if is_script else "",
         disk_bytes=launch.limits.disk_mb * 1_000_000,
         open_files=launch.limits.open_files,
         reads_all=launch.reads_all,
@@ -396,7 +397,3 @@ def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
     """CPU limit of the spawner and of processes that an import left. Only a cgroup counts them without its servers."""
     hierarchy = usable_hierarchy() if sandbox.uses_cgroup else None
     return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _MIN_CPU_S)
-
-
-def _encode_filter(program: bytes) -> str:
-    return base64.b64encode(program).decode()

@@ -11,9 +11,9 @@ from shop import ENV, TASK, call
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.scripted import Replay, oracle
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import EnvSpec, load_env
 from gymcp.envs.users import ScriptedUser
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.privileges import (
     Privileges,
     check_rules,

@@ -12,10 +12,10 @@ import pytest
 from gymcp.agents.runner.rollout import Job, rollout
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs.episodes.episode import Episode, open_episode
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.episodes.user_turn import MAX_TOOL_ROUNDS
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.envs.users import GREETING, InstructedUser, ScriptedUser, SimulatedUser
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox

@@ -16,9 +16,9 @@ from desk import act, ask, desk_env, desk_server, desk_task, in_episode, last_st
 
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.scripted import Replay
-from gymcp.envs.episodes.baseline_store import BaselineStore
 from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.baseline_store import BaselineStore
 from gymcp.errors import ConfigError, DirtyReset, EnvInfraError
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
 from gymcp.mcp_servers.sandbox import Launch, Limits, Mount, get_sandbox

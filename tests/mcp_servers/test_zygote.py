@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from gymcp.envs.catalog import git, time
-from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.spec import EnvSpec, load_env
+from gymcp.envs.worlds.world import EpisodeSetup, open_world
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.process import ForkedProcess

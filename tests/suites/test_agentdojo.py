@@ -16,12 +16,12 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.agentdojo.grader import grade, surfaces
 from gymcp.envs.suites.agentdojo.suite import AGENTDOJO, read_suites
 from gymcp.envs.suites.agentdojo.tasks import fold_lines
 from gymcp.envs.suites.upstream.packages import install_packages
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.injection import ATTACKS, inject_attack
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
 from gymcp.errors import GraderError, IntegrityError

@@ -14,10 +14,10 @@ from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.tau2.grader import grade
 from gymcp.envs.suites.tau2.suite import INSPECT_EVALS, USER_TOOLS, install_tau2, load_suite
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.errors import GraderError, IntegrityError, UsageError
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.outcome import Outcome

@@ -20,8 +20,8 @@ from gymcp.agents.runner.preflight import check_model, check_servers, check_user
 from gymcp.agents.strategies.budgets import Budget
 from gymcp.agents.strategies.react import Overflow, ReactSettings, react
 from gymcp.aio import hold_open
-from gymcp.envs.episodes.tool_listing import tools_at_start
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.tool_listing import tools_at_start
 from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox

@@ -18,9 +18,9 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.policy_options import ModelConfig, PolicyPlan, add_user, open_agents, plan_policy
 from gymcp.cli.progress import Progress
 from gymcp.envs.catalog import source_of
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.recorded import load_named
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.privileges import check_rules, read_privileges
 from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
 from gymcp.envs.wrappers.selection import WrapperSelection

@@ -14,8 +14,8 @@ from gymcp.agents.runner.run import Plan, make_jobs, run_until_signalled, select
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.scripted import SCRIPTED, applies
 from gymcp.cli.progress import Progress
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Json, Trajectory
 

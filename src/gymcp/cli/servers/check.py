@@ -20,9 +20,9 @@ from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episodes.tool_listing import list_tools
 from gymcp.envs.gym import McpEnv
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.tool_listing import list_tools
 from gymcp.envs.wrappers.privileges import Privileges, check_rules, find_blocked_gold, read_privileges
 from gymcp.envs.wrappers.selection import WrapperSelection
 from gymcp.errors import CassetteMiss, ConfigError

@@ -14,8 +14,8 @@ from gymcp.cli.machine.clean import remove_orphans
 from gymcp.cli.option_types import AsJson, EnvName, SandboxName
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
-from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.spec import LoadedEnv, load_env
+from gymcp.envs.worlds.tool_listing import ToolListing, make_tool_listing
 from gymcp.envs.wrappers.bm25 import rank_tools
 from gymcp.envs.wrappers.retrieval import definition_chars
 from gymcp.envs.wrappers.retrieval_recall import KS, RecallAt, measure_recall

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from gymcp.envs.episodes.baselines import FreshState, verify_fresh
-from gymcp.envs.episodes.world import EpisodeSetup, World, open_world, task_servers
+from gymcp.envs.worlds.baselines import FreshState, verify_fresh
+from gymcp.envs.worlds.world import EpisodeSetup, World, open_world, task_servers
 from gymcp.mcp_servers.digest import DigestMemo, digest
 from gymcp.mcp_servers.sandbox import interpreter
 from gymcp.mcp_servers.workspaces.digester import digest_program
@@ -30,7 +30,7 @@ async def verify_fresh_world(world: World) -> None:
     setup = world.setup
     spec = setup.env.spec
     if spec.lazy or not any(session.has_observable_state for session in world.sessions):
-        return  # nothing to compare yet: a lazy server is compared when it starts (`gymcp.envs.episodes.lazy_server`)
+        return  # nothing to compare yet: a lazy server is compared when it starts (`gymcp.envs.worlds.lazy_server`)
     fresh = FreshState(
         identity=_identify(setup),
         key=world.key,

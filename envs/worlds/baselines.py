@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from gymcp.aio import keyed_lock
 from gymcp.cache import cache_errors
-from gymcp.envs.episodes.baseline_store import baseline_store
+from gymcp.envs.worlds.baseline_store import baseline_store
 from gymcp.errors import DirtyReset
 
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gymcp.envs.episodes.lazy_server import LazyServer, ServerStart
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.lazy_server import LazyServer, ServerStart
 from gymcp.errors import Undigestible
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox

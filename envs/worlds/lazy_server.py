@@ -4,7 +4,7 @@ In the world key, a server that has not been started, or is still in its fresh s
 started from. So a start alone, or a call that only reads, does not change the world, and the key needs no process. The
 recorded state holds only the servers that are no longer in their fresh state. This is safe because every fresh state is
 proven: it is compared with its baseline when the server starts, and the first time on a machine with a second process
-started beside it (`gymcp.envs.episodes.baselines`).
+started beside it (`gymcp.envs.worlds.baselines`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from gymcp.aio import run_in_own_task
 from gymcp.cache import cache_errors
-from gymcp.envs.episodes.baseline_store import baseline_store
-from gymcp.envs.episodes.baselines import FreshState, verify_fresh
+from gymcp.envs.worlds.baseline_store import baseline_store
+from gymcp.envs.worlds.baselines import FreshState, verify_fresh
 from gymcp.errors import CannotFork, EnvInfraError, IntegrityError, ServerLimitExceeded, Undigestible
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter

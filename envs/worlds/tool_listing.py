@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gymcp.envs.episodes.toolbox import agents_toolbox
-from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.worlds.toolbox import agents_toolbox
+from gymcp.envs.worlds.world import EpisodeSetup, open_world
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Task, Tool

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gymcp.envs.episodes.lazy_server import LazyServer
 from gymcp.envs.spec import EnvSpec
+from gymcp.envs.worlds.lazy_server import LazyServer
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.types import Json, Tool, ToolCall, ToolResult
 
