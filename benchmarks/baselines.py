@@ -17,9 +17,9 @@ from gymcp.agents.runner.rollout import Job
 from gymcp.agents.runner.scheduler import Schedule, run_jobs
 from gymcp.agents.strategies.nearest_demonstration import nearest
 from gymcp.agents.strategies.scripted import SCRIPTED
-from gymcp.cli.training.train import parsed
+from gymcp.cli.training.train import parse_settings
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.protocols import AgentFactory
 from gymcp.trainers.recipe.load import load_recipe
@@ -33,7 +33,7 @@ TINY = Path(__file__).parents[1] / "recipes" / "tiny.toml"
 async def play(env: LoadedEnv, recipe: Recipe, agent: AgentFactory, tasks: Sequence[Task]) -> list[Trajectory]:
     """The scored records of one episode of each task, in the order in which they ended."""
     records: list[Trajectory] = []
-    async with warmed(get_sandbox(recipe.rollout.sandbox)) as warm:
+    async with open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)) as warm:
         jobs = [Job(task=task, trial=0, seed=0) for task in tasks]
         schedule = Schedule(concurrency=recipe.rollout.concurrency)
         await run_jobs(env, warm, agent, jobs, schedule, lambda done, last: records.append(done.trajectory))
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("recipe", type=Path, nargs="?", default=TINY)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of gymcp train")
     asked = parser.parse_args()
-    settings = list(parsed(asked.set).items())
+    settings = list(parse_settings(asked.set).items())
     if asked.quick:
         settings += [("warm_start.tasks", 16), ("evaluation.tasks", 8), ("evaluation.final_tasks", 8)]
     show("baselines", list(nearest_template(load_recipe(asked.recipe, settings))), as_json=asked.json)

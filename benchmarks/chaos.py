@@ -184,7 +184,7 @@ def _start_timeout_s(start_path: StartPath, episodes: int) -> float:
 
 
 def with_token(env: LoadedEnv, token: str) -> LoadedEnv:
-    """The environment with a mark in its servers, by which `find_by_environment(TOKEN, token)` finds them and what they start."""
+    """The environment with a mark in its servers; `find_by_environment(TOKEN, token)` finds them and their children."""
     servers = tuple(replace(server, env={**server.env, TOKEN: token}) for server in env.servers)
     return replace(env, servers=servers)
 

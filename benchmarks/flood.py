@@ -18,7 +18,7 @@ from flood_server import FLOODS
 from report_table import Result, options, show
 
 from gymcp.errors import EnvInfraError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -65,7 +65,7 @@ def main() -> None:
 
 async def _measure(sandbox: Sandbox, kinds: Sequence[str], rounds: int, for_s: float) -> list[Result]:
     results: list[Result] = []
-    async with warmed(sandbox) as warm, contextlib.AsyncExitStack() as stack:
+    async with open_warm_sandbox(sandbox) as warm, contextlib.AsyncExitStack() as stack:
         spec = native_server("adder", Adder, start="fork")
         honest = [
             await stack.enter_async_context(open_session(spec, warm, initial_state={}, seed=number))
@@ -108,7 +108,7 @@ async def _rate(honest: Sequence[ToolSession], sandbox: Sandbox, kind: str, for_
 async def _calls(session: ToolSession, until: float) -> tuple[int, float]:
     count, longest = 0, 0.0
     while (began := time.perf_counter()) < until:
-        await session.call(ToolCall(id="", name="add"), {"number": 1}, timeout_s=60.0)
+        await session.call_tool(ToolCall(id="", name="add"), {"number": 1}, timeout_s=60.0)
         longest = max(longest, time.perf_counter() - began)
         count += 1
     return count, longest
@@ -120,7 +120,7 @@ async def _flood(sandbox: Sandbox, kind: str, for_s: float) -> None:
     with contextlib.suppress(EnvInfraError):
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             while True:
-                await session.call(ToolCall(id="", name=kind), {"for_s": for_s}, timeout_s=60.0)
+                await session.call_tool(ToolCall(id="", name=kind), {"for_s": for_s}, timeout_s=60.0)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from gymcp.envs.episodes.episode import open_episode
 from gymcp.envs.episodes.snapshots import wait_for_all
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 async def native_results(sandbox: Sandbox, sdk: mcp.StdioServerParameters, rounds: int) -> list[Result]:
-    async with warmed(sandbox) as warm:
+    async with open_warm_sandbox(sandbox) as warm:
         setting = Setting(sandbox=sandbox, warm=warm, started=_env("exec"), forked=_env("fork"), sdk=sdk, rounds=rounds)
         return [*await reset_results(setting), *await call_results(setting), *await fork_results(setting)]
 
@@ -170,7 +170,7 @@ async def _session_caller(setting: Setting) -> AsyncIterator[Call]:
 
 
 async def _call_and_digest(session: ToolSession) -> tuple[str, str]:
-    result = await session.call(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
+    result = await session.call_tool(ToolCall(id="1", name="add", arguments={}), {"number": 1}, timeout_s=60)
     return result.content, session.world_key
 
 

@@ -24,7 +24,7 @@ from gymcp.envs.catalog import git, sequential_thinking
 from gymcp.envs.catalog import time as clock
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
@@ -82,9 +82,9 @@ async def _measure_server(
     bare = Result(metric="bare spawn", value=await measure_rate(lambda: _bare_reset(spec), bare_count), unit=UNIT)
     started = await measure_rate(lambda: _reset(spec, state, sandbox), started_count)
     clean = await _reset(spec, state, sandbox)
-    way = "forked" if spec.fork is not None else f"pool of {WORKERS} spares"
-    spec = replace(spec, spares=WORKERS)
-    async with warmed(sandbox) as warm:
+    way = "forked" if spec.fork is not None else f"pool of {WORKERS} warm_pool_size"
+    spec = replace(spec, warm_pool_size=WORKERS)
+    async with open_warm_sandbox(sandbox) as warm:
         await measure_rate(lambda: _reset(spec, state, warm, clean), WORKERS)  # starts the template, fills the pool
         rate = await measure_rate(lambda: _reset(spec, state, warm, clean), warm_count)
         waits = await _wait_times(spec, state, warm, warm_count // 4)
@@ -103,7 +103,7 @@ async def _wait_times(spec: ServerSpec, state: Json, sandbox: Sandbox, count: in
     waits = []
     for _ in range(count):
         if isinstance(sandbox, WarmSandbox):
-            await sandbox.filled()
+            await sandbox.wait_until_full()
         begin = time.perf_counter()
         async with open_session(spec, sandbox, initial_state=state, seed=0) as session:
             await session.update()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from counter import Counter
 from report_table import Result, options, show
 
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -36,16 +36,16 @@ async def measure(starts: int) -> dict[str, list[float]]:
     ways = {
         "started": (started, None),
         "forked": (native_server("counter", Counter, start="fork"), None),
-        "spare": (replace(started, spares=1), None),
+        "spare": (replace(started, warm_pool_size=1), None),
         "started, with files": (replace(started, state=FileState()), {"files": {"a": "1"}}),
     }
     times: dict[str, list[float]] = {}
-    async with warmed(get_sandbox("bwrap")) as sandbox:
+    async with open_warm_sandbox(get_sandbox("bwrap")) as sandbox:
         for way, (spec, state) in ways.items():
             times[way] = []
             for number in range(starts + 1):
                 if isinstance(sandbox, WarmSandbox):
-                    await sandbox.filled()
+                    await sandbox.wait_until_full()
                 begin = time.perf_counter()
                 async with _session(spec, sandbox, state):
                     took = (time.perf_counter() - begin) * 1000

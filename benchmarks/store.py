@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from report_table import Result, all_against, options, show
 
 from gymcp.store import TrajectoryStore
-from gymcp.store.codec import dumps
+from gymcp.store.record_json import dumps
 from gymcp.types import (
     Action,
     Json,

@@ -18,7 +18,7 @@ from report_table import Result, options, show
 
 from gymcp.agents.runner.run import Plan
 from gymcp.atomic import write_atomically
-from gymcp.cli.evaluation.gates import gates_of, play
+from gymcp.cli.evaluation.gates import play, play_gates
 from gymcp.envs import catalog
 from gymcp.envs.spec import load_env
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -79,7 +79,9 @@ def _load_or_run(path: Path, mark: str, run: Callable[[], dict[str, Json]]) -> d
 
 
 def _gates(name: str, limit: int) -> dict[str, Json]:
-    return gates_of(load_env(catalog.load_spec(name)), get_sandbox("bwrap"), limit=limit, concurrency=CONCURRENCY).row()
+    return play_gates(
+        load_env(catalog.load_spec(name)), get_sandbox("bwrap"), limit=limit, concurrency=CONCURRENCY
+    ).to_json()
 
 
 def _tau2_full(limit: int) -> dict[str, Json]:

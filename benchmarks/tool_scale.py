@@ -31,9 +31,9 @@ from gymcp.envs.wrappers.bm25 import rank_tools
 from gymcp.envs.wrappers.retrieval import Retrieval, definition_chars
 from gymcp.envs.wrappers.retrieval_recall import measure_recall
 from gymcp.envs.wrappers.selection import WrapperSelection
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
-from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, lists_of
+from gymcp.mcp_servers.sessions.tool_list_cache import evict_tools, load_tool_lists
 from gymcp.types import Task
 
 CALL_TIMEOUT_S = 30.0
@@ -63,8 +63,8 @@ async def measure_openings(env: LoadedEnv, sandbox: Sandbox, counts: tuple[int, 
     of_eager, of_lazy = counts
     results = [Result(metric="servers", value=len(env.servers), unit="")]
     for server in env.servers:
-        forget_tools(server)
-    async with warmed(sandbox) as warm:
+        evict_tools(server)
+    async with open_warm_sandbox(sandbox) as warm:
         learnt = await _seconds(lambda: _lists(env, warm))
     known = await _seconds(lambda: _lists(env, sandbox))
     listed = Result(metric="lists: every server started to be listed", value=learnt * 1000, unit="ms")
@@ -75,10 +75,10 @@ async def measure_openings(env: LoadedEnv, sandbox: Sandbox, counts: tuple[int, 
     await _measure_worlds(lazy, sandbox, task, 1)  # records the baselines
     cold_lazy = await _measure_worlds(lazy, sandbox, task, of_lazy)
     _say("cold, lazy")
-    async with warmed(sandbox) as warm:
+    async with open_warm_sandbox(sandbox) as warm:
         assert isinstance(warm, WarmSandbox)
         await _measure_worlds(eager, warm, task, 1)  # starts the templates
-        await warm.filled()
+        await warm.wait_until_full()
         _say("templates and spares")
         warm_eager = await _measure_worlds(eager, warm, task, of_eager, warm)
         _say("warm, eager")
@@ -112,7 +112,7 @@ async def _measure_worlds(
     rows: list[list[float]] = []
     for seed in range(count):
         if warm is not None:
-            await warm.filled()
+            await warm.wait_until_full()
         before = _below()
         started = time.perf_counter()
         async with open_world(EpisodeSetup(env=env, sandbox=sandbox, task=task, seed=seed)) as world:
@@ -136,7 +136,7 @@ async def _call_all(world: World, task: Task) -> None:
 
 
 async def _lists(env: LoadedEnv, sandbox: Sandbox) -> None:
-    await lists_of(env.servers, sandbox)
+    await load_tool_lists(env.servers, sandbox)
 
 
 async def _seconds(work: Callable[[], Awaitable[None]]) -> float:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gymcp.aio import BackgroundLoop
 from gymcp.envs.episodes.episode import Episode
 from gymcp.envs.errors import ResetNeeded
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class EpisodeLoop:
 
 @contextlib.asynccontextmanager
 async def _run_host(sandbox: Sandbox) -> AsyncIterator[_Host]:
-    async with warmed(sandbox) as warm:
+    async with open_warm_sandbox(sandbox) as warm:
         host = _Host(sandbox=warm)
         yield host
         for task in host.tasks:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gymnasium.error
 
-from gymcp.errors import NoEpisode
+from gymcp.errors import NoActiveEpisode
 
 
-class ResetNeeded(NoEpisode, gymnasium.error.ResetNeeded):
+class ResetNeeded(NoActiveEpisode, gymnasium.error.ResetNeeded):
     """Raised by a step before `reset` or after the end of the episode."""
 
 
-class EnvClosed(NoEpisode, gymnasium.error.ClosedEnvironmentError):
+class EnvClosed(NoActiveEpisode, gymnasium.error.ClosedEnvironmentError):
     """Raised by any use after `close`."""

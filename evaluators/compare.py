@@ -188,26 +188,26 @@ def _mean_of(metric: Metric, scores: Scores) -> Mean:
 
 def _problems(contenders: Sequence[Contender], scores: Mapping[str, Scores]) -> dict[str, str]:
     """Reason for each run that cannot be compared, by the run's name."""
-    found = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
-    whole = [each for each in contenders if each.name not in found]
+    problems = {name: f"{name}: has no score" for name, of_run in scores.items() if not of_run}
+    whole = [each for each in contenders if each.name not in problems]
     for each in whole[1:]:
         first = whole[0]
         if parted := [key for key in COMPARED_KEYS if each.config.get(key) != first.config.get(key)]:
             key = parted[0]
-            found[each.name] = (
+            problems[each.name] = (
                 f"{each.name}: {key} is {each.config.get(key, 'unknown')}, of {first.name} it is"
                 f" {first.config.get(key, 'unknown')}: the tasks are others, so the two are not compared"
             )
         elif not scores[each.name].keys() & scores[first.name].keys():
-            found[each.name] = f"{each.name}: has a score of no task that {first.name} has one of"
-    return found
+            problems[each.name] = f"{each.name}: has a score of no task that {first.name} has one of"
+    return problems
 
 
 def _pairs(metric: Metric, scores: Mapping[str, Scores], resolution: float) -> tuple[Pair, ...]:
-    found = {(a, b): compare_paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
-    corrected = holm({pair: each.p_permutation for pair, each in found.items() if each.p_permutation is not None})
+    compared = {(a, b): compare_paired(scores[a], scores[b]) for a, b in combinations(scores, 2)}
+    corrected = holm({pair: each.p_permutation for pair, each in compared.items() if each.p_permutation is not None})
     pairs = []
-    for (a, b), each in found.items():
+    for (a, b), each in compared.items():
         shared = [{task: run[task] for task in scores[a] if task in scores[b]} for run in (scores[a], scores[b])]
         floor = noise_floor(*shared)
         p = corrected.get((a, b))
@@ -250,23 +250,23 @@ def _power(a: Scores, b: Scores, resolution: float) -> Power | None:
     return plan_trials(resolution, tasks=len(a), trials=2 / per_trial, within=spread, between=between)
 
 
-def _describe_tasks(a: Scores, b: Scores, found: Paired) -> str:
+def _describe_tasks(a: Scores, b: Scores, pair: Paired) -> str:
     """The tasks that a statement is about, in words; empty if it is about all of them."""
-    if found.tasks == max(len(a), len(b)):
+    if pair.tasks == max(len(a), len(b)):
         return ""
-    return f" on the {found.tasks} tasks that both have" if found.tasks > 1 else " on the one task that both have"
+    return f" on the {pair.tasks} tasks that both have" if pair.tasks > 1 else " on the one task that both have"
 
 
 def _describe_pair(
-    metric: Metric, a: str, b: str, found: Paired, p: float | None, floor: float | None, better: str | None, where: str
+    metric: Metric, a: str, b: str, pair: Paired, p: float | None, floor: float | None, better: str | None, where: str
 ) -> str:
-    if found.difference is None or p is None:
+    if pair.difference is None or p is None:
         return f"{a} and {b} share no task with a score."
-    size = format_value(metric, abs(found.difference), difference=True)
+    size = format_value(metric, abs(pair.difference), difference=True)
     bounds = ""
-    if found.ci95 is not None:
-        low, high = sorted((found.ci95.low, found.ci95.high))
-        if found.difference < 0:
+    if pair.ci95 is not None:
+        low, high = sorted((pair.ci95.low, pair.ci95.high))
+        if pair.difference < 0:
             low, high = -high, -low
         bounds = f", 95 % interval {_format_number(metric, low)} to {format_value(metric, high, difference=True)}"
     if better is not None:
@@ -274,9 +274,9 @@ def _describe_pair(
         is_better = "is better" if metric.higher_is_better else "takes less"
         return f"{better} {is_better} than {other} by {size}{where}{bounds}; chance alone: p = {p:.2g}."
     why = f"chance alone makes such a difference in {max(1, round(100 * p))} % of cases"
-    if floor is not None and abs(found.difference) <= floor:
+    if floor is not None and abs(pair.difference) <= floor:
         why = f"two runs of one policy differ by up to {format_value(metric, floor, difference=True)} by themselves"
-    if found.difference == 0:
+    if pair.difference == 0:
         why = "the difference is 0"
     return f"{a} and {b} cannot be told apart: they differ by {size}{where}{bounds}; {why}."
 
@@ -292,21 +292,21 @@ def _verdict(metric: Metric, fit: Sequence[str], pairs: Sequence[Pair]) -> str:
     if best:
         return f"{best[0]} {'is the best in' if metric.higher_is_better else 'takes the least'} {metric.name}."
     beaten = {pair.a if pair.better == pair.b else pair.b for pair in pairs if pair.better is not None}
-    left = [name for name in fit if name not in beaten]
-    if len(left) == len(fit):
+    unbeaten = [name for name in fit if name not in beaten]
+    if len(unbeaten) == len(fit):
         return f"No run can be put before another in {metric.name}: what they differ by is within the noise."
-    if not left:
+    if not unbeaten:
         return f"No run can be put before all others in {metric.name}: each is beaten by one of them."
-    if len(left) == 1:
-        (name,) = left
+    if len(unbeaten) == 1:
+        (name,) = unbeaten
         others = [{pair.a, pair.b} - {name} for pair in pairs if not pair.better and name in (pair.a, pair.b)]
         unclear = " and ".join(other for each in others for other in each)
         return f"In {metric.name}, {name} is not beaten by any other, but not to be told apart from {unclear}."
-    few = min(pair.paired.tasks for pair in pairs if pair.a in left and pair.b in left)
+    few = min(pair.paired.tasks for pair in pairs if pair.a in unbeaten and pair.b in unbeaten)
     shared = ""
     if few < max(pair.paired.tasks for pair in pairs):
-        shared = f" on the {few} tasks that they share" if len(left) == 2 else " on the tasks that they share"
-    return f"In {metric.name}, {' and '.join(left)} cannot be told apart{shared}; they are not beaten by any other."
+        shared = f" on the {few} tasks that they share" if len(unbeaten) == 2 else " on the tasks that they share"
+    return f"In {metric.name}, {' and '.join(unbeaten)} cannot be told apart{shared}; they are not beaten by any other."
 
 
 def format_value(metric: Metric, value: float, *, difference: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Digests of what the harness knows of a world."""
+"""Digests of JSON values, such as the state of a server."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from gymcp.types import Json
 
 
 def digest(value: Json) -> str:
-    """sha256 (hex) of the canonical JSON of `value`; equal values have equal digests whatever their key order."""
+    """sha256 (hex) of the canonical JSON of `value`. The order of keys does not matter."""
     return digest_and_chars(value)[0]
 
 
 def digest_and_chars(value: Json) -> tuple[str, int]:
-    """The digest, and the characters of the canonical JSON."""
+    """(digest, number of characters of the canonical JSON)."""
     canonical = canonical_json(value)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest(), len(canonical)
 
 
 class DigestMemo:
-    """`digest` of records that nobody changes, such as a task's initial state, computed once for each object."""
+    """`digest` of values that never change, such as a task's initial state, computed once for each object."""
 
     def __init__(self, size: int = 4096) -> None:
         self._size = size
         self._known: dict[int, tuple[Json, str]] = {}
-        """By identity; the object is kept, so that no other can take its place."""
+        """(object, digest) by the object's id. The object is kept, so that its id is not reused."""
 
     def __call__(self, value: Json) -> str:
         if id(value) not in self._known:

@@ -1,4 +1,4 @@
-"""Time on the event loop that all episodes of a process share: deadlines that do not count a late loop, and shares."""
+"""Time on the event loop that all episodes of a process share: fair deadlines, and one server's share of the time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from types import TracebackType
 
 SLICE_S = 0.25
-"""Seconds that a deadline counts at a time; of a loop that stands still it counts no more."""
+"""Seconds that a deadline counts at a time. While the loop is blocked, it counts one slice at most."""
 LATE_S = 0.1
-"""Seconds by which a timer may be late before an answer that has come is taken for unread."""
-LONGEST = 10
-"""Times its seconds that a deadline may take by the clock, however late the loop is."""
+"""Seconds by which a timer may be late. If it is later, an answer may have come that is not read yet."""
+MAX_CLOCK_FACTOR = 10
+"""Most clock time that a deadline may take, as a multiple of its seconds, however late the loop is."""
 BURST_S = 0.2
-"""Seconds of the loop's time that one server may take at once."""
+"""Seconds of the loop's time that one server may use at once."""
 GRANT_S = 0.001
-"""Seconds of it that each request of ours brings: what an answer takes that is not large."""
+"""Seconds of the loop's time that each of our requests adds to the server's budget: the time for a small answer."""
 SHARE = 0.05
-"""Part of the loop's time that one server may take after that."""
+"""Share of the loop's time that one server may use once its burst is spent."""
 
 
 class Deadline:
-    """As `asyncio.timeout`, for the answer of another process: only time in which this loop was punctual counts.
+    """Like `asyncio.timeout`, for the answer of another process: only time in which this loop was punctual counts.
 
-    While a loop stands still it hears no answer, and nobody but the loop is to blame for that. Raises TimeoutError.
+    A blocked loop reads no answers, so that time must not be held against the other process. Raises TimeoutError.
     """
 
     __slots__ = ("_due", "_latest", "_left_s", "_loop", "_scope", "_slice_s", "_timer")
@@ -36,7 +36,7 @@ class Deadline:
 
     async def __aenter__(self) -> Deadline:
         self._loop = asyncio.get_running_loop()
-        self._latest = self._loop.time() + LONGEST * self._left_s
+        self._latest = self._loop.time() + MAX_CLOCK_FACTOR * self._left_s
         await self._scope.__aenter__()
         self._count_on()
         return self
@@ -57,7 +57,7 @@ class Deadline:
         self._left_s -= self._slice_s
         if now >= self._latest:
             self._left_s = 0.0
-        elif now - self._due > LATE_S:  # an answer that came meanwhile is yet to be read
+        elif now - self._due > LATE_S:  # an answer may have come meanwhile that is not read yet
             self._left_s = max(self._left_s, SLICE_S)
         if self._left_s > 0:
             self._count_on()
@@ -66,9 +66,10 @@ class Deadline:
 
 
 class LoopShare:
-    """Loop time of one server: a burst, then a share, and a little for each request. More is owed, and waited for.
+    """Budget of loop time for one server: a burst, then a share, and a little for each request.
 
-    Counted in CPU time of the loop's thread, so a busy machine does not count.
+    A server that has used more than its budget must wait (`owed_s`). The time is CPU time of the loop's thread, so a
+    busy machine costs a server nothing.
     """
 
     __slots__ = ("_at", "_left_s")
@@ -81,20 +82,20 @@ class LoopShare:
         self._left_s -= seconds
 
     def grant(self) -> None:
-        """A request is sent, whose answer is wanted."""
+        """Add the time for an answer, because a request is sent."""
         self._left_s = min(BURST_S, self._left_s + GRANT_S)
 
     @contextlib.contextmanager
-    def charged(self, times: float = 1.0) -> Iterator[None]:
-        """Charges what is done in the context, which must not wait, so many times."""
+    def charge_elapsed(self, factor: float = 1.0) -> Iterator[None]:
+        """Charge the CPU time of the body, multiplied by `factor`. The body must not await anything."""
         began = time.thread_time()
         try:
             yield
         finally:
-            self._left_s -= times * (time.thread_time() - began)
+            self._left_s -= factor * (time.thread_time() - began)
 
     def owed_s(self) -> float:
-        """Seconds to wait before more is taken; 0: none."""
+        """Seconds to wait before more output of the server is read; 0 if it has budget left."""
         if self._left_s >= 0:
             return 0.0
         now = time.monotonic()

@@ -1,11 +1,11 @@
-"""What environment variables stand for, kept out of everything that a server says.
+"""Redaction: secret values of environment variables are removed from everything that a server sends.
 
-A server that is given a token may repeat it: in a result, a tool's description, an error, its last words. At the
-boundary where messages and last words enter the harness each value becomes ``${NAME}`` again, as it is and in the
-encodings that programs print by themselves. A server that has no variables costs nothing.
+A server that is given a token may repeat it: in a result, a tool's description, an error, its standard error. At the
+boundary where messages and standard error enter the harness, each value is replaced by ``${NAME}``, as it is and in the
+encodings that programs commonly print. A server without variables costs nothing.
 
-This holds against servers that repeat what they were given. It does not hold against one that hides it on purpose, for
-which any transformation will do: docs/security.md says what is not found.
+This protects against servers that repeat values. It does not protect against a server that hides a value on purpose,
+for which any transformation is enough: docs/security.md lists what is not found.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from gymcp.mcp_servers.sanitize import plain_text
 from gymcp.mcp_servers.variables import is_secret, variable_names
 from gymcp.types import Json
 
-SHORTEST_SECRET = 8
-"""Characters: what is shorter keeps nothing, and occurs by chance."""
-_SHORTEST_LINE = 16
-"""Characters of a line of a value with several, such as a key file, that is kept out by itself."""
+MIN_SECRET_CHARS = 8
+"""Least characters of a value that is redacted: a shorter one protects nothing, and occurs by chance."""
+_MIN_LINE_CHARS = 16
+"""Least characters of a line that is redacted by itself, if the value has several lines, such as a key file."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SAFE_CHARACTERS = ("", "/", "/:@", "/:@!$&'()*+,;=")
-"""What various libraries leave as it is when they encode a URL."""
+"""Characters that various libraries leave unchanged when they encode a URL."""
 
 
 class Redaction:
-    """Replaces values by what is written in their place. Made by `redaction_of`."""
+    """Replaces secret values by the names of their variables. `redaction_of` makes it."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        """`secrets`: value -> what to write instead."""
+        """`secrets`: replacement by value."""
         parts: list[str] = []
         self._folded: list[str] = []
-        """Forms that are found in whatever case they are written."""
+        """Forms of values that are found in upper and lower case."""
         self._exact: list[str] = []
         self._names: dict[str, str] = {}
         for number, (value, name) in enumerate(sorted(secrets.items(), key=lambda pair: -len(pair[0]))):
@@ -54,20 +54,20 @@ class Redaction:
             self._names[f"s{number}"] = name
             forms = [(form, f"(?i:{re.escape(form)})") for form in folded] + [(form, re.escape(form)) for form in exact]
             forms.sort(key=lambda form: -len(form[0]))
-            parts.append(f"(?P<s{number}>{'|'.join(written for _, written in forms)})")
+            parts.append(f"(?P<s{number}>{'|'.join(pattern for _, pattern in forms)})")
         self._pattern = re.compile("|".join(parts))
 
     def text(self, text: str) -> str:
-        """The text without the values; without its control characters, too, if only they have hidden one."""
+        """The text without the values. Control characters are removed, too, if they have hidden a value."""
         if self._holds(text):
-            text = self._pattern.sub(self._written, text)
+            text = self._pattern.sub(self._replacement, text)
         if _CONTROL.search(text) is None:
             return text
         plain = plain_text(text)
-        return self._pattern.sub(self._written, plain) if self._holds(plain) else text
+        return self._pattern.sub(self._replacement, plain) if self._holds(plain) else text
 
     def json(self, value: Json) -> Json:
-        """The same with every string in it, keys as well."""
+        """The value with every string in it redacted, keys included."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -75,7 +75,7 @@ class Redaction:
         return [self.json(part) for part in value] if isinstance(value, list | tuple) else value
 
     def message(self, message: JSONRPCMessage) -> JSONRPCMessage:
-        """A message of the server's. Most hold no value: they are looked through as one text, and are not copied."""
+        """A message of the server, redacted. It is searched as one text first and copied only if it holds a value."""
         together = "\n".join(_strings_of(message.model_dump()))
         if not self._holds(together) and _CONTROL.search(together) is None:
             return message
@@ -83,52 +83,52 @@ class Redaction:
             return message.model_copy(update={"result": self.json(message.result)})
         if isinstance(message, JSONRPCError):
             error = message.error
-            said = {"message": self.text(error.message), "data": self.json(error.data)}
-            return message.model_copy(update={"error": error.model_copy(update=said)})
+            redacted = {"message": self.text(error.message), "data": self.json(error.data)}
+            return message.model_copy(update={"error": error.model_copy(update=redacted)})
         return message.model_copy(update={"params": self.json(message.params)})
 
     def _holds(self, text: str) -> bool:
-        """Whether there is anything to replace: a search for plain strings, which is fast."""
+        """True if there is anything to replace. This is a search for plain strings, which is fast."""
         lowered = text.lower()
         return any(form in lowered for form in self._folded) or any(form in text for form in self._exact)
 
-    def _written(self, found: re.Match[str]) -> str:
-        return self._names[found.lastgroup or ""]
+    def _replacement(self, match: re.Match[str]) -> str:
+        return self._names[match.lastgroup or ""]
 
 
 def secrets_in(who: str, texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Value -> ``${NAME}`` of the set variables that `texts` refer to; each text comes with what it is the value of.
+    """``${NAME}`` by value, for the variables that are set and that `texts` refer to.
 
-    Raises ConfigError for a secret that is too short to be kept out.
+    `texts`: (name of a setting, its text). Raises ConfigError for a secret that is too short to be redacted.
     """
-    found: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     for what, text in texts:
         for name in variable_names(text):
             value = os.environ.get(name, "").strip()
-            if len(value) >= SHORTEST_SECRET:
-                found[value] = f"${{{name}}}"
+            if len(value) >= MIN_SECRET_CHARS:
+                secrets[value] = f"${{{name}}}"
             elif value and (is_secret(name) or is_secret(what)):
                 raise ConfigError(
                     f"{who}: environment variable '{name}' holds {len(value)} characters: a secret of fewer than"
-                    f" {SHORTEST_SECRET} cannot be kept out of what is recorded; have a longer one, or, if it is none,"
+                    f" {MIN_SECRET_CHARS} cannot be kept out of what is recorded; have a longer one, or, if it is none,"
                     " write the value itself"
                 )
-    return found
+    return secrets
 
 
 def redaction_of(secrets: Mapping[str, str]) -> Redaction | None:
-    """None if there is nothing to keep out."""
-    return _made(tuple(secrets.items())) if secrets else None
+    """The redaction of these values; None if there are none."""
+    return _make_redaction(tuple(secrets.items())) if secrets else None
 
 
 @functools.lru_cache(maxsize=64)
-def _made(secrets: tuple[tuple[str, str], ...]) -> Redaction:
+def _make_redaction(secrets: tuple[tuple[str, str], ...]) -> Redaction:
     return Redaction(dict(secrets))
 
 
 @contextlib.contextmanager
-def redacted_errors(redaction: Redaction | None) -> Iterator[None]:
-    """Errors of gymcp leave the context without the values."""
+def redact_errors(redaction: Redaction | None) -> Iterator[None]:
+    """Redact the messages of gymcp's errors that leave the context."""
     try:
         yield
     except GymcpError as error:
@@ -138,7 +138,7 @@ def redacted_errors(redaction: Redaction | None) -> Iterator[None]:
 
 
 def _strings_of(value: Json) -> Iterator[str]:
-    """Every string in it, keys as well."""
+    """Every string in the value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -151,11 +151,11 @@ def _strings_of(value: Json) -> Iterator[str]:
 
 
 def _forms(value: str) -> tuple[list[str], list[str]]:
-    """How programs print a value: (in any case, in exactly this one)."""
-    plain = {value, *(line.strip() for line in value.splitlines() if len(line.strip()) >= _SHORTEST_LINE)}
-    pair = _decoded(value)
-    if pair is not None:  # of Basic: user and password as they were
-        plain |= {pair, *(part for part in (pair.partition(":")[2],) if len(part) >= SHORTEST_SECRET)}
+    """Forms in which programs print a value: (those in any case, those in exactly this case)."""
+    plain = {value, *(line.strip() for line in value.splitlines() if len(line.strip()) >= _MIN_LINE_CHARS)}
+    pair = _decode_basic(value)
+    if pair is not None:  # HTTP Basic: user and password before the encoding
+        plain |= {pair, *(part for part in (pair.partition(":")[2],) if len(part) >= MIN_SECRET_CHARS)}
     folded: set[str] = set()
     exact: set[str] = set()
     for text in plain:
@@ -172,7 +172,7 @@ def _forms(value: str) -> tuple[list[str], list[str]]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """The characters that stand for the bytes alone, wherever in a longer text they begin."""
+    """Base64 characters that depend on these bytes alone, for each position in a longer text."""
     for before in range(3):
         coded = base64.b64encode(bytes(before) + raw + bytes(2)).decode()
         first, end = -(-8 * before // 6), 8 * (before + len(raw)) // 6
@@ -180,10 +180,10 @@ def _in_base64(raw: bytes) -> Iterator[str]:
         yield coded[first:end].replace("+", "-").replace("/", "_")
 
 
-def _decoded(value: str) -> str | None:
-    """``user:password`` of a value that is that in base64."""
+def _decode_basic(value: str) -> str | None:
+    """``user:password``, if the value is that in base64 (HTTP Basic); else None."""
     try:
         text = base64.b64decode(value, validate=True).decode()
     except (binascii.Error, ValueError):
         return None
-    return text if ":" in text and text.isprintable() and len(text) >= SHORTEST_SECRET else None
+    return text if ":" in text and text.isprintable() and len(text) >= MIN_SECRET_CHARS else None

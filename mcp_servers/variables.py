@@ -1,4 +1,4 @@
-"""``${NAME}`` in what people write to start a server: environment variables, filled in when the server starts."""
+"""Environment variables, ``${NAME}``, in the description of a server. They are filled in when the server starts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTHORIZATION
 
 
 def substitute_variables(text: str, environment: Mapping[str, str]) -> str:
-    """With ``${NAME}`` and ``${NAME:-default}`` replaced. Raises KeyError for a name that is not set."""
+    """The text with ``${NAME}`` and ``${NAME:-default}`` replaced. Raises KeyError for a name that is not set."""
     return VARIABLE.sub(lambda match: _value(match["name"], environment), text)
 
 
 def variable_names(text: str) -> list[str]:
-    """The names of the environment variables that it refers to."""
+    """Names of the environment variables that the text refers to."""
     return [match["name"].partition(":-")[0] for match in VARIABLE.finditer(text)]
 
 
 def is_secret(name: str) -> bool:
-    """True if a setting, header or variable of that name holds a secret, going by the name."""
+    """True if a setting, header or variable of that name probably holds a secret."""
     return _SECRET.search(name) is not None
 
 

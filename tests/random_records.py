@@ -43,7 +43,7 @@ messages = st.builds(
 tools = st.lists(
     st.builds(Tool, name=texts, description=texts, input_schema=objects, annotations=objects), max_size=2
 ).map(tuple)
-token_lists = st.lists(st.integers(0, 3) | st.integers(-(2**63), 2**63 - 1), max_size=6).map(tuple)
+token_lists = st.lists(st.integers(0, 3) | whole, max_size=6).map(tuple)
 sampled = st.builds(
     Sampled,
     prompt_ids=token_lists,
@@ -60,7 +60,7 @@ results = st.builds(
     seconds=finite,
     bytes=whole,
     cost=finite,
-    made=st.none() | a_call,
+    executed_call=st.none() | a_call,
 )
 steps = st.builds(
     Step,

@@ -132,7 +132,7 @@ FIRST = Sampled(prompt_ids=(1, 2, 3), ids=(4, 5), logprobs=(-0.1, -0.5), version
 SECOND = Sampled(prompt_ids=(1, 2, 3, 4, 5, 6), ids=(7,), logprobs=(-0.25,), versions=(("v1", 0, 1),), finish="length")
 EDITED = Sampled(prompt_ids=(1, 9), ids=(8, 8), logprobs=(-1.5, -2.0), versions=(("v1", 0, 2),))
 CALL = ToolCall(id="c0", name="pay", arguments={"to": "bob <script>alert(1)</script>", "amounts": [1, 2.5, None]})
-BAD = ToolCall(id="c1", name="pay", arguments='{"to": ', problem="the arguments are not JSON")
+BAD = ToolCall(id="c1", name="pay", arguments='{"to": ', parse_error="the arguments are not JSON")
 
 PAID = Trajectory(
     id="episode 1",

@@ -71,7 +71,7 @@ SLOW = (
     "tests/mcp_servers/test_runtime_schemas.py::test_the_check_agrees_with_the_jsonschema_package",
     "tests/trainers/test_bad_runs.py",
     "tests/exchange/test_round_trips.py::test_memory_does_not_grow_with_the_run",
-    "tests/store/test_trajectory_store.py::test_what_is_loaded_equals_what_was_appended",
+    "tests/store/test_trajectory_store.py::test_a_loaded_episode_equals_the_appended_one",
     "tests/agents/test_vllm_retries.py",
     "tests/trainers/test_warm_start.py",
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gymcp.agents.policies.models import ChatModel, Model, TokenModel
 from gymcp.protocols import Judge
-from gymcp.types import Message, Sampling, Spent
+from gymcp.types import Message, ModelUsage, Sampling
 
 
 def as_judge(model: Model) -> Judge:
@@ -18,7 +18,7 @@ class _ChatJudge:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
 
-    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         decision = await self._model.policy.chat(messages, (), sampling)
         return decision.action.text, decision.spent
 
@@ -27,7 +27,7 @@ class _TokenJudge:
     def __init__(self, model: TokenModel) -> None:
         self._model = model
 
-    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
         system = "\n\n".join(message.content for message in messages if message.role == "system")
         rest = [message for message in messages if message.role != "system"]
         answer = await self._model.generate(self._model.renderer.first_prompt(rest, (), system), sampling)

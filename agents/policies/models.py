@@ -10,7 +10,7 @@ from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import Format
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import ChatPolicy, Policy
-from gymcp.types import Sampled, Sampling, Spent
+from gymcp.types import ModelUsage, Sampled, Sampling
 
 MIN_ANSWER_TOKENS = 32
 """Minimum number of tokens that a prompt must leave in the context for the answer."""
@@ -23,7 +23,7 @@ class Generated:
     sampled: Sampled
     text: str
     """The sampled tokens decoded, without the token that ended the turn."""
-    usage: Spent
+    usage: ModelUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class TokenModel:
         if room < MIN_ANSWER_TOKENS:
             raise PromptTooLong(f"{len(prompt)} tokens, and no room for an answer among {self.context}")
         sampled = await self.policy.sample(prompt, replace(sampling, max_tokens=min(sampling.max_tokens, room)))
-        usage = Spent(
+        usage = ModelUsage(
             model=self.name,
             prompt_tokens=len(prompt),
             completion_tokens=len(sampled.ids),

@@ -58,7 +58,7 @@ def write_as_text(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Me
 
 
 def _write_call(call: ToolCall) -> str:
-    if call.problem or isinstance(call.arguments, str):
+    if call.parse_error or isinstance(call.arguments, str):
         inside = str(call.arguments) if call.arguments else call.name
     else:
         inside = json.dumps({"name": call.name, "arguments": dict(call.arguments)})

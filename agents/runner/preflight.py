@@ -41,7 +41,7 @@ async def _call_once(session: ToolSession | LazyServer) -> None:
     if not session.tools:
         raise EnvInfraError(f"server '{session.spec.name}': has no tools, so there is nothing to call")
     tool = min(session.tools, key=lambda tool: (not tool.annotations.get("readOnlyHint"), tool.name))
-    await session.call(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
+    await session.call_tool(ToolCall(id="preflight", name=tool.name), {}, timeout_s=CALL_TIMEOUT_S)
 
 
 async def check_model(

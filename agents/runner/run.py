@@ -197,11 +197,11 @@ def regrade(
         if row.task not in tasks:
             raise ConfigError(f"suite '{env.suite.name}': no task '{row.task}', which the run has an episode of")
         recorded = store.load(row.id)
-        truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.truths(row.id)}
+        truths = {} if refresh else {**recorded.provenance.get(GROUND_TRUTHS, {}), **store.ground_truths(row.id)}
         if truths or refresh:
             recorded = replace(recorded, provenance={**recorded.provenance, GROUND_TRUTHS: truths})
         graded = apply_grader(grader or env.spec.grade, tasks[row.task], recorded, store.state)
-        store.add_grade(graded, grader=by, truths=graded.provenance.get(GROUND_TRUTHS, {}))
+        store.add_grade(graded, grader=by, ground_truths=graded.provenance.get(GROUND_TRUTHS, {}))
         yield row, graded
 
 

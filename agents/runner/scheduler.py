@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gymcp.agents.runner.rollout import Job, Rollout, rollout
 from gymcp.agents.strategies.budgets import RunBudget
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import FREE_MEMORY_FACTOR, free_memory_mb, open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
 
@@ -56,7 +56,7 @@ async def run_jobs(
     again until `max_attempts`. When cancelled, the function still hands over the records of the running episodes, waits
     until their servers are gone, and raises CancelledError.
     """
-    async with warmed(sandbox) as warm_sandbox:
+    async with open_warm_sandbox(sandbox) as warm_sandbox:
         await _Run(env, warm_sandbox, make_agent, jobs, schedule, on_rollout, budget).run()
 
 

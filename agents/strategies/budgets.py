@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from gymcp.errors import ConfigError
-from gymcp.types import Spent
+from gymcp.types import ModelUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class BudgetTracker:
         self._seconds = 0.0
         self._cost = 0.0
 
-    def spend(self, spent: Spent, seconds: float) -> None:
+    def spend(self, spent: ModelUsage, seconds: float) -> None:
         """Add one answer of the model."""
         self._turns += 1
         self._tokens += spent.completion_tokens

@@ -20,7 +20,7 @@ from gymcp.agents.tool_calls.parsing import CallIds, parse_action
 from gymcp.errors import PromptTooLong
 from gymcp.protocols import Agent, AgentFactory
 from gymcp.seeds import derive_seed
-from gymcp.types import Action, Decision, GiveUp, Message, Observation, Outcome, Sampling, Spent, Task, ToolCall
+from gymcp.types import Action, Decision, GiveUp, Message, ModelUsage, Observation, Outcome, Sampling, Task, ToolCall
 
 Overflow = Literal["stop", "drop"]
 
@@ -94,10 +94,10 @@ class ReactAgent:
         decision = await self._in_time(self._answer())
         if isinstance(decision, GiveUp):
             return decision
-        self._budget.spend(decision.spent or Spent(model=""), time.perf_counter() - started)
+        self._budget.spend(decision.spent or ModelUsage(model=""), time.perf_counter() - started)
         self._unusable = 0 if decision.action.is_usable else self._unusable + 1
         if self._dropped > dropped_before:
-            decision = replace(decision, note=f"the context was full: {self._dropped} old tool results were dropped")
+            decision = replace(decision, reason=f"the context was full: {self._dropped} old tool results were dropped")
         return decision
 
     async def _in_time(self, work: Awaitable[Decision | GiveUp]) -> Decision | GiveUp:
@@ -198,4 +198,4 @@ def reject_empty(action: Action, new_id: CallIds) -> Action:
     """The action; if it has neither text nor calls, one that is answered with an error: silence ends no user turn."""
     if action.text or action.tool_calls:
         return action
-    return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=EMPTY_ANSWER),))
+    return Action(tool_calls=(ToolCall(id=new_id(), name="", parse_error=EMPTY_ANSWER),))

@@ -36,12 +36,12 @@ def parse_action(text: str, tools: Sequence[Tool], parse_calls: Format, new_id: 
     """
     if len(text) > MAX_CHARS:
         problem = f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read"
-        return Action(tool_calls=(ToolCall(id=new_id(), name="", problem=problem),))
+        return Action(tool_calls=(ToolCall(id=new_id(), name="", parse_error=problem),))
     parsed = parse_calls(strip_thoughts(text), tools)
     calls = [_tool_call(call, new_id()) for call in parsed.calls[:MAX_CALLS]]
     if len(parsed.calls) > MAX_CALLS:
         problem = f"more than {MAX_CALLS} calls in one answer: the rest is not read"
-        calls.append(ToolCall(id=new_id(), name="", problem=problem))
+        calls.append(ToolCall(id=new_id(), name="", parse_error=problem))
     return Action(text=parsed.text, tool_calls=tuple(calls))
 
 
@@ -55,7 +55,7 @@ def strip_thoughts(text: str) -> str:
 
 def _tool_call(parsed: ParsedCall, id: str) -> ToolCall:
     if parsed.error:
-        return ToolCall(id=id, name=parsed.name, arguments=parsed.source, problem=parsed.error)
+        return ToolCall(id=id, name=parsed.name, arguments=parsed.source, parse_error=parsed.error)
     return ToolCall(id=id, name=parsed.name, arguments=parsed.arguments)
 
 

@@ -14,7 +14,7 @@ from gymcp.mcp_servers.packages.install_folder import hash_files
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.transports.cassette import cassette_sha256
 from gymcp.paths import gymcp_home
-from gymcp.types import Json, Suite
+from gymcp.types import STORED_NAMES, Json, Suite
 
 _DIGEST_CHARS = 16
 _LATER_FIELDS = frozenset({"facts", "handbook", "hijack", "scenario", "servers"})
@@ -81,7 +81,7 @@ def _content(path: Path) -> str:
 def _plain(value: object) -> Json:
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: getattr(value, field.name)
+            STORED_NAMES.get(field.name, field.name): getattr(value, field.name)
             for field in fields(value)
             if field.name not in _LATER_FIELDS or getattr(value, field.name) not in (None, ())
         }

@@ -6,7 +6,7 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
 from gymcp.evaluators.graders import final_files_equal
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 
@@ -82,7 +82,9 @@ def _task(task_id: str, prompt: str, files: Files, calls: list[Call], target: Fi
     return one_turn(task_id, prompt, calls, initial_state={"files": files}, target=target)
 
 
-SERVER = FromLock(name="filesystem", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
+SERVER = LockedServerRef(
+    name="filesystem", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace")
+)
 ENV = EnvSpec(
     name="filesystem",
     description="Tidying and editing with server-filesystem (npm): 15 tasks.",

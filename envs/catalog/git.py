@@ -10,7 +10,7 @@ from typing import Any
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.git_objects import ENVIRONMENT, commit_name, index_of, repository_equals
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 
@@ -85,7 +85,7 @@ def _task(task_id: str, prompt: str, before: Files, changed: Files, calls: list[
     return one_turn(task_id, prompt, gold, initial_state=state, target=target)
 
 
-SERVER = FromLock(
+SERVER = LockedServerRef(
     name="git",
     lock=Path(__file__).with_name("servers.lock"),
     state=FileState(kind="git"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.memory_graph import FILE, Graph, copy_graph, graph_equals, write_graph
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState
 from gymcp.types import Suite, Task
 
@@ -83,7 +83,9 @@ def _task(task_id: str, prompt: str, graph: Graph, calls: list[Call], target: Gr
     return one_turn(task_id, prompt, calls, initial_state={"files": {FILE: write_graph(graph)}}, target=target)
 
 
-SERVER = FromLock(name="memory", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace"))
+SERVER = LockedServerRef(
+    name="memory", lock=Path(__file__).with_name("servers.lock"), state=FileState(kind="workspace")
+)
 ENV = EnvSpec(
     name="memory",
     description="A knowledge graph kept right with server-memory (npm): 15 tasks.",

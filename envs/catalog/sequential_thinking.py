@@ -11,7 +11,7 @@ from typing import Any
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.single_turn import one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.types import Suite, Task
 
 CHANGES: tuple[tuple[str, Callable[[int, int], int]], ...] = (
@@ -115,7 +115,7 @@ def _task(task_id: str, prompt: str, thoughts: list[dict[str, Any]], answer: int
     )
 
 
-SERVER = FromLock(name="sequential_thinking", lock=Path(__file__).with_name("servers.lock"))
+SERVER = LockedServerRef(name="sequential_thinking", lock=Path(__file__).with_name("servers.lock"))
 ENV = EnvSpec(
     name="sequential_thinking",
     description="Arithmetic thought out aloud with server-sequential-thinking (npm): 15 tasks.",

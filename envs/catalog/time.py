@@ -10,7 +10,7 @@ from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.generation.single_turn import Call, one_turn
 from gymcp.evaluators.graders import all_of, answer_equals, calls_made
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.types import Suite, Task
 
 
@@ -75,7 +75,7 @@ def _some_time(rng: random.Random) -> int:
     return rng.randrange(0, DAY, 5)
 
 
-SERVER = FromLock(name="time", lock=Path(__file__).with_name("servers.lock"), state="stateless")
+SERVER = LockedServerRef(name="time", lock=Path(__file__).with_name("servers.lock"), state="stateless")
 ENV = EnvSpec(
     name="time",
     description="Clock arithmetic with mcp-server-time (PyPI): 18 tasks.",

@@ -5,20 +5,20 @@ from pathlib import Path
 from gymcp.envs.spec import EnvSpec
 from gymcp.envs.suites.generation.git_objects import ENVIRONMENT
 from gymcp.envs.suites.workbench import grade, make_suite, make_tasks
-from gymcp.envs.suites.workbench.bench import SERVER_OF
+from gymcp.envs.suites.workbench.office import SERVER_OF
 from gymcp.evaluators.graders import with_milestones
 from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.packages.locked_server import FromLock
+from gymcp.mcp_servers.packages.locked_server import LockedServerRef
 from gymcp.mcp_servers.spec import FileState, ServerSpec
 from gymcp.types import EpisodeLimits
 
 LOCK = Path(__file__).with_name("servers.lock")
 PROGRAMS = "gymcp.mcp_servers.programs"
 LOCKED = (
-    FromLock(name="filesystem", lock=LOCK, state=FileState(kind="workspace")),
-    FromLock(name="memory", lock=LOCK, state=FileState(kind="workspace")),
-    FromLock(name="git", lock=LOCK, state=FileState(kind="git", path="repo"), env=ENVIRONMENT),
-    FromLock(name="time", lock=LOCK, state="stateless"),
+    LockedServerRef(name="filesystem", lock=LOCK, state=FileState(kind="workspace")),
+    LockedServerRef(name="memory", lock=LOCK, state=FileState(kind="workspace")),
+    LockedServerRef(name="git", lock=LOCK, state=FileState(kind="git", path="repo"), env=ENVIRONMENT),
+    LockedServerRef(name="time", lock=LOCK, state="stateless"),
 )
 
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gymcp.aio import keyed_lock
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.episodes.baseline_store import baseline_store
 from gymcp.errors import DirtyReset
 
@@ -43,11 +43,11 @@ async def verify_fresh(fresh: FreshState, open_witness: Callable[[], AbstractAsy
     `open_witness` starts the same state a second time, with another seed, and yields its key. Several episodes of one
     event loop share one witness. Raises DirtyReset; UsageError if the cache cannot be used.
     """
-    with in_cache():
+    with cache_errors():
         expected = baseline_store().get(fresh.identity)
     if expected is None:
         async with keyed_lock(fresh.identity):
-            with in_cache():
+            with cache_errors():
                 expected = baseline_store().get(fresh.identity)
             if expected is None:
                 expected = await _make_baseline(fresh, open_witness)
@@ -59,7 +59,7 @@ async def _make_baseline(fresh: FreshState, open_witness: Callable[[], AbstractA
     async with open_witness() as witness_key:
         if witness_key != fresh.key:
             raise DirtyReset(_describe(fresh, "two fresh worlds differ", fresh.key, witness_key))
-    with in_cache():
+    with cache_errors():
         return baseline_store().add(fresh.identity, fresh.key, fresh.names)
 
 

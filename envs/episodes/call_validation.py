@@ -14,8 +14,8 @@ MAX_DEPTH = 60
 
 def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[str, Json] | str:
     """The arguments of a call of one of the offered tools; or a text that says why the call is not valid."""
-    if call.problem:
-        return f"no tool call: {call.problem}"
+    if call.parse_error:
+        return f"no tool call: {call.parse_error}"
     names = [tool.name for tool in offered]
     if call.name not in names:
         return f"no tool '{call.name[:200]}'; have {', '.join(names) or 'none'}"
@@ -24,7 +24,7 @@ def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[
 
 
 def make_recordable(action: Action) -> Action:
-    """The action; arguments that no record can hold are replaced by an empty text, with the reason in `problem`.
+    """The action; arguments that no record can hold are replaced by an empty text, with the reason in `parse_error`.
 
     NaN and lone surrogates can be recorded; values that are not JSON, or are nested too deep, cannot.
     """
@@ -36,7 +36,7 @@ def make_recordable(action: Action) -> Action:
 def _make_call_recordable(call: ToolCall) -> ToolCall:
     if isinstance(call.arguments, str) or (fault := _find_fault(call.arguments)) is None:
         return call
-    return replace(call, arguments="", problem=call.problem or fault)
+    return replace(call, arguments="", parse_error=call.parse_error or fault)
 
 
 def _find_fault(arguments: Mapping[str, Json]) -> str | None:

@@ -21,7 +21,7 @@ from gymcp.envs.episodes.world import EpisodeSetup, World, open_world
 from gymcp.envs.errors import ResetNeeded
 from gymcp.envs.layers import StopEpisode
 from gymcp.envs.spec import LoadedEnv
-from gymcp.errors import EnvInfraError, ServerExhausted, SnapshotError, Undigestible
+from gymcp.errors import EnvInfraError, ServerLimitExceeded, SnapshotError, Undigestible
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import (
     Action,
@@ -38,7 +38,7 @@ from gymcp.types import (
     UserToolCalls,
 )
 
-_WORLD_LOST = (ServerExhausted, Undigestible)
+_WORLD_LOST = (ServerLimitExceeded, Undigestible)
 """Errors after which the state of the world cannot be read any more, through what the agent did."""
 
 
@@ -331,8 +331,8 @@ class Episode:
 async def open_episode(env: LoadedEnv, sandbox: Sandbox, task: Task, *, seed: int) -> AsyncIterator[Episode]:
     """A fresh world for `task`, proven clean: new server processes, new state; nothing of it remains on the way out.
 
-    Servers are forked if the sandbox is `warmed`, else started. The caller keeps the templates, because they are
-    processes of one event loop that must end with it, and an episode does not know how many episodes follow.
+    Servers are forked if the sandbox is warm (`open_warm_sandbox`), else started. The caller keeps the fork servers,
+    because they belong to one event loop and end with it, and an episode does not know how many follow.
 
     Enter and leave the context in the same task. Raises DirtyReset if the world is not the task's baseline,
     EnvInfraError if a server does not start.

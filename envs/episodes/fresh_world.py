@@ -29,7 +29,7 @@ async def verify_fresh_world(world: World) -> None:
     """Compares a fresh world with its task's baseline, and makes the baseline if there is none. Raises DirtyReset."""
     setup = world.setup
     spec = setup.env.spec
-    if spec.lazy or not any(session.tells_state for session in world.sessions):
+    if spec.lazy or not any(session.has_observable_state for session in world.sessions):
         return  # nothing to compare yet: a lazy server is compared when it starts (`gymcp.envs.episodes.lazy_server`)
     fresh = FreshState(
         identity=_identify(setup),

@@ -15,15 +15,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gymcp.aio import run_in_own_task
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.episodes.baseline_store import baseline_store
 from gymcp.envs.episodes.baselines import FreshState, verify_fresh
-from gymcp.errors import CannotFork, EnvInfraError, IntegrityError, ServerExhausted, Undigestible
+from gymcp.errors import CannotFork, EnvInfraError, IntegrityError, ServerLimitExceeded, Undigestible
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.sessions.tool_list_cache import forget_tools, keep_tools, tools_hash
+from gymcp.mcp_servers.sessions.tool_list_cache import evict_tools, hash_tool_list, store_tools
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.mcp_servers.workspaces.digester import digest_program
@@ -82,24 +82,24 @@ class LazyServer:
         return self._session.world_key if self._session is not None and self.has_changed else self._identity
 
     @property
-    def tells_state(self) -> bool:
+    def has_observable_state(self) -> bool:
         """True if `state` gives something to record: the server gives its state, and the state has changed."""
-        return self._session is not None and self.has_changed and self._session.tells_state
+        return self._session is not None and self.has_changed and self._session.has_observable_state
 
     async def update(self) -> None:
         if self._session is not None:
             await self._session.update()
 
     async def confirm(self) -> None:
-        if self._session is not None and self._session.tells_state:
+        if self._session is not None and self._session.has_observable_state:
             await self._session.confirm()
 
     async def state(self) -> tuple[str, Json]:
         return await (await self.ensure_started()).state()
 
-    async def call(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
+    async def call_tool(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The tool's result; starts the server if necessary. Raises EnvInfraError."""
-        return await (await self.ensure_started()).call(call, arguments, timeout_s=timeout_s)
+        return await (await self.ensure_started()).call_tool(call, arguments, timeout_s=timeout_s)
 
     async def ensure_started(self) -> ToolSession:
         """The live session. Raises EnvInfraError if the server does not start, DirtyReset if it is not clean then."""
@@ -108,9 +108,9 @@ class LazyServer:
                 session = await self._stack.enter_async_context(run_in_own_task(self._start.open_session()))
                 self._check_tools(session)
                 await session.update()
-                if session.tells_state:
+                if session.has_observable_state:
                     await self._verify_fresh(session)
-            except (IntegrityError, Undigestible, ServerExhausted) as error:
+            except (IntegrityError, Undigestible, ServerLimitExceeded) as error:
                 # no caller can mend it in the middle of an episode, and no agent caused a fresh state without a digest
                 raise EnvInfraError(str(error)) from error
             self._fresh_key, self._session = session.world_key, session
@@ -119,23 +119,23 @@ class LazyServer:
     async def start_from(self, image: ServerSnapshot) -> None:
         """Starts the server from an image. Raises EnvInfraError; CannotFork if its fresh state is not known."""
         start = self._start
-        with in_cache():
+        with cache_errors():
             baseline = baseline_store().get(self._identity)
         opening = image.open(start.sandbox, initial_state=start.initial_state, seed=start.seed, task=start.task)
         session = await self._stack.enter_async_context(run_in_own_task(opening))
         await session.update()
-        if session.tells_state and baseline is None:
+        if session.has_observable_state and baseline is None:
             raise CannotFork(f"server '{self.spec.name}': its baseline is gone from the cache")
         self._fresh_key = (
-            baseline if session.tells_state and baseline is not None else _fresh_key_without_state(session)
+            baseline if session.has_observable_state and baseline is not None else _fresh_key_without_state(session)
         )
         self._session = session
 
     def _check_tools(self, session: ToolSession) -> None:
-        if session.tools == self.tools or tools_hash(session.tools) == tools_hash(self.tools):
+        if session.tools == self.tools or hash_tool_list(session.tools) == hash_tool_list(self.tools):
             return  # the order does not matter
-        forget_tools(self.spec)
-        keep_tools(self.spec, session.tools)
+        evict_tools(self.spec)
+        store_tools(self.spec, session.tools)
         raise EnvInfraError(
             f"server '{self.spec.name}': list: it has other tools than when it was last started, on which this episode "
             "was built; the next one starts from the new list. Tools of a lazy environment's servers must not depend "
@@ -165,4 +165,4 @@ def _fresh_key_without_state(session: ToolSession) -> str:
 
     For a log of calls it is "", which is no log's digest: a server that has an image was called, so it has changed.
     """
-    return "" if session.spec.state == "opaque" else session.world_key
+    return session.world_key if session.key_identifies_state else ""

@@ -8,7 +8,7 @@ from gymcp.envs.episodes.toolbox import agents_toolbox
 from gymcp.envs.episodes.world import EpisodeSetup, open_world
 from gymcp.envs.layers import CallContext
 from gymcp.envs.spec import LoadedEnv
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Task, Tool
 
@@ -38,7 +38,7 @@ async def make_tool_listing(env: LoadedEnv, sandbox: Sandbox) -> ToolListing:
     """
     listing = ToolListing(tools={}, servers={})
     seen: set[str] = set()
-    async with warmed(sandbox) as warm:
+    async with open_warm_sandbox(sandbox) as warm:
         for number, task in enumerate(env.suite.tasks):
             if number and (env.spec.lazy or seen.issuperset(task.tags)):
                 continue

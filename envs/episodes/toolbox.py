@@ -58,7 +58,7 @@ class Toolbox:
     async def dispatch(self, call: ToolCall, arguments: Mapping[str, Json], *, timeout_s: float) -> ToolResult:
         """The result of the call from the tool's server. Raises KeyError for a name not on offer, EnvInfraError."""
         entry = self._entries[call.name]
-        return await entry.server.call(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
+        return await entry.server.call_tool(replace(call, name=entry.own_name), arguments, timeout_s=timeout_s)
 
 
 def agents_toolbox(spec: EnvSpec, servers: Sequence[ToolSession | LazyServer]) -> Toolbox:

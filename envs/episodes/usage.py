@@ -23,8 +23,8 @@ class UsageMeter:
 
     def add(self, decision: Decision) -> None:
         """Counts one decision."""
-        if decision.note:
-            self.notes.append(decision.note)
+        if decision.reason:
+            self.notes.append(decision.reason)
         if (spent := decision.spent) is None:
             return
         entry = self.models.setdefault(

@@ -14,7 +14,7 @@ from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
-from gymcp.mcp_servers.sessions.tool_list_cache import lists_of
+from gymcp.mcp_servers.sessions.tool_list_cache import load_tool_lists
 from gymcp.mcp_servers.snapshots.server_snapshot import ServerSnapshot
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, Task
@@ -80,7 +80,7 @@ class World:
     @property
     def has_exact_key(self) -> bool:
         """True if equal keys mean equal worlds; the key of an opaque server is a log of calls, not a state."""
-        return all(session.spec.state != "opaque" for session in self.sessions)
+        return all(session.key_identifies_state for session in self.sessions)
 
     async def update(self) -> None:
         """Reads what the last calls changed. A state seen before in the episode is not fetched again.
@@ -97,7 +97,7 @@ class World:
         This detects a server that sends the key of a state it has left. Raises ProtocolError, Undigestible.
         """
         for server in self.servers:
-            if isinstance(server, LazyServer) or server.tells_state:
+            if isinstance(server, LazyServer) or server.has_observable_state:
                 await server.confirm()
         await self._settle()
 
@@ -122,7 +122,7 @@ class World:
         In a lazy environment the record holds only the servers whose state has changed: none at first.
         """
         lazy = self.setup.env.spec.lazy
-        telling = [server for server in self.servers if server.tells_state]
+        telling = [server for server in self.servers if server.has_observable_state]
         if not telling and not lazy:
             return self.state.ref
         key = digest({server.spec.name: server.world_key for server in telling})
@@ -171,7 +171,7 @@ async def _start_all(
 async def _prepare_lazy(
     setup: EpisodeSetup, images: Images | None, stack: contextlib.AsyncExitStack
 ) -> list[ToolSession | LazyServer]:
-    tool_lists = await lists_of(task_servers(setup), setup.sandbox)
+    tool_lists = await load_tool_lists(task_servers(setup), setup.sandbox)
     servers: list[ToolSession | LazyServer] = []
     for spec in task_servers(setup):
         start = ServerStart(

@@ -152,7 +152,7 @@ class Renamed(_Transparent):
         own_arguments = {own_names[name]: value for name, value in arguments.items()}
         own_call = replace(call, name=own.name)
         result = await call_next(own_call, own_arguments)
-        return replace(result, made=result.made or replace(own_call, arguments=own_arguments))
+        return replace(result, executed_call=result.executed_call or replace(own_call, arguments=own_arguments))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class Stale(_Transparent):
         result = await call_next(call, arguments)
         for step in context.steps:
             for earlier, answer in zip(step.action.tool_calls, step.results, strict=False):
-                forms = [(form.name, form.arguments) for form in (earlier, answer.made) if form is not None]
+                forms = [(form.name, form.arguments) for form in (earlier, answer.executed_call) if form is not None]
                 if (call.name, arguments) in forms and not answer.is_error:
                     return replace(result, content=answer.content, is_error=False)
         return result

@@ -31,14 +31,14 @@ def answer_equals(*, target_key: str | None = None, exact: bool = False) -> Grad
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _texts(target_of(task, target_key))
-        said = final_answer(trajectory)
-        if said is None:
+        accepted = _texts(target_of(task, target_key))
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
         same = (lambda text: text) if exact else normalise_answer
-        if same(said) in {same(text) for text in wanted}:
-            return Score(value=1.0, reason=f"the answer is {brief(said)}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {brief(said)}, wanted {' or '.join(map(brief, wanted))}")
+        if same(answer) in {same(text) for text in accepted}:
+            return Score(value=1.0, reason=f"the answer is {brief(answer)}, as wanted")
+        return Score(value=0.0, reason=f"the answer is {brief(answer)}, wanted {' or '.join(map(brief, accepted))}")
 
     return grade
 
@@ -54,16 +54,16 @@ def answer_is_number(*, target_key: str | None = None, tolerance: float = 0.0, r
         raise ConfigError(f"answer_is_number: the tolerances are {tolerance} and {relative}, not numbers from 0 on")
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _numbers(target_of(task, target_key))
-        said = final_answer(trajectory)
-        if said is None:
+        accepted = _numbers(target_of(task, target_key))
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
-        found = last_number(said)
-        if found is None:
-            return Score(value=0.0, reason=f"the answer {brief(said)} holds no number")
-        if any(abs(found - each) <= max(tolerance, relative * abs(each)) for each in wanted):
-            return Score(value=1.0, reason=f"the answer is {found:.12g}, as wanted")
-        return Score(value=0.0, reason=f"the answer is {found:.12g}, wanted {' or '.join(map(brief, wanted))}")
+        number = last_number(answer)
+        if number is None:
+            return Score(value=0.0, reason=f"the answer {brief(answer)} holds no number")
+        if any(abs(number - each) <= max(tolerance, relative * abs(each)) for each in accepted):
+            return Score(value=1.0, reason=f"the answer is {number:.12g}, as wanted")
+        return Score(value=0.0, reason=f"the answer is {number:.12g}, wanted {' or '.join(map(brief, accepted))}")
 
     return grade
 
@@ -76,15 +76,15 @@ def answer_includes_json(*, target_key: str | None = None) -> Grader:
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = target_of(task, target_key)
-        said = final_answer(trajectory)
-        if said is None:
+        expected = target_of(task, target_key)
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
         try:
-            found = read_json(said)
+            found = read_json(answer)
         except ValueError as error:
-            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
-        if difference := first_difference(found, wanted, more_keys=True):
+            return Score(value=0.0, reason=f"the answer {brief(answer)} is not JSON: {error}")
+        if difference := first_difference(found, expected, more_keys=True):
             return Score(value=0.0, reason=f"in the answer {difference}")
         return Score(value=1.0, reason="the answer has all that is wanted")
 
@@ -112,8 +112,8 @@ def last_number(text: str) -> float | None:
     Full-width digits and the typographic minus sign are read as well; a comma counts if groups of three digits follow.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\N{MINUS SIGN}", "-")
-    found = deque(_NUMBER.finditer(plain), maxlen=1)
-    value = float(found[0][0].replace(",", "")) if found else math.inf
+    last_match = deque(_NUMBER.finditer(plain), maxlen=1)
+    value = float(last_match[0][0].replace(",", "")) if last_match else math.inf
     return value if math.isfinite(value) else None
 
 
@@ -130,10 +130,10 @@ def read_json(text: str) -> Json:
 
 
 def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a key is twice in one object")
-    return found
+    return unique
 
 
 def _refuse(constant: str) -> Json:

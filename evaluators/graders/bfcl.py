@@ -91,9 +91,9 @@ def _fault(turn: Json, played: PlayedTurn, so_far: Counter[str]) -> str:
         return "no tool was called"
     for name, attributes in turn["state"].items():
         for key, expected in attributes.items():
-            found = (played.state.get(name) or {}).get(key, {"$missing": True})
-            if not _equal(found, expected):
-                return _difference(found, expected, f"{name}.{key}")
+            value = (played.state.get(name) or {}).get(key, {"$missing": True})
+            if not _equal(value, expected):
+                return _difference(value, expected, f"{name}.{key}")
     missing = Counter(turn["responses"]) - so_far
     if missing:
         return f"no call has answered {_brief(next(iter(missing)))}"

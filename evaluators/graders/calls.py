@@ -25,20 +25,24 @@ def calls_made(
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _target_calls(task, target_key)
-        left = _list_calls(trajectory, must_succeed)
-        for number, call in enumerate(wanted, 1):
+        expected = _target_calls(task, target_key)
+        remaining = _list_calls(trajectory, must_succeed)
+        for number, call in enumerate(expected, 1):
             index = next(
-                (at for at, candidate in enumerate(left) if same_call(candidate, call, more_arguments=more_arguments)),
+                (
+                    at
+                    for at, candidate in enumerate(remaining)
+                    if same_call(candidate, call, more_arguments=more_arguments)
+                ),
                 None,
             )
             if index is None:
                 return Score(
                     value=0.0,
-                    components={"calls_found": (number - 1) / len(wanted)},
-                    reason=f"call {number} of {len(wanted)} was not made: {_format_call(call)}",
+                    components={"calls_found": (number - 1) / len(expected)},
+                    reason=f"call {number} of {len(expected)} was not made: {_format_call(call)}",
                 )
-            left = left[index + 1 :] if in_order else left[:index] + left[index + 1 :]
+            remaining = remaining[index + 1 :] if in_order else remaining[:index] + remaining[index + 1 :]
         return Score(value=1.0, components={"calls_found": 1.0}, reason="every wanted call was made")
 
     return grade
@@ -54,17 +58,17 @@ def calls_alike(*, target_key: str | None = None, must_succeed: bool = False, ot
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = _target_calls(task, target_key)
-        made = _list_calls(trajectory, must_succeed)
-        pairs = pair_nearest(made, wanted)
-        value = sum(share for _, share in pairs.values()) / len(wanted)
-        components = {"tools": len(pairs) / len(wanted)}
+        expected = _target_calls(task, target_key)
+        calls = _list_calls(trajectory, must_succeed)
+        pairs = pair_nearest(calls, expected)
+        value = sum(share for _, share in pairs.values()) / len(expected)
+        components = {"tools": len(pairs) / len(expected)}
         if pairs:
             components["arguments"] = sum(share for _, share in pairs.values()) / len(pairs)
         paired = {m for m, _ in pairs.values()}
-        if not others and (stray := next((call for m, call in enumerate(made) if m not in paired), None)):
+        if not others and (stray := next((call for m, call in enumerate(calls) if m not in paired), None)):
             return Score(value=0.0, components=components, reason=f"nobody asked for {_format_call(stray)}")
-        return Score(value=value, components=components, reason=_worst_fault(made, wanted, pairs))
+        return Score(value=value, components=components, reason=_worst_fault(calls, expected, pairs))
 
     return grade
 
@@ -89,27 +93,27 @@ def with_milestones(grader: Grader) -> Grader:
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
         score = grader(task, trajectory, states)
-        wanted = [call for turn in task.gold for call in turn.calls]
-        left = list(wanted)
+        expected = [call for turn in task.gold for call in turn.calls]
+        remaining = list(expected)
         for call in _list_calls(trajectory, must_succeed=True):
-            match = next((n for n, each in enumerate(left) if same_call(call, each)), None)
+            match = next((n for n, each in enumerate(remaining) if same_call(call, each)), None)
             if match is not None:
-                del left[match]
-        reached = (len(wanted) - len(left)) / len(wanted) if wanted else score.value
+                del remaining[match]
+        reached = (len(expected) - len(remaining)) / len(expected) if expected else score.value
         return replace(score, components={**score.components, "milestones": reached})
 
     return grade
 
 
-def call_of(wanted: Json, who: str) -> ToolCall:
+def call_of(described: Json, who: str) -> ToolCall:
     """The call that a target describes. Raises GraderError for a value that describes none."""
     if (
-        not isinstance(wanted, Mapping)
-        or not isinstance(wanted.get("name"), str)
-        or not isinstance(wanted.get("arguments"), Mapping)
+        not isinstance(described, Mapping)
+        or not isinstance(described.get("name"), str)
+        or not isinstance(described.get("arguments"), Mapping)
     ):
-        raise GraderError(f"{who}: {brief(wanted)} in the target is not a call with name and arguments")
-    return ToolCall(id="", name=wanted["name"], arguments=wanted["arguments"])
+        raise GraderError(f"{who}: {brief(described)} in the target is not a call with name and arguments")
+    return ToolCall(id="", name=described["name"], arguments=described["arguments"])
 
 
 def _list_calls(trajectory: Trajectory, must_succeed: bool) -> list[ToolCall]:
@@ -127,12 +131,14 @@ def _format_call(call: ToolCall) -> str:
     return f"{call.name}({brief(call.arguments)})"
 
 
-def _worst_fault(made: Sequence[ToolCall], wanted: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]) -> str:
+def _worst_fault(
+    calls: Sequence[ToolCall], expected: Sequence[ToolCall], pairs: Mapping[int, tuple[int, float]]
+) -> str:
     """Largest fault of the calls, in words."""
-    if missing := next((call for w, call in enumerate(wanted) if w not in pairs), None):
+    if missing := next((call for w, call in enumerate(expected) if w not in pairs), None):
         return f"no call stands for {_format_call(missing)}"
     worst = min(pairs, key=lambda w: pairs[w][1])
     m, share = pairs[worst]
     if share == 1:
         return "every wanted call was made"
-    return f"{_format_call(made[m])} stands for {_format_call(wanted[worst])}"
+    return f"{_format_call(calls[m])} stands for {_format_call(expected[worst])}"

@@ -24,8 +24,8 @@ def dynamic(name: str, find_out: Callable[[Task], Json], grader: Grader) -> Grad
         raise ConfigError("dynamic: a truth needs a name to be kept under")
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        kept = trajectory.provenance.get(GROUND_TRUTHS, {})
-        truth = kept[name] if name in kept else find_out(task)
+        recorded = trajectory.provenance.get(GROUND_TRUTHS, {})
+        truth = recorded[name] if name in recorded else find_out(task)
         score = grader(replace(task, target=truth), trajectory, states)
         return replace(score, ground_truths={**score.ground_truths, name: truth})
 

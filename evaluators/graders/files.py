@@ -21,10 +21,10 @@ def final_files_equal(*, target_key: str | None = None) -> Grader:
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted = target_of(task, target_key)
-        if not isinstance(wanted, Mapping):
+        expected = target_of(task, target_key)
+        if not isinstance(expected, Mapping):
             raise GraderError(f"task '{task.id}': the target is not a mapping of files")
-        difference = first_difference(final_files(trajectory, states), dict(wanted))
+        difference = first_difference(final_files(trajectory, states), dict(expected))
         if difference is None:
             return Score(value=1.0, reason="every file is as wanted")
         return Score(value=0.0, reason=f"at the end {difference}")
@@ -47,13 +47,13 @@ def texts_of(state: Json) -> dict[str, Json]:
         raise GraderError("no files were recorded: the server's state is not read from files")
     entries: Mapping[str, Mapping[str, Json]] = state["files"]
     parents = {str(parent) for path in entries for parent in PurePosixPath(path).parents}
-    found: dict[str, Json] = {}
+    texts: dict[str, Json] = {}
     for path, entry in entries.items():
         if entry["type"] == "folder":
             if path not in parents:
-                found[path] = None
+                texts[path] = None
         elif "text" in entry:
-            found[path] = entry["text"]
+            texts[path] = entry["text"]
         else:
-            found[path] = {name: value for name, value in entry.items() if name != "mode"}
-    return found
+            texts[path] = {name: value for name, value in entry.items() if name != "mode"}
+    return texts

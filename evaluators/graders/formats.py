@@ -25,12 +25,12 @@ def answer_has_format(form: str) -> Grader:
     holds = FORMATS[form]
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = final_answer(trajectory)
-        if said is None:
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
-        if holds(said):
+        if holds(answer):
             return Score(value=1.0, reason=f"the answer is {form}, as wanted")
-        return Score(value=0.0, reason=f"the answer {brief(said)} is not {form}")
+        return Score(value=0.0, reason=f"the answer {brief(answer)} is not {form}")
 
     return grade
 
@@ -49,14 +49,14 @@ def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
     validator = Draft202012Validator(schema)
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        said = final_answer(trajectory)
-        if said is None:
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
         try:
-            found = read_json(said)
-            violation = next(iter(validator.iter_errors(found)), None)
+            value = read_json(answer)
+            violation = next(iter(validator.iter_errors(value)), None)
         except (ValueError, RecursionError) as error:
-            return Score(value=0.0, reason=f"the answer {brief(said)} is not JSON: {error}")
+            return Score(value=0.0, reason=f"the answer {brief(answer)} is not JSON: {error}")
         if violation is None:
             return Score(value=1.0, reason="the answer fits the schema")
         where = "/".join(map(str, violation.absolute_path))
@@ -66,10 +66,10 @@ def answer_fits_schema(schema: Mapping[str, Json]) -> Grader:
 
 
 def _keys(schema: Json) -> set[str]:
-    found: set[str] = set()
+    keys: set[str] = set()
     for part in _parts(schema):
-        found |= part.keys()
-    return found
+        keys |= part.keys()
+    return keys
 
 
 def _parts(schema: Json) -> Iterator[Mapping[str, Json]]:

@@ -11,7 +11,7 @@ from gymcp.types import Json, Step, ToolCall, ToolResult, Trajectory
 
 def server_calls(step: Step) -> tuple[ToolCall, ...]:
     """The step's calls under the names that the servers know, if a wrapper gave the agent other names."""
-    known = {result.call_id: result.made for result in step.results if result.made is not None}
+    known = {result.call_id: result.executed_call for result in step.results if result.executed_call is not None}
     return tuple(known.get(call.id, call) for call in step.action.tool_calls)
 
 

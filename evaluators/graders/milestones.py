@@ -80,14 +80,14 @@ class _Moment:
 
 
 def _moments(trajectory: Trajectory) -> list[_Moment]:
-    found: list[_Moment] = []
+    moments: list[_Moment] = []
     for step in trajectory.steps:
         results: Mapping[str, ToolResult] = {result.call_id: result for result in step.results}
         for call in server_calls(step):
             failed = call.id not in results or results[call.id].is_error
-            found.append(_Moment(call=None if failed else call))
-        found.append(_Moment(step=step))
-    return found
+            moments.append(_Moment(call=None if failed else call))
+        moments.append(_Moment(step=step))
+    return moments
 
 
 def _first(event: _Event, moments: Sequence[_Moment], states: StateReader, earliest: int) -> int | None:
@@ -136,11 +136,11 @@ def _event(given: Json, who: str) -> _Event:
     kinds = [kind for kind in KINDS if isinstance(given, Mapping) and kind in given]
     if len(kinds) != 1 or not isinstance(given.get("name"), str):
         raise GraderError(f"{who}: {brief(given)} has not a name and one of {', '.join(KINDS)}")
-    wanted = given[kinds[0]]
+    condition = given[kinds[0]]
     if kinds[0] == "call":
-        wanted = call_of(wanted, who)
+        condition = call_of(condition, who)
     elif kinds[0] == "says":
-        wanted = normalise_answer(wanted) if isinstance(wanted, str) else ""
-        if not wanted:
+        condition = normalise_answer(condition) if isinstance(condition, str) else ""
+        if not condition:
             raise GraderError(f"{who}: '{given['name']}' waits for an empty text")
-    return _Event(name=given["name"], kind=kinds[0], wanted=wanted, after=tuple(given.get("after", ())))
+    return _Event(name=given["name"], kind=kinds[0], wanted=condition, after=tuple(given.get("after", ())))

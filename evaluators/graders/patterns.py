@@ -31,14 +31,14 @@ def answer_matches(*, target_key: str | None = None, whole: bool = True) -> Grad
         if not isinstance(pattern, str):
             raise GraderError(f"task '{task.id}': the target is {brief(pattern)}, not a pattern")
         compiled = _compile(pattern)
-        said = final_answer(trajectory)
-        if said is None:
+        answer = final_answer(trajectory)
+        if answer is None:
             return NEVER_SPOKE
-        text = said.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2
-        found = len(text) <= MAX_ANSWER and (compiled.fullmatch(text) if whole else compiled.search(text))
-        if found:
-            return Score(value=1.0, reason=f"the answer {brief(said)} matches {pattern!r}")
-        return Score(value=0.0, reason=f"the answer {brief(said)} does not match {pattern!r}")
+        text = answer.strip().encode("utf-8", "replace").decode()  # lone surrogates are not for RE2
+        is_match = len(text) <= MAX_ANSWER and (compiled.fullmatch(text) if whole else compiled.search(text))
+        if is_match:
+            return Score(value=1.0, reason=f"the answer {brief(answer)} matches {pattern!r}")
+        return Score(value=0.0, reason=f"the answer {brief(answer)} does not match {pattern!r}")
 
     return grade
 

@@ -37,11 +37,11 @@ def with_asking(grader: Grader) -> Grader:
         if not task.facts:
             return score
         needed = [fact for fact in task.facts if fact.needed]
-        left = list(needed)
+        unknown = list(needed)
         guessed: dict[str, str] = {}  # fact -> first call that needed it before the user told it
         questions, needless, cost = 0, 0, 0.0
         for _, calls in itertools.groupby(calls_with_results(trajectory), key=lambda answered: id(answered[0])):
-            untold = tuple(left)  # a fact told in this step is too late for the step's other calls
+            untold = tuple(unknown)  # a fact told in this step is too late for the step's other calls
             for _, call, result in calls:
                 for fact in untold:
                     if call.name in fact.needed_by:
@@ -50,24 +50,24 @@ def with_asking(grader: Grader) -> Grader:
                     continue
                 questions += 1
                 cost += result.cost
-                told = match_facts(str((parse_arguments(call) or {}).get("question", "")), left)
-                needless += not told
-                left = [fact for fact in left if fact not in told]
+                named = match_facts(str((parse_arguments(call) or {}).get("question", "")), unknown)
+                needless += not named
+                unknown = [fact for fact in unknown if fact not in named]
         components = {"questions": float(questions), "needless": float(needless), "question_cost": cost}
-        never = [fact.name for fact in left]
+        never = [fact.name for fact in unknown]
         late = [f"{name}, which {call} needs" for name, call in guessed.items() if name not in never]
         if needed:
             components["asked_when_needed"] = 1 - len({*never, *guessed}) / len(needed)
         else:
             components["asked_when_not_needed"] = float(questions > 0)
-        said = [score.reason]
-        said += [f"never asked for: {', '.join(never)}"] if never else []
-        said += [f"asked for too late: {'; '.join(late)}"] if late else []
+        reasons = [score.reason]
+        reasons += [f"never asked for: {', '.join(never)}"] if never else []
+        reasons += [f"asked for too late: {'; '.join(late)}"] if late else []
         return replace(
             score,
             value=0.0 if never or late else score.value,
             components={**score.components, **components},
-            reason="; ".join(said),
+            reason="; ".join(reasons),
         )
 
     return grade

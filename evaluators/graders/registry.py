@@ -50,12 +50,12 @@ def _make_one(spec: str) -> Grader:
 
 
 def _load_grader(path: Path) -> Grader:
-    found = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
-    if not path.is_file() or found is None or found.loader is None:
+    spec = importlib.util.spec_from_file_location(f"gymcp_grader_{path.stem}", path)
+    if not path.is_file() or spec is None or spec.loader is None:
         raise ConfigError(f"grader file '{path}': not found")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     try:
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the boundary to a file of the user
         raise ConfigError(f"grader file '{path}': {type(error).__name__}: {error}") from error
     grader: Grader | None = getattr(module, "GRADE", None)

@@ -42,28 +42,28 @@ def state_changes(*, target_key: str | None = None, before: Callable[[Task], Jso
     """
 
     def grade(task: Task, trajectory: Trajectory, states: StateReader) -> Score:
-        wanted, free = _parse_target(target_of(task, target_key))
+        expected, free = _parse_target(target_of(task, target_key))
         start = task.initial_state if before is None else before(task)
         right = start
-        for pointer, value in wanted.items():
+        for pointer, value in expected.items():
             right = _with(right, _parts(pointer), value)
         end = final_state(trajectory, states)
-        missing = [pointer for pointer, value in wanted.items() if not _is(end, pointer, value)]
+        missing = [pointer for pointer, value in expected.items() if not _is(end, pointer, value)]
         collateral = [
-            (pointer, found)
-            for pointer, found in _changes(right, end)
-            if not any(f"{pointer}/".startswith(f"{each}/") for each in wanted)
+            (pointer, actual)
+            for pointer, actual in _changes(right, end)
+            if not any(f"{pointer}/".startswith(f"{each}/") for each in expected)
             and not any(fnmatchcase(pointer, each) for each in free)
         ]
         faults = [
-            f"{pointer} is {_brief(_at(end, pointer))}, wanted {_brief(wanted[pointer])}" for pointer in missing
+            f"{pointer} is {_brief(_at(end, pointer))}, wanted {_brief(expected[pointer])}" for pointer in missing
         ] + [
-            f"{pointer} was {_brief(_at(start, pointer))} and is {_brief(found)}, which nobody asked for"
-            for pointer, found in collateral
+            f"{pointer} was {_brief(_at(start, pointer))} and is {_brief(actual)}, which nobody asked for"
+            for pointer, actual in collateral
         ]
         return Score(
             value=0.0 if faults else 1.0,
-            components={"wanted_changes": 1 - len(missing) / len(wanted), "collateral": float(len(collateral))},
+            components={"wanted_changes": 1 - len(missing) / len(expected), "collateral": float(len(collateral))},
             reason=_join_faults(faults) if faults else "the world changed as wanted, and nothing else did",
         )
 
@@ -92,20 +92,20 @@ def _parse_target(target: Json) -> tuple[dict[str, Json], list[str]]:
     for part, kind in known.items():
         if part in target and not isinstance(target[part], kind):
             raise GraderError(f"in the target, {part} is {brief(target[part])}")
-    wanted = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), ABSENT)}
-    if not wanted:
+    expected = {**target.get("set", {}), **dict.fromkeys(target.get("removed", ()), ABSENT)}
+    if not expected:
         raise GraderError("the target wants no change: final_state_equals says that nothing may change")
-    for pointer in wanted:
+    for pointer in expected:
         if not pointer.startswith("/"):
             raise GraderError(f"in the target, {pointer!r} is no JSON pointer: it begins with /")
-    return wanted, list(target.get("may_change", ()))
+    return expected, list(target.get("may_change", ()))
 
 
-def _is(state: Json, pointer: str, wanted: Json) -> bool:
+def _is(state: Json, pointer: str, expected: Json) -> bool:
     found = _at(state, pointer)
-    if found is ABSENT or wanted is ABSENT:
-        return found is wanted
-    return first_difference(found, wanted) is None
+    if found is ABSENT or expected is ABSENT:
+        return found is expected
+    return first_difference(found, expected) is None
 
 
 def _parts(pointer: str) -> list[str]:

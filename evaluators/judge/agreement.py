@@ -98,8 +98,8 @@ def _bootstrap(counts: np.ndarray[tuple[int], np.dtype[np.int64]], seed: int) ->
     kappas = cohens_kappa(drawn)
     defined = kappas[~np.isnan(kappas)]
     low, high = np.quantile(defined, [0.025, 0.975])
-    left = f", {RESAMPLES - len(defined)} of them undefined" if len(defined) < RESAMPLES else ""
-    method = f"bootstrap over {n} items, {RESAMPLES} resamples{left}, seed {seed}"
+    undefined = f", {RESAMPLES - len(defined)} of them undefined" if len(defined) < RESAMPLES else ""
+    method = f"bootstrap over {n} items, {RESAMPLES} resamples{undefined}, seed {seed}"
     return Interval(low=float(low), high=float(high), method=method)
 
 
@@ -119,14 +119,14 @@ def load_labels(file: Path) -> list[Label]:
                     f"{where}: needs the columns label, and id (or task and trial) or judge;"
                     f" has {', '.join(sorted(columns)) or 'none'}"
                 )
-            found = [_parse_label(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
+            labels = [_parse_label(row, f"{where}, line {number}") for number, row in enumerate(reader, 2)]
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{where}: is not CSV in UTF-8: {error}") from error
-    if not found:
+    if not labels:
         raise ConfigError(f"{where}: holds no label")
-    return found
+    return labels
 
 
 def _parse_label(row: Mapping[str, str | None], where: str) -> Label:
@@ -134,11 +134,11 @@ def _parse_label(row: Mapping[str, str | None], where: str) -> Label:
     if not trial.isdecimal():
         raise ConfigError(f"{where}: trial is {trial!r}, not a number")
     id, task = row.get("id") or "", row.get("task") or ""
-    said = row.get("judge")
+    verdict = row.get("judge")
     return Label(
         name=id or (f"{task} trial {trial}" if task else where),
         person=_verdict(row.get("label"), f"{where}: label"),
-        judge=None if said is None or not said.strip() else _verdict(said, f"{where}: judge"),
+        judge=None if verdict is None or not verdict.strip() else _verdict(verdict, f"{where}: judge"),
         id=id,
         task=task,
         trial=int(trial),

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.prompt import PROMPT_VERSION, Question
-from gymcp.store.checked import made, text_of
-from gymcp.store.foreign import MAX_LINES_BYTES, open_foreign, read_foreign
-from gymcp.types import Json, Sampling, Spent
+from gymcp.store.untrusted_files import MAX_LINES_BYTES, open_foreign, read_foreign
+from gymcp.store.validation import build_record, require_text
+from gymcp.types import Json, ModelUsage, Sampling
 
 ANSWERS_FILE = "judge-answers.jsonl"
 
@@ -23,21 +23,21 @@ ANSWERS_FILE = "judge-answers.jsonl"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     text: str
-    spent: Spent | None = None
+    spent: ModelUsage | None = None
 
 
 def answer_key(asked: Question, judge: str, sampling: Sampling) -> str:
     """Key of one vote: equal if the same model is asked the same words with the same sampling."""
-    said = [[message.role, message.content] for message in asked.messages]
-    content = json.dumps([PROMPT_VERSION, judge, asdict(sampling), said], sort_keys=True)
+    messages = [[message.role, message.content] for message in asked.messages]
+    content = json.dumps([PROMPT_VERSION, judge, asdict(sampling), messages], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 class JudgeAnswers:
     """Recorded answers by `answer_key`, from `open_answers`. An answer is in the file when `add` returns."""
 
-    def __init__(self, found: dict[str, Answer], descriptor: int | None) -> None:
-        self._found = found
+    def __init__(self, recorded: dict[str, Answer], descriptor: int | None) -> None:
+        self._found = recorded
         self._descriptor = descriptor
 
     def get(self, key: str) -> Answer | None:
@@ -71,9 +71,9 @@ def open_answers(folder: Path) -> Iterator[JudgeAnswers]:
 def _read(lines: bytes) -> Iterator[tuple[str, Answer]]:
     for line in lines.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            found = json.loads(line)
-            spent = made(Spent, found["spent"]) if found["spent"] else None
-            yield text_of(found["key"], "key"), Answer(text=text_of(found["answer"], "answer"), spent=spent)
+            entry = json.loads(line)
+            spent = build_record(ModelUsage, entry["spent"]) if entry["spent"] else None
+            yield require_text(entry["key"], "key"), Answer(text=require_text(entry["answer"], "answer"), spent=spent)
 
 
 def _usage_object(answer: Answer) -> Json:

@@ -66,19 +66,21 @@ def question(rubric: Rubric, trajectory: Trajectory) -> Question:
     points = rubric.points_of(trajectory.task)
     if points:
         how = _POINTS
-        wanted = ", ".join(f"{json.dumps(point.id)}: true or false" for point in points)
-        shape = f'{{"mark": "{mark}", "reason": "one or two sentences", "points": {{{wanted}}}}}'
+        fields = ", ".join(f"{json.dumps(point.id)}: true or false" for point in points)
+        shape = f'{{"mark": "{mark}", "reason": "one or two sentences", "points": {{{fields}}}}}'
         asked = "\n".join(f"- {json.dumps(point.id)}: {point.text}" for point in points)
     else:
         how = _SCALE.format(scale=rubric.scale)
         shape = f'{{"mark": "{mark}", "reason": "one or two sentences", "score": 0 to {rubric.scale}}}'
         asked = ""
-    said = "\n".join(part for part in ("RUBRIC", rubric.text, asked) if part)
+    instructions = "\n".join(part for part in ("RUBRIC", rubric.text, asked) if part)
     return Question(
         mark=mark,
         messages=(
             Message(role="system", content=_SYSTEM.format(mark=mark, how=how, shape=shape)),
-            Message(role="user", content=f"{said}\n\nRECORD {mark}\n{record}\nEND OF RECORD {mark}\n\nYour verdict:"),
+            Message(
+                role="user", content=f"{instructions}\n\nRECORD {mark}\n{record}\nEND OF RECORD {mark}\n\nYour verdict:"
+            ),
         ),
     )
 
@@ -119,8 +121,8 @@ def _line(event: dict[str, Json]) -> str:
     """One line, whatever the texts hold: characters that are not printable are escaped."""
     cut = {key: _shorten(value) if isinstance(value, str) else value for key, value in event.items()}
     text = json.dumps(cut, ensure_ascii=False, default=str)
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-    return _shorten(shown, 4 * MAX_TEXT)
+    escaped = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+    return _shorten(escaped, 4 * MAX_TEXT)
 
 
 def _shorten(text: str, most: int = MAX_TEXT) -> str:
@@ -132,18 +134,18 @@ def _shorten(text: str, most: int = MAX_TEXT) -> str:
 
 def _cut(lines: Iterator[str]) -> list[str]:
     """The first and the last lines of a record that is too long, as many as fit."""
-    found = list(lines)
-    if sum(map(len, found)) <= MAX_TRANSCRIPT:
-        return found
-    kept: list[tuple[int, str]] = []
+    all_lines = list(lines)
+    if sum(map(len, all_lines)) <= MAX_TRANSCRIPT:
+        return all_lines
+    chosen: list[tuple[int, str]] = []
     room = MAX_TRANSCRIPT
-    order = sorted(range(len(found)), key=lambda n: min(n, len(found) - 1 - n))
+    order = sorted(range(len(all_lines)), key=lambda n: min(n, len(all_lines) - 1 - n))
     for number in order:
-        if len(found[number]) > room:
+        if len(all_lines[number]) > room:
             break
-        kept.append((number, found[number]))
-        room -= len(found[number])
-    shown = sorted(kept)
-    gap = next((n for n, (number, _) in enumerate(shown) if n != number), len(shown))
-    note = json.dumps({"note": f"{len(found) - len(shown)} lines left out here"})
-    return [*(line for _, line in shown[:gap]), note, *(line for _, line in shown[gap:])]
+        chosen.append((number, all_lines[number]))
+        room -= len(all_lines[number])
+    in_order = sorted(chosen)
+    gap = next((n for n, (number, _) in enumerate(in_order) if n != number), len(in_order))
+    note = json.dumps({"note": f"{len(all_lines) - len(in_order)} lines left out here"})
+    return [*(line for _, line in in_order[:gap]), note, *(line for _, line in in_order[gap:])]

@@ -9,8 +9,8 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.agreement import Agreement
-from gymcp.store.checked import number_of, text_of, whole_of
-from gymcp.store.foreign import read_foreign
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.store.validation import require_integer, require_number, require_text
 from gymcp.types import Json
 
 JUDGE_FILE = "judge.json"
@@ -20,37 +20,37 @@ def load_judge(folder: Path) -> dict[str, Json] | None:
     """The figures that `save_judge` wrote into the run folder; None if no judge was used. Raises StoreError if they are
     invalid."""
     try:
-        found = json.loads(read_foreign(folder, JUDGE_FILE))
+        figures = json.loads(read_foreign(folder, JUDGE_FILE))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(figures, dict):
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} is not an object")
     try:
-        _check(found)
+        _check(figures)
     except (TypeError, ValueError, KeyError) as error:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE}: is not what gymcp judge writes: {error}") from error
-    return found
+    return figures
 
 
-def _check(found: Mapping[str, Json]) -> None:
+def _check(figures: Mapping[str, Json]) -> None:
     """Check the types and ranges that a report relies on. Raises TypeError, ValueError or KeyError."""
-    if "rubric" in found:
+    if "rubric" in figures:
         for name in ("rubric", "policy"):
-            text_of(found[name], name)
+            require_text(figures[name], name)
         for name in ("votes", "judged", "errors"):
-            whole_of(found[name], name)
-        text_of(str(found["prompt_version"]), "prompt_version")
-    if (measured := found.get("agreement")) is None:
+            require_integer(figures[name], name)
+        require_text(str(figures["prompt_version"]), "prompt_version")
+    if (measured := figures.get("agreement")) is None:
         return
-    whole_of(measured["items"], "items")
+    require_integer(measured["items"], "items")
     low, high = measured["agree_ci95"]
     shares = [measured["agree"], low, high]
     if measured["kappa"] is not None:
         shares += [measured["kappa"], *(measured["kappa_ci95"] or ())]
     for share in shares:
-        if not -1 <= number_of(share, "a share") <= 1:
+        if not -1 <= require_number(share, "a share") <= 1:
             raise ValueError(f"a share is {share}")
 
 
@@ -62,15 +62,15 @@ def save_judge(folder: Path, figures: Mapping[str, Json]) -> None:
         raise StoreError(f"run folder {folder}: {JUDGE_FILE} cannot be written: {error.strerror or error}") from error
 
 
-def agreement_object(found: Agreement, problems: int) -> dict[str, Json]:
+def agreement_object(agreement: Agreement, problems: int) -> dict[str, Json]:
     """The agreement as JSON; `problems` is the number of labels that name no judged episode."""
     return {
-        "items": found.items,
+        "items": agreement.items,
         "unmatched": problems,
-        "agree": found.agree,
-        "agree_ci95": [found.agree_ci95.low, found.agree_ci95.high],
-        "kappa": found.kappa,
-        "kappa_ci95": None if found.kappa_ci95 is None else [found.kappa_ci95.low, found.kappa_ci95.high],
-        "table": dict(zip(("both pass", "only person", "only judge", "both fail"), found.table, strict=True)),
-        "methods": [each.method for each in (found.agree_ci95, found.kappa_ci95) if each is not None],
+        "agree": agreement.agree,
+        "agree_ci95": [agreement.agree_ci95.low, agreement.agree_ci95.high],
+        "kappa": agreement.kappa,
+        "kappa_ci95": None if agreement.kappa_ci95 is None else [agreement.kappa_ci95.low, agreement.kappa_ci95.high],
+        "table": dict(zip(("both pass", "only person", "only judge", "both fail"), agreement.table, strict=True)),
+        "methods": [each.method for each in (agreement.agree_ci95, agreement.kappa_ci95) if each is not None],
     }

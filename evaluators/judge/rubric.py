@@ -43,24 +43,24 @@ def load_rubric(file: Path) -> Rubric:
     """The rubric in a TOML file. Raises ConfigError if it cannot be read, is invalid, or holds nothing to judge by."""
     where = f"rubric {file}"
     try:
-        found = tomllib.loads(file.read_text())
+        table = tomllib.loads(file.read_text())
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # TOML, and UTF-8
         raise ConfigError(f"{where}: is not TOML: {error}") from error
     known = {"name", "version", "text", "points", "tasks", "scale"}
-    if unknown := sorted(set(found) - known):
+    if unknown := sorted(set(table) - known):
         raise ConfigError(f"{where}: unknown key '{unknown[0]}'; have {', '.join(sorted(known))}")
-    tasks = found.get("tasks", {})
+    tasks = table.get("tasks", {})
     if not isinstance(tasks, dict) or not all(isinstance(each, dict) for each in tasks.values()):
         raise ConfigError(f'{where}: tasks: must be tables, such as [tasks."pay/bob"] with points = [...]')
     rubric = Rubric(
-        name=_text(found, "name", where) or file.stem,
-        version=_text(found, "version", where) or "1",
-        text=_text(found, "text", where).strip(),
-        points=_points(found.get("points", []), f"{where}: points"),
+        name=_text(table, "name", where) or file.stem,
+        version=_text(table, "version", where) or "1",
+        text=_text(table, "text", where).strip(),
+        points=_points(table.get("points", []), f"{where}: points"),
         tasks={task: _points(each.get("points", []), f"{where}: tasks.{task}") for task, each in tasks.items()},
-        scale=_scale(found.get("scale", 0), where),
+        scale=_scale(table.get("scale", 0), where),
     )
     _check(rubric, where)
     return rubric
@@ -77,25 +77,25 @@ def _check(rubric: Rubric, where: str) -> None:
         raise ConfigError(f"{where}: tasks.{empty[0]}: has no points")
 
 
-def _scale(found: Any, where: str) -> int:
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= 100:
-        raise ConfigError(f"{where}: scale: must be a whole number from 1 to 100, not {found!r}")
-    return found
+def _scale(value: Any, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 100:
+        raise ConfigError(f"{where}: scale: must be a whole number from 1 to 100, not {value!r}")
+    return value
 
 
-def _text(found: Mapping[str, Any], key: str, where: str) -> str:
-    value = found.get(key, "")
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key, "")
     if not isinstance(value, str):
         raise ConfigError(f"{where}: {key}: must be text, not {value!r}")
     return value
 
 
-def _points(found: Any, where: str) -> tuple[Point, ...]:
+def _points(entries: Any, where: str) -> tuple[Point, ...]:
     """Points from a list of texts, or of tables with id, text and weight."""
-    if not isinstance(found, list):
+    if not isinstance(entries, list):
         raise ConfigError(f"{where}: must be a list of texts or of tables with a text")
     points = []
-    for number, each in enumerate(found, 1):
+    for number, each in enumerate(entries, 1):
         fields = {"text": each} if isinstance(each, str) else each
         if not isinstance(fields, dict) or set(fields) - {"id", "text", "weight"}:
             raise ConfigError(f"{where}: number {number} is neither a text nor a table of id, text, weight")

@@ -40,16 +40,16 @@ def judge_grader(rubric: Rubric, answers: Mapping[str, Sequence[str | None]]) ->
         points = rubric.points_of(trajectory.task)
         if not points and not rubric.scale:
             raise GraderError(f"judge: rubric '{rubric.name}' has no points for task '{trajectory.task}', and no scale")
-        said = answers.get(trajectory.id, ())
+        given = answers.get(trajectory.id, ())
         votes, problems = [], []
-        for answer in said:
+        for answer in given:
             try:
                 votes.append(read_vote(answer, asked.mark, points, rubric.scale))
             except InvalidVerdict as error:
                 problems.append(str(error))
-        if 2 * len(votes) <= len(said) or not votes:
+        if 2 * len(votes) <= len(given) or not votes:
             why = problems[0] if problems else "it was not asked"
-            raise GraderError(f"judge: {len(votes)} of {len(said)} answers are verdicts: {why}")
+            raise GraderError(f"judge: {len(votes)} of {len(given)} answers are verdicts: {why}")
         return _score(votes, points, rubric.scale)
 
     return grade
@@ -59,19 +59,19 @@ def read_vote(answer: str | None, mark: str, points: Sequence[Point], scale: int
     """The verdict at the end of an answer. Raises InvalidVerdict."""
     if answer is None:
         raise InvalidVerdict("no answer")
-    found = _last_object(answer)
-    if found is None:
+    verdict = _last_object(answer)
+    if verdict is None:
         raise InvalidVerdict(f"no JSON object in {_quote(answer)}")
-    if found.get("mark") != mark:
+    if verdict.get("mark") != mark:
         raise InvalidVerdict(f"the mark is not this episode's: {_quote(answer)}")
-    reason = found.get("reason", "")
+    reason = verdict.get("reason", "")
     reason = reason[:MAX_REASON] if isinstance(reason, str) else ""
     if not points:
-        score = found.get("score")
+        score = verdict.get("score")
         if not isinstance(score, int) or isinstance(score, bool) or not 0 <= score <= scale:
             raise InvalidVerdict(f"the score is {score!r}, not a whole number from 0 to {scale}")
         return Vote(points={}, score=score, reason=reason)
-    met = found.get("points")
+    met = verdict.get("points")
     if not isinstance(met, dict):
         raise InvalidVerdict("it has no points")
     for point in points:
@@ -88,20 +88,20 @@ def _score(votes: Sequence[Vote], points: Sequence[Point], scale: int) -> Score:
         unanimous = all(share in (0.0, 1.0) for share in shares.values())
         components = {f"judge.{id}": share for id, share in shares.items()}
         missed = [point.text for point in points if point not in met]
-        said = f"meets {len(met)} of {len(points)} points" + (f"; not: {'; '.join(missed)}" if missed else "")
+        summary = f"meets {len(met)} of {len(points)} points" + (f"; not: {'; '.join(missed)}" if missed else "")
     else:
         value = math.fsum(vote.score for vote in votes) / (len(votes) * scale)
         unanimous = len({vote.score for vote in votes}) == 1
         components = {}
-        said = f"{value * scale:g} of {scale}"
+        summary = f"{value * scale:g} of {scale}"
     components |= {"judge.verdicts": float(len(votes)), "judge.unanimous": float(unanimous)}
-    return Score(value=min(1.0, value), components=components, reason=f"judge: {said}: {votes[0].reason}")
+    return Score(value=min(1.0, value), components=components, reason=f"judge: {summary}: {votes[0].reason}")
 
 
 def _last_object(answer: str) -> dict[str, Json] | None:
     """The last complete JSON object in the text; the text before it is the judge's reasoning."""
     decoder = json.JSONDecoder()
-    found: dict[str, Json] | None = None
+    last: dict[str, Json] | None = None
     at = answer.find("{")
     while at >= 0:
         try:
@@ -109,9 +109,9 @@ def _last_object(answer: str) -> dict[str, Json] | None:
         except (ValueError, RecursionError):
             at = answer.find("{", at + 1)
             continue
-        found = value if isinstance(value, dict) else found
+        last = value if isinstance(value, dict) else last
         at = answer.find("{", end)
-    return found
+    return last
 
 
 def _quote(answer: str) -> str:

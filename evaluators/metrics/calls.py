@@ -50,14 +50,14 @@ class CallFigures:
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
     """Figures of one episode; those on gold need `task`, and a task with gold calls."""
     calls = list(calls_with_results(trajectory))
-    wanted = [call for turn in task.gold for call in turn.calls] if task is not None else []
+    gold = [call for turn in task.gold for call in turn.calls] if task is not None else []
     return CallFigures(
         made=len(calls),
         errors=sum(result.is_error for _, _, result in calls),
         invalid=sum(_is_invalid(call, step) for step, call, _ in calls),
         redundant=_redundant(calls),
-        gold=_beside_gold([call for _, call, _ in calls], wanted, len(task.gold), _tool_names(trajectory))
-        if task and wanted
+        gold=_beside_gold([call for _, call, _ in calls], gold, len(task.gold), _tool_names(trajectory))
+        if task and gold
         else None,
     )
 
@@ -68,45 +68,45 @@ def _tool_names(trajectory: Trajectory) -> set[str]:
     return {tool.name for tools in lists.values() for tool in tools}
 
 
-def _beside_gold(made: Sequence[ToolCall], wanted: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
-    pairs = pair_nearest(made, wanted)
-    shared = (Counter(call.name for call in made) & Counter(call.name for call in wanted)).total()
+def _beside_gold(calls: Sequence[ToolCall], gold: Sequence[ToolCall], turns: int, offered: set[str]) -> GoldFigures:
+    pairs = pair_nearest(calls, gold)
+    shared = (Counter(call.name for call in calls) & Counter(call.name for call in gold)).total()
     return GoldFigures(
-        wanted=len(wanted),
+        wanted=len(gold),
         turns=turns,
-        selection=2 * shared / (len(made) + len(wanted)),
+        selection=2 * shared / (len(calls) + len(gold)),
         parameters=sum(share for _, share in pairs.values()) / len(pairs) if pairs else None,
-        first_error=_first_error(made, wanted),
-        offered=len(offered & {call.name for call in wanted}) / len({call.name for call in wanted}),
+        first_error=_first_error(calls, gold),
+        offered=len(offered & {call.name for call in gold}) / len({call.name for call in gold}),
     )
 
 
-def _first_error(made: Sequence[ToolCall], wanted: Sequence[ToolCall]) -> int | None:
-    left = list(wanted)
-    for number, call in enumerate(made, start=1):
-        index = next((n for n, gold in enumerate(left) if same_call(call, gold)), None)
+def _first_error(calls: Sequence[ToolCall], expected: Sequence[ToolCall]) -> int | None:
+    remaining = list(expected)
+    for number, call in enumerate(calls, start=1):
+        index = next((n for n, gold in enumerate(remaining) if same_call(call, gold)), None)
         if index is None:
             return number
-        del left[index]
-    return len(made) + 1 if left else None
+        del remaining[index]
+    return len(calls) + 1 if remaining else None
 
 
 def _redundant(calls: Sequence[tuple[Step, ToolCall, ToolResult]]) -> int:
     seen: set[tuple[str, str, str, str]] = set()
-    found = 0
+    count = 0
     for step, call, result in calls:
         world = step.world_key if step.state_ref is not None else ""
         arguments = json.dumps(call.arguments, sort_keys=True, default=str)
         key = (call.name, arguments, result.content, world)
-        found += key in seen
+        count += key in seen
         seen.add(key)
-    return found
+    return count
 
 
 def _is_invalid(call: ToolCall, step: Step) -> bool:
     tool = next((tool for tool in step.observation.tools if tool.name == call.name), None)
     arguments = parse_arguments(call)
-    return bool(call.problem) or tool is None or arguments is None or not _fits(arguments, tool)
+    return bool(call.parse_error) or tool is None or arguments is None or not _fits(arguments, tool)
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -137,8 +137,8 @@ def _fits(arguments: Mapping[str, Json], tool: Tool) -> bool:
 
 
 def _has_type(value: Json, schema: Json) -> bool:
-    wanted = schema.get("type") if isinstance(schema, Mapping) else None
-    names = [wanted] if isinstance(wanted, str) else wanted
+    types = schema.get("type") if isinstance(schema, Mapping) else None
+    names = [types] if isinstance(types, str) else types
     if not isinstance(names, list | tuple) or not names or any(name not in _TYPES for name in names):
         return True
     if isinstance(value, bool):
@@ -150,5 +150,5 @@ def _has_type(value: Json, schema: Json) -> bool:
 
 def calls_beyond_gold(task: Task, trajectory: Trajectory) -> int:
     """Number of calls beyond the gold's; 0 if the episode made no more than gold, or the task has no gold."""
-    wanted = sum(len(turn.calls) for turn in task.gold)
-    return max(trajectory.usage.tool_calls - wanted, 0) if task.gold else 0
+    gold_calls = sum(len(turn.calls) for turn in task.gold)
+    return max(trajectory.usage.tool_calls - gold_calls, 0) if task.gold else 0

@@ -90,15 +90,15 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:
     """(axis, value) of each tag: the axis in `AXES` if the tag begins with one of its words, else ``category`` for the
     first tag and ``tag`` for the rest."""
-    found, rest = [], "category"
+    axes, rest = [], "category"
     for tag in tags:
         first, space, value = tag.partition(" ")
         if space and first in AXES:
-            found.append((AXES[first], value))
+            axes.append((AXES[first], value))
         else:
-            found.append((rest, tag))
+            axes.append((rest, tag))
             rest = "tag"
-    return found
+    return axes
 
 
 def successes_of(rows: Iterable[EpisodeRow]) -> dict[str, list[float]]:
@@ -136,11 +136,11 @@ def _times(rows: Sequence[EpisodeRow]) -> Times:
 
 
 def _sum_by_name(parts: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
-    found: dict[str, Counter[str]] = {}
+    sums: dict[str, Counter[str]] = {}
     for part in parts:
         for name, figures in part.items():
-            found.setdefault(name, Counter()).update(figures)
-    return {name: dict(found[name]) for name in sorted(found)}
+            sums.setdefault(name, Counter()).update(figures)
+    return {name: dict(sums[name]) for name in sorted(sums)}
 
 
 def rate(rows: Sequence[EpisodeRow]) -> Rate:
@@ -171,10 +171,10 @@ def _loss_reason(outcome: Outcome) -> str:
 def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
     """Rates by axis and value, in the order of first appearance; values of first tags come first."""
     parts: dict[str, dict[str, list[EpisodeRow]]] = {}
-    found = [(row, axes_of(row.tags)) for row in rows]
-    deepest = max((len(axes) for _, axes in found), default=0)
+    rows_with_axes = [(row, axes_of(row.tags)) for row in rows]
+    deepest = max((len(axes) for _, axes in rows_with_axes), default=0)
     for place in range(deepest):
-        for row, axes in found:
+        for row, axes in rows_with_axes:
             if place < len(axes):
                 axis, value = axes[place]
                 parts.setdefault(axis, {}).setdefault(value, []).append(row)
@@ -183,12 +183,12 @@ def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
 
 def _effort(scored: Sequence[EpisodeRow]) -> dict[str, Effort]:
     passed = sum(bool(row.success) for row in scored)
-    found = {}
+    effort = {}
     for name, (unit, amount) in _EFFORT.items():
         amounts = by_task((row.task, float(amount(row))) for row in scored)
         total = math.fsum(_flat(amounts))
-        found[name] = Effort(unit=unit, mean=_mean_of(amounts), per_pass=total / passed if passed else None)
-    return found
+        effort[name] = Effort(unit=unit, mean=_mean_of(amounts), per_pass=total / passed if passed else None)
+    return effort
 
 
 def _call_rates(figures: Sequence[CallFigures]) -> CallRates:
@@ -245,10 +245,10 @@ def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
     most = max(map(len, trials.values()), default=0)
     if most < 2:
         return ()
-    found = []
+    entries = []
     for k in range(1, most + 1):
         counts = [(len(of_task), int(sum(of_task))) for of_task in trials.values() if len(of_task) >= k]
-        found.append(
+        entries.append(
             PassK(
                 k=k,
                 at=math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts),
@@ -256,21 +256,21 @@ def _pass_k(scored: Sequence[EpisodeRow]) -> tuple[PassK, ...]:
                 tasks=len(counts),
             )
         )
-    return tuple(found)
+    return tuple(entries)
 
 
 def by_task(scores: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
     """(task, score) pairs -> task -> scores."""
-    found: dict[str, list[float]] = {}
+    of_task: dict[str, list[float]] = {}
     for task, score in scores:
-        found.setdefault(task, []).append(score)
-    return found
+        of_task.setdefault(task, []).append(score)
+    return of_task
 
 
 def _share(scores: Iterable[tuple[str, float]]) -> Mean:
     """Mean of scores in [0, 1]."""
-    found = by_task(scores)
-    return Mean(value=_mean(_flat(found)), ci95=mean_ci95(found), episodes=len(_flat(found)))
+    of_tasks = by_task(scores)
+    return Mean(value=_mean(_flat(of_tasks)), ci95=mean_ci95(of_tasks), episodes=len(_flat(of_tasks)))
 
 
 def _mean_of(amounts: Scores) -> Mean:

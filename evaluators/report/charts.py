@@ -29,13 +29,13 @@ def radar(radars: Sequence[tuple[str, Radar]]) -> Html:
         tx, ty = _at(angle, 1.16)
         anchor = "middle" if abs(tx - _CENTRE) < 8 else "start" if tx > _CENTRE else "end"
         parts.append(element("text", name, x=f"{tx:.1f}", y=f"{ty + 4:.1f}", text_anchor=anchor))
-    for number, (name, found) in enumerate(radars):
-        values = [getattr(found, each).value or 0.0 for each in RADAR]
+    for number, (name, dimensions) in enumerate(radars):
+        values = [getattr(dimensions, each).value or 0.0 for each in RADAR]
         corners = [_at(angle, value) for angle, value in zip(angles, values, strict=True)]
-        told = ", ".join(f"{each} {percent(getattr(found, each).value)}" for each in RADAR)
+        legend = ", ".join(f"{each} {percent(getattr(dimensions, each).value)}" for each in RADAR)
         parts.append(
             element(
-                "polygon", element("title", f"{name}: {told}"), class_=f"area s{number % 6}", points=_points(corners)
+                "polygon", element("title", f"{name}: {legend}"), class_=f"area s{number % 6}", points=_points(corners)
             )
         )
     return element(
@@ -58,18 +58,18 @@ def _points(corners: Sequence[tuple[float, float]]) -> str:
 
 def time_split(times: Times) -> Html:
     """Bar of the episodes' time by kind, with a legend."""
-    shown = [(name, times.share.get(name, 0.0), times.seconds.get(name, 0.0)) for name in TIMES]
-    if not any(share for _, share, _ in shown):
+    kinds = [(name, times.share.get(name, 0.0), times.seconds.get(name, 0.0)) for name in TIMES]
+    if not any(share for _, share, _ in kinds):
         return join()
     x, bars = 0.0, []
-    for name, share, _ in shown:
+    for name, share, _ in kinds:
         bars.append(
             element("rect", class_=f"t-{name}", x=f"{100 * x:.3f}", y="0", width=f"{100 * share:.3f}", height="10")
         )
         x += share
     key = [
         element("span", element("i", class_=f"t-{name}"), f"{name} {percent(share)}, {seconds(spent)}")
-        for name, share, spent in shown
+        for name, share, spent in kinds
     ]
     return join(
         element(
@@ -116,7 +116,7 @@ def scatter(dots: Sequence[Dot], unit: str) -> Html:
     parts.append(element("text", unit, x=f"{(left + width) / 2:.1f}", y=f"{height - 3:.1f}", text_anchor="middle"))
     for number, dot in enumerate(dots):
         at = f"{x(dot.cost):.1f}"
-        told = f"{dot.name}: {percent(dot.success)}, {dot.cost:,.4g} {unit}"
+        label = f"{dot.name}: {percent(dot.success)}, {dot.cost:,.4g} {unit}"
         parts.append(
             element(
                 "line", class_=f"whisker s{number % 6}", x1=at, x2=at, y1=f"{y(dot.low):.1f}", y2=f"{y(dot.high):.1f}"
@@ -124,7 +124,7 @@ def scatter(dots: Sequence[Dot], unit: str) -> Html:
         )
         parts.append(
             element(
-                "circle", element("title", told), class_=f"dot s{number % 6}", cx=at, cy=f"{y(dot.success):.1f}", r="5"
+                "circle", element("title", label), class_=f"dot s{number % 6}", cx=at, cy=f"{y(dot.success):.1f}", r="5"
             )
         )
     return element(

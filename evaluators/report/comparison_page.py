@@ -41,17 +41,17 @@ def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
         return None
 
 
-def render_comparison(runs: Sequence[Evidence], found: Comparison | None, told: Sequence[str]) -> str:
-    """Page of several runs; `told` lists what could not be read or compared."""
+def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, notices: Sequence[str]) -> str:
+    """Page of several runs; `notices` lists what could not be read or compared."""
     first = runs[0]
     title = first.run.config.get("suite", first.name)
     return document(
         f"{len(runs)} runs of {title}",
         element("h1", f"{len(runs)} runs of {title}"),
-        element("p", found.verdict if found else "There are no two runs to compare.", class_="verdict"),
-        problems(told),
+        element("p", comparison.verdict if comparison else "There are no two runs to compare.", class_="verdict"),
+        problems(notices),
         _standings(runs),
-        element("div", _matrix(runs), element("div", _pairs(runs, found), _gates(runs)), class_="first"),
+        element("div", _matrix(runs), element("div", _pairs(runs, comparison), _gates(runs)), class_="first"),
         _drawings(runs),
         _differing_tasks(runs),
         *(
@@ -75,7 +75,7 @@ def _swatch(number: int) -> Html:
 
 def _standings(runs: Sequence[Evidence]) -> Html:
     successes = [each.metrics.overall.success for each in runs]
-    order = sorted(range(len(runs)), key=lambda n: -1.0 if (found := successes[n]) is None else found, reverse=True)
+    order = sorted(range(len(runs)), key=lambda n: -1.0 if (success := successes[n]) is None else success, reverse=True)
     rows: list[tuple[Html | str, ...]] = []
     for n in order:
         metrics = runs[n].metrics
@@ -107,14 +107,14 @@ def _standings(runs: Sequence[Evidence]) -> Html:
     return rows_section("Who is better", headings, rows)
 
 
-def _pairs(runs: Sequence[Evidence], found: Comparison | None) -> Html:
+def _pairs(runs: Sequence[Evidence], comparison: Comparison | None) -> Html:
     """Statements about pairs of runs, with the statistics folded below; pairs with gate runs are only in the folded
     part."""
-    pairs = found.pairs if found else ()
+    pairs = comparison.pairs if comparison else ()
     gates = {each.name for each in runs if each.run.config.get("agent") in REFERENCE_AGENTS}
-    told = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
-    ranked = [element("li", pair.words) for pair in told if pair.better]
-    apart = [pair for pair in told if not pair.better]
+    ranked_pairs = [pair for pair in pairs if not {pair.a, pair.b} & gates] or pairs
+    ranked = [element("li", pair.words) for pair in ranked_pairs if pair.better]
+    apart = [pair for pair in ranked_pairs if not pair.better]
     if len(apart) == 1:
         ranked.append(element("li", apart[0].words, class_="soft"))
     elif apart:
@@ -136,10 +136,10 @@ def _pairs(runs: Sequence[Evidence], found: Comparison | None) -> Html:
 
 def _tests(pair: Pair, pairs: int) -> str:
     tried = pair.paired
-    said = f"{tried.tasks} tasks: {tried.better} better, {tried.worse} worse under {pair.b}"
+    text = f"{tried.tasks} tasks: {tried.better} better, {tried.worse} worse under {pair.b}"
     if tried.p_mcnemar is not None:
-        said += f"; McNemar p = {tried.p_mcnemar:.2g}"
-    return said if pair.p_holm is None else f"{said}; permutation, corrected for {pairs} pairs, p = {pair.p_holm:.2g}"
+        text += f"; McNemar p = {tried.p_mcnemar:.2g}"
+    return text if pair.p_holm is None else f"{text}; permutation, corrected for {pairs} pairs, p = {pair.p_holm:.2g}"
 
 
 def _matrix(runs: Sequence[Evidence]) -> Html:
@@ -184,7 +184,7 @@ def _drawings(runs: Sequence[Evidence]) -> Html:
     )
     if len(radars) == len(runs):
         rows: list[tuple[Html | str, ...]] = [
-            (name, *(percent(getattr(found, name).value) for _, found in radars)) for name in RADAR
+            (name, *(percent(getattr(dimensions, name).value) for _, dimensions in radars)) for name in RADAR
         ]
         parts.append(
             section(
@@ -232,9 +232,9 @@ def _origins(runs: Sequence[Evidence]) -> Html:
         if len(set(values)) == 1:
             rows.append((name, element("pre", shorten(values[0], 400))))
         else:
-            told = [
+            lines = [
                 element("div", _swatch(n), element("pre", shorten(value, 400)), class_="each")
                 for n, value in enumerate(values)
             ]
-            rows.append((name, join(*told)))
+            rows.append((name, join(*lines)))
     return rows_section("Where they come from", ("", ""), rows)

@@ -98,9 +98,9 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %"
 
 
-def interval(found: Interval | None) -> str:
+def interval(bounds: Interval | None) -> str:
     """ "78.0 to 84.1 %"; empty for None."""
-    return "" if found is None else f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+    return "" if bounds is None else f"{100 * bounds.low:.1f} to {100 * bounds.high:.1f} %"
 
 
 def seconds(value: float) -> str:
@@ -131,8 +131,8 @@ def bar(rate: Rate) -> Html:
     )
 
 
-def _bounds(found: Interval | None) -> list[float] | None:
-    return None if found is None else [found.low, found.high]
+def _bounds(bounds: Interval | None) -> list[float] | None:
+    return None if bounds is None else [bounds.low, bounds.high]
 
 
 def report_object(evidence: Evidence) -> dict[str, Json]:
@@ -177,10 +177,10 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
     }
 
 
-def comparison_object(found: Comparison) -> dict[str, Json]:
+def comparison_object(comparison: Comparison) -> dict[str, Json]:
     """The comparison of runs as JSON."""
     return {
-        "metric": found.metric.name,
-        "verdict": found.verdict,
-        "pairs": [asdict(pair) for pair in found.pairs],
+        "metric": comparison.metric.name,
+        "verdict": comparison.verdict,
+        "pairs": [asdict(pair) for pair in comparison.pairs],
     }

@@ -42,17 +42,17 @@ class Gate:
 
 def gates_of(run: Run, attempts: Sequence[EpisodeRow]) -> tuple[Gate, ...]:
     """The three gates; the newest run of each."""
-    found = {agent: Gate(agent=agent, wanted=GATES[agent], scored=0, broken=0, folder=None) for agent in GATES}
+    gates = {agent: Gate(agent=agent, wanted=GATES[agent], scored=0, broken=0, folder=None) for agent in GATES}
     for beside in _beside(run):
         agent = str(beside.config["agent"])
         try:
             with TrajectoryStore.open(beside.folder) as store:
-                found[agent] = _gate(agent, beside.folder, store.summaries())
+                gates[agent] = _gate(agent, beside.folder, store.summaries())
         except StoreError:
             continue  # an unreadable gate run counts as none
     if (agent := str(run.config.get("agent", ""))) in GATES:
-        found[agent] = _gate(agent, run.folder, [row for row in attempts if row.latest])
-    return tuple(found.values())
+        gates[agent] = _gate(agent, run.folder, [row for row in attempts if row.latest])
+    return tuple(gates.values())
 
 
 def _gate(agent: str, folder: Path, rows: Sequence[EpisodeRow]) -> Gate:
@@ -69,7 +69,7 @@ def _beside(run: Run) -> list[Run]:
         folders = sorted(run.folder.resolve().parent.iterdir())[:MAX_BESIDE]
     except OSError:
         return []
-    found = []
+    runs = []
     for folder in folders:
         if folder == run.folder.resolve() or not (folder / "run.json").is_file():
             continue
@@ -78,5 +78,5 @@ def _beside(run: Run) -> list[Run]:
         except StoreError:
             continue
         if str(other.config.get("agent")) in GATES and all(other.config.get(k) == run.config[k] for k in _SAME):
-            found.append(other)
-    return sorted(found, key=lambda each: each.created)
+            runs.append(other)
+    return sorted(runs, key=lambda each: each.created)

@@ -17,24 +17,24 @@ MAX_LISTED = 10
 MAX_REASON = 200
 
 
-def render_markdown(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> str:
+def render_markdown(runs: Sequence[Evidence], comparison: Comparison | None, unread: Sequence[str]) -> str:
     """Report of one run or of several."""
     lines: list[str] = []
     if len(runs) > 1 or unread:
-        lines += _comparison(runs, found, unread)
+        lines += _comparison(runs, comparison, unread)
     for each in runs:
         lines += _run(each, level="##" if len(runs) > 1 else "#")
     return "\n".join(lines) + "\n"
 
 
-def _comparison(runs: Sequence[Evidence], found: Comparison | None, unread: Sequence[str]) -> list[str]:
-    lines = [f"# {len(runs)} runs", "", *_quote_problems([*unread, *(found.problems if found else ())])]
-    if found is not None:
-        lines += [f"**{plain(found.verdict)}**", ""]
+def _comparison(runs: Sequence[Evidence], comparison: Comparison | None, unread: Sequence[str]) -> list[str]:
+    lines = [f"# {len(runs)} runs", "", *_quote_problems([*unread, *(comparison.problems if comparison else ())])]
+    if comparison is not None:
+        lines += [f"**{plain(comparison.verdict)}**", ""]
     rows = [(each.name, score_line(each.metrics)) for each in runs]
     lines += _table(("run", "success"), rows)
-    if found is not None:
-        lines += [f"* {plain(pair.words)}" for pair in found.pairs] + [""]
+    if comparison is not None:
+        lines += [f"* {plain(pair.words)}" for pair in comparison.pairs] + [""]
     return lines
 
 

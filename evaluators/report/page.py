@@ -169,9 +169,9 @@ def _reasons(evidence: Evidence) -> Html:
     """Reasons of the failures; those that differ only in names and numbers are counted together."""
     if _is_gate(evidence):
         return join()
-    said = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
-    rows: list[tuple[Html | str, ...]] = [(kind, f"{count:,}") for kind, count in Counter(said).most_common(MAX_WEAK)]
-    title = f"Why it fails: {len(said):,} of {evidence.metrics.overall.scored:,}"
+    kinds = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
+    rows: list[tuple[Html | str, ...]] = [(kind, f"{count:,}") for kind, count in Counter(kinds).most_common(MAX_WEAK)]
+    title = f"Why it fails: {len(kinds):,} of {evidence.metrics.overall.scored:,}"
     return rows_section(title, ("as the grader says", "#episodes"), rows)
 
 
@@ -182,17 +182,21 @@ def reason_kind(reason: str) -> str:
 
 
 def _radar(evidence: Evidence) -> Html:
-    found = evidence.metrics.radar
-    if found is None:
+    dimensions = evidence.metrics.radar
+    if dimensions is None:
         return join()
-    told: list[tuple[Html | str, ...]] = [
-        (name, percent(getattr(found, name).value), interval(getattr(found, name).ci95)) for name in RADAR
+    lines: list[tuple[Html | str, ...]] = [
+        (name, percent(getattr(dimensions, name).value), interval(getattr(dimensions, name).ci95)) for name in RADAR
     ]
-    told.append(("until the first error", percent(found.first_error.value), interval(found.first_error.ci95)))
-    told.append(("needed tools on offer", percent(found.offered.value), interval(found.offered.ci95)))
+    lines.append(
+        ("until the first error", percent(dimensions.first_error.value), interval(dimensions.first_error.ci95))
+    )
+    lines.append(("needed tools on offer", percent(dimensions.offered.value), interval(dimensions.offered.ci95)))
     return section(
         "Beside the gold calls",
-        element("div", radar([(evidence.name, found)]), table(("", "#mean", "#95 % interval"), told), class_="drawn"),
+        element(
+            "div", radar([(evidence.name, dimensions)]), table(("", "#mean", "#95 % interval"), lines), class_="drawn"
+        ),
         note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
     )
 
@@ -214,20 +218,20 @@ def _effort(metrics: Metrics) -> Html:
 
 
 def _calls(metrics: Metrics) -> Html:
-    found = metrics.calls
-    if found is None or not found.made:
+    rates = metrics.calls
+    if rates is None or not rates.made:
         return join()
     rows: list[tuple[Html | str, ...]] = [
-        ("failed", percent(found.error_rate), "answered with an error, invalid ones included"),
-        ("invalid", percent(found.invalid_rate), "could not succeed in any world: no such tool, wrong arguments"),
-        ("redundant", percent(found.redundant_rate), "made before with the same answer, the world unchanged since"),
+        ("failed", percent(rates.error_rate), "answered with an error, invalid ones included"),
+        ("invalid", percent(rates.invalid_rate), "could not succeed in any world: no such tool, wrong arguments"),
+        ("redundant", percent(rates.redundant_rate), "made before with the same answer, the world unchanged since"),
     ]
-    return rows_section(f"Tool calls: {found.made:,}", ("", "#share", "meaning"), rows)
+    return rows_section(f"Tool calls: {rates.made:,}", ("", "#share", "meaning"), rows)
 
 
 def _pass_k(metrics: Metrics) -> Html:
     rows: list[tuple[Html | str, ...]] = [
-        (str(found.k), percent(found.at), percent(found.hat), str(found.tasks)) for found in metrics.pass_k
+        (str(entry.k), percent(entry.at), percent(entry.hat), str(entry.tasks)) for entry in metrics.pass_k
     ]
     note = ""
     if metrics.noise_floor is not None:
@@ -261,8 +265,8 @@ def _outcomes(metrics: Metrics) -> Html:
 
 
 def _broke_the_gate(evidence: Evidence) -> Html:
-    wanted = GATES[str(evidence.run.config["agent"])]
-    return _episodes("Broke the gate", [row for row in evidence.rows if row.score not in (None, wanted)])
+    required = GATES[str(evidence.run.config["agent"])]
+    return _episodes("Broke the gate", [row for row in evidence.rows if row.score not in (None, required)])
 
 
 def _without_score(rows: list[EpisodeRow]) -> Html:
@@ -270,7 +274,7 @@ def _without_score(rows: list[EpisodeRow]) -> Html:
 
 
 def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
-    shown: list[tuple[Html | str, ...]] = [
+    lines: list[tuple[Html | str, ...]] = [
         (
             element("code", shorten(row.task, 200)),
             str(row.trial),
@@ -282,4 +286,4 @@ def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
         for row in rows[:MAX_LISTED]
     ]
     more = f" ({MAX_LISTED} of {len(rows)})" if len(rows) > MAX_LISTED else ""
-    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", "why"), shown)
+    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", "why"), lines)

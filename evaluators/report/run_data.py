@@ -14,8 +14,8 @@ from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
-from gymcp.store.checked import whole_of
-from gymcp.store.foreign import MAX_LINES_BYTES, read_foreign
+from gymcp.store.untrusted_files import MAX_LINES_BYTES, read_foreign
+from gymcp.store.validation import require_integer
 from gymcp.types import Json, Task, Trajectory
 
 TRAINING_FILE = "training.json"
@@ -88,7 +88,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         if "is damaged" not in str(error):
             raise
         with TrajectoryStore.open(folder, damaged=True) as store:
-            attempts = store.readable()
+            attempts = store.salvage()
         worst = worst_tasks(attempts)
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
@@ -112,7 +112,7 @@ def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
     for row in attempts:
         if row.latest and row.score is not None:
             trials.setdefault(row.task, []).append(row)
-    found = [
+    figures = [
         TaskFigures(
             task=task,
             mean=math.fsum(row.score or 0.0 for row in rows) / len(rows),
@@ -122,7 +122,9 @@ def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
         )
         for task, rows in trials.items()
     ]
-    return tuple(sorted((each for each in found if each.passed < each.trials), key=lambda each: (each.mean, each.task)))
+    return tuple(
+        sorted((each for each in figures if each.passed < each.trials), key=lambda each: (each.mean, each.task))
+    )
 
 
 def _name(run: Run) -> str:
@@ -137,7 +139,7 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
         try:
             state = json.loads(read_foreign(folder, TRAINING_FILE))
             recipe, ended = state["recipe"], state.get("ended", _FINISHED)
-            iteration = whole_of(state.get("iteration", 0), "iteration")
+            iteration = require_integer(state.get("iteration", 0), "iteration")
             config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": dict(recipe)}
         except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
@@ -154,13 +156,13 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
 
 def _judge(folder: Path, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:
     try:
-        found = load_judge(folder)
+        figures = load_judge(folder)
     except StoreError as error:
         problems.append(str(error))
         return None
-    if found is None:
+    if figures is None:
         return None
-    return found | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
+    return figures | {"newest_grades": sum(row.latest and (row.grader or "").startswith("judge ") for row in attempts)}
 
 
 def _bare(folder: Path) -> Run:
@@ -174,15 +176,15 @@ def _rows(folder: Path) -> list[dict[str, Json]]:
     except (OSError, StoreError):
         return []
     lines = content.decode(errors="replace").splitlines(keepends=True)
-    found = []
+    valid = []
     for line in lines:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and isinstance(row.get("iteration"), int) and all(map(_is_drawn, row.values())):
-            found.append(row)
-    return found
+            valid.append(row)
+    return valid
 
 
 def _is_drawn(value: Json) -> bool:

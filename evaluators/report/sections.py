@@ -55,9 +55,9 @@ def document(title: str, *body: Html) -> str:
 
 def section(title: str, *children: Html | str, note: str = "") -> Html:
     """A titled section; empty if it has no child."""
-    kept = [child for child in children if child if not isinstance(child, Html) or child.text]
+    present = [child for child in children if child if not isinstance(child, Html) or child.text]
     about = element("p", note, class_="soft") if note else join()
-    return element("section", element("h2", title), about, *kept) if kept else join()
+    return element("section", element("h2", title), about, *present) if present else join()
 
 
 def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Html | str, ...]], note: str = "") -> Html:
@@ -65,26 +65,26 @@ def rows_section(title: str, headings: tuple[str, ...], rows: Sequence[tuple[Htm
     return section(title, table(headings, list(rows)), note=note) if rows else join()
 
 
-def problems(found: Sequence[str]) -> Html:
+def problems(notices: Sequence[str]) -> Html:
     """Notices of what could not be read or compared."""
-    return join(*(element("p", each, class_="notice") for each in found))
+    return join(*(element("p", each, class_="notice") for each in notices))
 
 
-def gates(found: Sequence[Gate], source: str) -> Html:
+def gates(of_suite: Sequence[Gate], source: str) -> Html:
     """The suite's gates, one line each."""
     lines = []
-    for gate in found:
+    for gate in of_suite:
         mark, kind, words = _GATE_WORDS[gate.state]
-        said = words.format(scored=gate.scored, broken=gate.broken)
+        result = words.format(scored=gate.scored, broken=gate.broken)
         lines.append(
             element(
                 "li",
                 element("b", mark, class_=kind),
                 f" {gate.agent} must score {percent(gate.wanted)}: ",
-                element("span", said, class_=kind),
+                element("span", result, class_=kind),
             )
         )
-    missing = [gate.agent for gate in found if gate.state == "not run"]
+    missing = [gate.agent for gate in of_suite if gate.state == "not run"]
     hint = f"gymcp eval {shlex.quote(source)} --agent {missing[0]}" if missing and source else ""
     return element(
         "div",
@@ -120,8 +120,8 @@ def amount(value: float | None) -> str:
 
 
 def _amounts(effort: Effort) -> str:
-    found = effort.mean.ci95
-    return "" if found is None else f"{amount(max(0.0, found.low))} to {amount(found.high)}"
+    bounds = effort.mean.ci95
+    return "" if bounds is None else f"{amount(max(0.0, bounds.low))} to {amount(bounds.high)}"
 
 
 def worst(evidence: Evidence, *, prefix: str = "") -> Html:
@@ -147,23 +147,23 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
     )
 
 
-def _link_to_transcript(each: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
-    name = element("code", shorten(each.task, 200))
-    if each.worst.id not in evidence.transcripts:
+def _link_to_transcript(figures: TaskFigures, number: int, evidence: Evidence, prefix: str) -> Html:
+    name = element("code", shorten(figures.task, 200))
+    if figures.worst.id not in evidence.transcripts:
         return name
     return element("a", name, href=f"#{prefix}transcript-{number}")
 
 
 def transcripts(evidence: Evidence, *, prefix: str = "") -> Html:
     """Worst trials of the worst tasks, step by step."""
-    shown = []
+    parts = []
     for number, each in enumerate(evidence.worst[:WORST]):
         if (record := evidence.transcripts.get(each.worst.id)) is None:
             continue
         head = f"{shorten(each.task, 200)} · trial {each.worst.trial} · score {each.worst.score or 0.0:.2f}"
         body = element("div", *transcript(record), id=f"{prefix}transcript-{number}", class_="transcript")
-        shown.append(element("details", element("summary", head), body))
-    return section("Transcripts of the worst", *shown)
+        parts.append(element("details", element("summary", head), body))
+    return section("Transcripts of the worst", *parts)
 
 
 def transcript(record: Trajectory) -> list[Html]:
@@ -214,26 +214,26 @@ def shorten(text: str, limit: int) -> str:
 
 def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
     """The judge, its rubric, and its agreement with people; empty if no judge was used."""
-    found = evidence.judge
-    if found is None:
+    judge = evidence.judge
+    if judge is None:
         return []
     rows = []
-    if "rubric" in found:
-        grades = f"{found['newest_grades']} of the {len(evidence.rows)} newest grades are its own"
+    if "rubric" in judge:
+        grades = f"{judge['newest_grades']} of the {len(evidence.rows)} newest grades are its own"
         rows = [
-            ("rubric", str(found["rubric"])),
-            ("judge", f"{found['policy']}, {found['votes']} vote(s), prompt {found['prompt_version']}"),
-            ("verdicts", f"{found['judged']} episodes, {found['errors']} without a verdict; {grades}"),
+            ("rubric", str(judge["rubric"])),
+            ("judge", f"{judge['policy']}, {judge['votes']} vote(s), prompt {judge['prompt_version']}"),
+            ("verdicts", f"{judge['judged']} episodes, {judge['errors']} without a verdict; {grades}"),
         ]
-    if (agreement := found.get("agreement")) is None:
+    if (agreement := judge.get("agreement")) is None:
         return [*rows, ("agreement with people", "not measured: gymcp judge agreement LABELS")]
     low, high = agreement["agree_ci95"]
-    said = f"{percent(agreement['agree'])} of {agreement['items']} labels ({percent(low)} to {percent(high)})"
-    rows.append(("agreement with people", said))
+    share = f"{percent(agreement['agree'])} of {agreement['items']} labels ({percent(low)} to {percent(high)})"
+    rows.append(("agreement with people", share))
     if agreement["kappa"] is not None:
         bounds = agreement["kappa_ci95"]
-        shown = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
-        rows.append(("Cohen's kappa", f"{agreement['kappa']:.2f}{shown}"))
+        range_of_kappa = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
+        rows.append(("Cohen's kappa", f"{agreement['kappa']:.2f}{range_of_kappa}"))
     return rows
 
 

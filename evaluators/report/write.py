@@ -28,14 +28,14 @@ def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[s
     Raises StoreError if the folder holds no run or cannot be written.
     """
     evidence = read_evidence(folder, find_tasks)
-    found = summary_object(evidence.run, evidence.rows, evidence.metrics)
+    summary = summary_object(evidence.run, evidence.rows, evidence.metrics)
     if evidence.judge is not None:
-        found["judge"] = evidence.judge
+        summary["judge"] = evidence.judge
     if evidence.problems:
-        found["problems"] = list(evidence.problems)
-    write_text(folder / SUMMARY_FILE, json.dumps(found, indent=2) + "\n")
+        summary["problems"] = list(evidence.problems)
+    write_text(folder / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
     write_text(folder / REPORT_FILE, render(evidence))
-    return found
+    return summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +75,19 @@ class Report:
 
 def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
     """Report of the runs that can be read. Raises StoreError if none can."""
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     unread: list[str] = []
     names = [folder.resolve().name for folder in folders]
     for folder, name in zip(folders, names, strict=True):
-        shown = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
+        title = "" if len(folders) == 1 else name if names.count(name) == 1 else str(folder)
         try:
-            found.append(read_evidence(folder, find_tasks, name=shown))
+            evidence.append(read_evidence(folder, find_tasks, name=title))
         except StoreError as error:
             unread.append(str(error))
-    if not found:
+    if not evidence:
         raise StoreError("; ".join(unread) or "report: no run")
-    comparison = compare_runs(found) if len(found) > 1 else None
-    return Report(evidence=tuple(found), unread=tuple(unread), comparison=comparison)
+    comparison = compare_runs(evidence) if len(evidence) > 1 else None
+    return Report(evidence=tuple(evidence), unread=tuple(unread), comparison=comparison)
 
 
 def write_text(file: Path, text: str) -> None:

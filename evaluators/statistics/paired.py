@@ -124,12 +124,12 @@ def holm(p_values: Mapping[K, float]) -> dict[K, float]:
 
     Source: Holm 1979.
     """
-    found: dict[K, float] = {}
+    corrected: dict[K, float] = {}
     least = 0.0
     for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         least = max(least, min(1.0, (len(p_values) - rank) * p))
-        found[name] = least
-    return {name: found[name] for name in p_values}
+        corrected[name] = least
+    return {name: corrected[name] for name in p_values}
 
 
 def _mean(values: Sequence[float]) -> float:

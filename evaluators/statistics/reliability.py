@@ -14,8 +14,8 @@ POWER_Z = 0.8416212335729143
 
 def within_task_variance(scores: Scores) -> float | None:
     """Unbiased variance of a score between trials of one task, averaged over tasks; None if no task was repeated."""
-    found = [_variance(of_task) for of_task in scores.values() if len(of_task) > 1]
-    return math.fsum(found) / len(found) if found else None
+    variances = [_variance(of_task) for of_task in scores.values() if len(of_task) > 1]
+    return math.fsum(variances) / len(variances) if variances else None
 
 
 def noise_floor(a: Scores, b: Scores | None = None) -> float | None:
@@ -26,7 +26,7 @@ def noise_floor(a: Scores, b: Scores | None = None) -> float | None:
     if no task was repeated, since chance was then not measured.
     """
     runs = [a, a if b is None else b]
-    within = [found for run in runs if (found := within_task_variance(run)) is not None]
+    within = [variance for run in runs if (variance := within_task_variance(run)) is not None]
     if not within:
         return None
     spread = math.fsum(within) / len(within)
@@ -44,12 +44,12 @@ def flake_index(scores: Scores) -> dict[str, float]:
 
     ``2 c (n - c) / (n (n - 1))`` for c successes in n trials: 0 for a task that always or never succeeds.
     """
-    found = {}
+    chances = {}
     for task, of_task in scores.items():
         n, c = len(of_task), sum(score >= 1.0 for score in of_task)
         if n > 1:
-            found[task] = 2 * c * (n - c) / (n * (n - 1))
-    return found
+            chances[task] = 2 * c * (n - c) / (n * (n - 1))
+    return chances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

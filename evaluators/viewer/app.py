@@ -41,19 +41,19 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
     def episodes(request: Request) -> Json:
         asked = request.query_params
         runs.refresh()
-        found = runs.index.page(
+        rows = runs.index.page(
             _number(asked.get("run", "0")),
             asked.get("q", ""),
             asked.get("sort", "recorded"),
             _number(asked.get("offset", "0")),
         )
-        return {**found, **_searchable()}
+        return {**rows, **_searchable()}
 
     def pairs(request: Request) -> Json:
         asked = request.query_params
         runs.refresh()
-        found = runs.index.pairs(asked.get("q", ""), asked.get("sort", "parted"), _number(asked.get("offset", "0")))
-        return {**found, **_searchable()}
+        rows = runs.index.pairs(asked.get("q", ""), asked.get("sort", "parted"), _number(asked.get("offset", "0")))
+        return {**rows, **_searchable()}
 
     def episode(request: Request) -> Json:
         return episode_object(runs, _number(request.path_params["n"]), decode)
@@ -73,16 +73,10 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
         searchable, total = runs.index.searchable()
         return {"searchable": searchable, "indexed": total}
 
-    def static(request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        if name not in FILES:
-            return _answer({"error": "there is no such page"}, 404)
-        return FileResponse(STATIC / name, media_type=KINDS[Path(name).suffix])
-
     app = Starlette(
         routes=[
-            Route("/", static),
-            Route("/static/{name}", static),
+            Route("/", _static),
+            Route("/static/{name}", _static),
             Route("/api/about", _json(about)),
             Route("/api/episodes", _json(episodes)),
             Route("/api/pairs", _json(pairs)),
@@ -96,6 +90,13 @@ def make_app(runs: Runs, *, port: int, decode: Decode | None = None, first: str 
 
 
 FILES = frozenset(path.name for path in STATIC.iterdir() if path.suffix in KINDS)
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
+    if name not in FILES:
+        return _answer({"error": "there is no such page"}, 404)
+    return FileResponse(STATIC / name, media_type=KINDS[Path(name).suffix])
 
 
 def _json(make: Callable[[Request], Json]) -> Callable[[Request], Response]:

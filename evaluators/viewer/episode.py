@@ -33,9 +33,9 @@ class NotFound(Exception):
 
 def find(runs: Runs, n: int) -> tuple[OpenedRun, str]:
     """The run and the id of an episode. Raises NotFound."""
-    if (found := runs.index.locate(n)) is None:
+    if (place := runs.index.locate(n)) is None:
         raise NotFound(f"no episode {n}")
-    return runs.opened[found[0]], found[1]
+    return runs.opened[place[0]], place[1]
 
 
 def load(opened: OpenedRun, id: str, *, tokens: bool = False) -> Trajectory:
@@ -110,7 +110,7 @@ def step_object(opened: OpenedRun, record: Trajectory, at: int, decode: Decode |
 
 
 def _call(call: ToolCall) -> dict[str, Json]:
-    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.problem}
+    return {"name": call.name, "arguments": cut(format_arguments(call.arguments)), "problem": call.parse_error}
 
 
 def _result(result: ToolResult) -> dict[str, Json]:
@@ -162,13 +162,13 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
     if not 0 <= at < len(record.steps):
         raise NotFound(f"episode {n} has no step {at}")
     key = record.steps[at].state_key
-    found = []
+    steps = []
     for other, other_id, trial, score in runs.index.siblings(n, MAX_SIBLINGS):
         member = record if other_id == id else load(opened, other_id)
         credits = () if opened.damaged else opened.store.credits(other_id)
         for place, step in enumerate(member.steps):
             if step.state_key == key:
-                found.append(
+                steps.append(
                     {
                         **_step_summary(step),
                         "n": other,
@@ -185,7 +185,7 @@ def anchor_object(runs: Runs, n: int, at: int) -> list[dict[str, Json]]:
                         ],
                     }
                 )
-    return sorted(found, key=lambda each: (each["n"] != n or each["at"] != at, each["trial"], each["at"]))
+    return sorted(steps, key=lambda each: (each["n"] != n or each["at"] != at, each["trial"], each["at"]))
 
 
 def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> dict[str, Json]:

@@ -106,10 +106,10 @@ class EpisodeIndex:
     def page(self, run: int, query: str, order: str, offset: int) -> dict[str, Json]:
         """The episodes that match the query: their number, and `PAGE` of them. Raises QueryError."""
         where = condition(query)
-        shown = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
-        total = self._all(f"SELECT count(*) FROM episodes WHERE {shown}", run, *where.values)[0][0]
+        is_listed = f"run = ? AND ({where.sql})" + ("" if "is:replaced" in query else " AND latest")
+        total = self._all(f"SELECT count(*) FROM episodes WHERE {is_listed}", run, *where.values)[0][0]
         rows = self._all(
-            f"SELECT {_LISTED} FROM episodes WHERE {shown} ORDER BY {_order(order)} LIMIT {PAGE} OFFSET ?",
+            f"SELECT {_LISTED} FROM episodes WHERE {is_listed} ORDER BY {_order(order)} LIMIT {PAGE} OFFSET ?",
             run,
             *where.values,
             offset,
@@ -280,14 +280,14 @@ def _columns(run: int, row: EpisodeRow) -> tuple[Any, ...]:
 
 
 def _row_object(row: Sequence[Any]) -> dict[str, Json]:
-    found = dict(zip(_LISTED.split(", "), row, strict=True))
-    reason = restore_surrogates(found["reason"])
+    columns = dict(zip(_LISTED.split(", "), row, strict=True))
+    reason = restore_surrogates(columns["reason"])
     return {
-        **found,
-        "task": restore_surrogates(found["task"])[:300],
-        "latest": bool(found["latest"]),
+        **columns,
+        "task": restore_surrogates(columns["task"])[:300],
+        "latest": bool(columns["latest"]),
         "reason": reason[:200] + ("…" if len(reason) > 200 else ""),
-        "tags": [restore_surrogates(tag)[:60] for tag in filter(None, found["tags"].split(_SEPARATOR))][:8],
+        "tags": [restore_surrogates(tag)[:60] for tag in filter(None, columns["tags"].split(_SEPARATOR))][:8],
     }
 
 

@@ -57,9 +57,9 @@ def condition(query: str) -> Condition:
     parts: list[str] = []
     values: list[str | float] = []
     for sign, key, operator, quoted, bare in _WORD.findall(query)[:MAX_WORDS]:
-        sql, found = _part(key, operator, quoted or bare)
+        sql, part_values = _part(key, operator, quoted or bare)
         parts.append(f"NOT coalesce(({sql}), 0)" if sign else f"({sql})")
-        values += found
+        values += part_values
     return Condition(sql=" AND ".join(parts) or "1", values=tuple(values))
 
 

@@ -55,7 +55,7 @@ class Runs:
             for each in self.opened:
                 if each.damaged:
                     continue
-                episodes, grades = now = each.store.newest()
+                episodes, grades = now = each.store.change_counter()
                 if now == each.seen:
                     continue
                 # a new attempt replaces an older one, and a grade changes one: read all rows again
@@ -136,7 +136,7 @@ def _open(number: int, folder: Path, index: EpisodeIndex, stack: ExitStack) -> O
         if "is damaged" not in str(error):
             raise
         store = stack.enter_context(TrajectoryStore.open(folder, damaged=True))
-        rows = store.readable()
+        rows = store.salvage()
         index.put(number, rows)
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the first {len(rows)} episodes can be read, later grades cannot")

@@ -1,30 +1,48 @@
-"""A program imported once, in a wall of its own, and forked for every episode: the harness's side of `spawner.py`."""
+"""The fork server: a program imported once in a sandbox and forked for every episode.
+
+This is the harness's side. `spawner.py` runs in the sandbox and has the messages, the descriptors and the states.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import errno
 import fcntl
 import functools
 import itertools
-import json
 import logging
 import math
 import os
-import resource
 import socket
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any
 
 from gymcp.errors import CannotFork, EnvInfraError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.forkserver.channel import Channel, close_fds
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.python_scripts import rehearsed_imports
+from gymcp.mcp_servers.forkserver.python_scripts import rehearse_imports
+from gymcp.mcp_servers.forkserver.spawner import (
+    CheckCopyable,
+    CopiesFinished,
+    CopyChecked,
+    CopyFds,
+    CopyServer,
+    Ended,
+    FinishCopies,
+    Loaded,
+    LoadFailed,
+    LoadProgram,
+    Nested,
+    NestFds,
+    NestSandboxes,
+    Preload,
+    Started,
+    StartServer,
+)
 from gymcp.mcp_servers.loop_share import Deadline
 from gymcp.mcp_servers.redaction import Redaction, redaction_of
 from gymcp.mcp_servers.sandbox import seccomp
@@ -38,246 +56,207 @@ from gymcp.scratch import scratch_folder
 
 log = logging.getLogger(__name__)
 SPAWNER = PurePosixPath("/srv/spawner.py")
+"""Path of the spawner inside the sandbox."""
 START_TIMEOUT_S = 20.0
 COPY_TIMEOUT_S = 10.0
-_WALL_PROCESSES = 4096
-"""In the wall as a whole, where no cgroup holds each cell's; the spawner alone needs a handful."""
-_LEAST_CPU_S, _CPU_S_OF_START = 30.0, 0.1
-"""CPU time of the spawner: for its imports, if a server may not use more, and for each server that it makes."""
-_WALL_FILES = 65_536
-"""For the spawner: well above a server's. It lowers the limit for its cells."""
-_LOWEST_FD = 64
-"""Below, a shell uses numbers of its own."""
-_MAX_MESSAGE = 65_536
-_MAX_FDS = 16
-_MAX_WHY = 500
-"""Characters of a server's reason."""
+_MAX_PROCESSES = 4096
+"""Processes in the outer sandbox, if no cgroup limits each server's. The spawner alone needs a handful."""
+_MIN_CPU_S, _CPU_S_PER_START = 30.0, 0.1
+"""CPU seconds of the spawner: for its imports, unless a server may use more, and for each server that it starts."""
+_MAX_OPEN_FILES = 65_536
+"""Open files of the spawner, well above a server's limit. It lowers the limit for its servers."""
+_MIN_FD = 64
+"""Lowest number of a descriptor that is handed over. A shell uses lower ones itself."""
+_MAX_WHY_CHARS = 500
+"""Characters of a server's reason in an error."""
 
 
-class Channel:
-    """Messages with descriptors over a packet socket, without a thread."""
+class ForkServer:
+    """Forks servers of one program. `open_fork_server` makes it."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
-
-    async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Raises OSError where the other side is gone."""
-        data = [json.dumps(message).encode()]
-        while True:
-            try:
-                socket.send_fds(self.sock, data, list(fds))
-            except BlockingIOError:
-                await _ready(self.sock, to_write=True)
-            except OSError as error:
-                if error.errno != errno.ETOOMANYREFS or not _raise_file_limit():
-                    raise
-            else:
-                return
-
-    async def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """An empty message where the other side is gone. Raises ValueError for what is none."""
-        while (found := self.receive_now()) is None:
-            await _ready(self.sock, to_write=False)
-        return found
-
-    async def receive_alone(self) -> dict[str, Any]:
-        """The same of a message that brings no descriptors; those that come along are closed."""
-        message, fds = await self.receive()
-        _close(fds)
-        return message
-
-    def receive_now(self) -> tuple[dict[str, Any], list[int]] | None:
-        try:
-            data, fds, _, _ = socket.recv_fds(self.sock, _MAX_MESSAGE, _MAX_FDS)
-        except BlockingIOError:
-            return None
-        except ConnectionError:
-            return {}, []
-        try:
-            message = json.loads(data) if data else {}
-            if not isinstance(message, dict):
-                raise ValueError("not an object")
-        except (ValueError, RecursionError) as error:
-            _close(fds)
-            raise ValueError(f"invalid message: {error}") from error
-        for fd in fds:
-            os.set_inheritable(fd, False)
-        return message, fds
-
-
-class Template:
-    """Forks servers of one program. Made by `open_template`."""
-
-    def __init__(self, process: SandboxProcess, control: Channel, *, use_cgroup: bool, is_script: bool = False) -> None:
+    def __init__(
+        self,
+        process: SandboxProcess,
+        control: Channel,
+        *,
+        use_cgroup: bool,
+        is_script: bool,
+        redaction: Redaction | None,
+    ) -> None:
+        """`redaction`: removes secret values from the spawner's standard error."""
         self.process = process
-        self.redaction: Redaction | None = None
-        """What must not be told of its last words."""
-        self._is_script = is_script
         self.gone = asyncio.Event()
-        """Set once nothing can be forked from it any more."""
+        """Set once nothing more can be forked."""
+        self._redaction = redaction
+        self._is_script = is_script
         self._control = control
         self._use_cgroup = use_cgroup
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[int]] = {}
-        self._cells: dict[int, ForkedProcess] = {}
+        self._starting: dict[int, asyncio.Future[int]] = {}
+        """Pidfds of process 1, by the number of the server."""
+        self._servers: dict[int, ForkedProcess] = {}
         self._copies: weakref.WeakSet[ForkedProcess] = weakref.WeakSet()
-        self._learned: asyncio.Future[dict[str, Any]] | None = None
+        self._preloaded: asyncio.Future[Loaded | LoadFailed | None] | None = None
 
-    async def begin(self, order: dict[str, Any]) -> None:
+    async def start(self, program: LoadProgram) -> None:
+        """Have the program imported. Raises CannotFork, EnvInfraError."""
         try:
             async with Deadline(START_TIMEOUT_S):
-                await self._control.send(order)
+                await self._control.send(program)
                 answer = await self._control.receive_alone()
         except (OSError, TimeoutError, ValueError) as error:
-            raise EnvInfraError(self._say(f"does not start: {error}")) from error
-        if "ready" not in answer:
-            raise self._refusal(answer)
-        asyncio.get_running_loop().add_reader(self._control.sock, self._listen)
+            raise EnvInfraError(self._message(f"does not start: {error}")) from error
+        if not isinstance(answer, Loaded):
+            raise self._import_error(answer)
+        asyncio.get_running_loop().add_reader(self._control.sock, self._read_messages)
 
-    def _refusal(self, answer: dict[str, Any]) -> EnvInfraError:
-        why = plain_text(str(answer.get("failed", "")))
-        return CannotFork(why) if why else EnvInfraError(self._say("the program cannot be imported"))
+    async def preload(self, launch: Launch) -> None:
+        """Have the modules imported, too, that the server imports late in a first run, which is thrown away.
 
-    async def learn(self, launch: Launch) -> None:
-        """Has the modules imported, too, that a first run of the server imports late; the run is thrown away.
-
-        Raises EnvInfraError where it cannot be forked after that.
+        Raises EnvInfraError if it cannot be forked after that.
         """
-        async with self.start(launch, {"rehearse": True}) as cell:
-            modules = await rehearsed_imports(cell)
-        self._learned = asyncio.get_running_loop().create_future()
+        async with self.open_server(launch, rehearse=True) as server:
+            modules = await rehearse_imports(server)
+        self._preloaded = asyncio.get_running_loop().create_future()
         try:
             async with Deadline(START_TIMEOUT_S):
-                await self._control.send({"learn": modules})
-                answer = await self._learned
+                await self._control.send(Preload(modules))
+                answer = await self._preloaded
         except (OSError, TimeoutError) as error:
-            raise EnvInfraError(self._say(f"does not import what it will need: {error}")) from error
-        if "ready" not in answer:
-            raise self._refusal(answer)
+            raise EnvInfraError(self._message(f"does not import what it will need: {error}")) from error
+        if not isinstance(answer, Loaded):
+            raise self._import_error(answer)
 
-    def _listen(self) -> None:
+    def _import_error(self, answer: object) -> EnvInfraError:
+        why = plain_text(str(answer.why)) if isinstance(answer, LoadFailed) else ""
+        return CannotFork(why) if why else EnvInfraError(self._message("the program cannot be imported"))
+
+    def _read_messages(self) -> None:
         fds: list[int] = []
         try:
-            while (found := self._control.receive_now()) is not None:
-                message, fds = found
-                if not message:
-                    _close(fds)
+            while (received := self._control.receive_now()) is not None:
+                message, fds = received
+                if message is None:
+                    close_fds(fds)
                     self._end()
                     return
-                self._heed(message, fds)
+                self._handle_message(message, fds)
                 fds = []
-        # a program that talks in the spawner's name
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            _close(fds)
-            log.error("%s", self._say(f"ended for an invalid message: {error!r}"))
+        # a program that sends messages in the spawner's name
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            close_fds(fds)
+            log.error("%s", self._message(f"ended for an invalid message: {error!r}"))
             self._end()
 
-    def _heed(self, message: dict[str, Any], fds: list[int]) -> None:
-        if "started" in message:
+    def _handle_message(self, message: Any, fds: list[int]) -> None:
+        """Raises ValueError, KeyError or TypeError for a message that does not belong here."""
+        if isinstance(message, Started):
             (pidfd,) = fds
-            waiting = self._waiting.pop(message["started"])
-            if waiting.done():  # whoever wanted it has given up; without its ends it ends
+            starting = self._starting.pop(message.number)
+            if starting.done():  # the start was cancelled; without its descriptors the server ends
                 os.close(pidfd)
             else:
-                waiting.set_result(pidfd)
+                starting.set_result(pidfd)
         elif fds:
             raise ValueError("descriptors without a process")
-        elif self._learned is not None and message.keys() & {"ready", "failed"}:
-            if not self._learned.done():
-                self._learned.set_result(message)
-        elif message["ended"] in self._cells:
-            self._cells.pop(message["ended"]).ended(int(message["status"]))
+        elif isinstance(message, Loaded | LoadFailed) and self._preloaded is not None:
+            if not self._preloaded.done():
+                self._preloaded.set_result(message)
+        elif not isinstance(message, Ended):
+            raise ValueError(f"unexpected {type(message).__name__}")
+        elif message.number in self._servers:
+            self._servers.pop(message.number).set_status(int(message.status))
 
     def _end(self) -> None:
         if not self.gone.is_set():
             self.gone.set()
             asyncio.get_running_loop().remove_reader(self._control.sock)
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(ServerDied(self._say("ended before the server had started")))
-            self._waiting.clear()
-            if self._learned is not None and not self._learned.done():
-                self._learned.set_result({})
+            for starting in self._starting.values():
+                if not starting.done():
+                    starting.set_exception(ServerDied(self._message("ended before the server had started")))
+            self._starting.clear()
+            if self._preloaded is not None and not self._preloaded.done():
+                self._preloaded.set_result(None)
 
-    def _say(self, why: str) -> str:
-        said = plain_text(self.process.stderr_tail())
-        said = said if self.redaction is None else self.redaction.text(said)
-        return f"template: {why}; its last words: {said.strip()[-500:]}"
+    def _message(self, why: str) -> str:
+        tail = plain_text(self.process.stderr_tail())
+        tail = tail if self._redaction is None else self._redaction.text(tail)
+        return f"template: {why}; its last words: {tail.strip()[-500:]}"
 
     @contextlib.asynccontextmanager
-    async def start(
-        self, launch: Launch, order: Mapping[str, bool] = MappingProxyType({}), *, tree: int | None = None
+    async def open_server(
+        self, launch: Launch, *, rehearse: bool = False, workspace: int | None = None
     ) -> AsyncIterator[ForkedProcess]:
-        """A server in a cell of its own until the context is left. Raises ServerDied where the template is gone.
+        """A server in a sandbox of its own, until the context is left. Raises ServerDied if the fork server is gone.
 
-        `tree`: the mount that is to be its /workspace.
+        `rehearse`: see `StartServer`. `workspace`: descriptor of the mount that becomes its /workspace.
         """
         try:
-            cell = self._cell(launch.limits, None if launch.read_only else launch.upper_folder or launch.workspace)
+            server = self._make_process(
+                launch.limits, None if launch.read_only else launch.upper_folder or launch.workspace
+            )
         except OSError as error:
             raise EnvInfraError(f"template: the server could not be started: {error}") from error
         try:
-            pidfd = await self._ask(cell, order, tree)
-            await cell.open(pidfd)
-            yield cell
+            pidfd = await self._request_start(server, rehearse, workspace)
+            await server.connect(pidfd)
+            yield server
         finally:
-            await run_despite_cancellation(cell.close())
+            await run_despite_cancellation(server.close())
 
-    async def _ask(self, cell: ForkedProcess, order: Mapping[str, bool], tree: int | None) -> int:
+    async def _request_start(self, server: ForkedProcess, rehearse: bool, workspace: int | None) -> int:
+        """Pidfd of process 1 of the new sandbox."""
         number = next(self._numbers)
         self._allow_cpu()
-        self._waiting[number] = waiting = asyncio.get_running_loop().create_future()
-        self._cells[number] = cell
+        self._starting[number] = starting = asyncio.get_running_loop().create_future()
+        self._servers[number] = server
         try:
-            fds = (*cell.ends.fds, *cell.ends.cgroup_fds)
-            if tree is None:
-                await self._control.send({**order, "number": number}, fds)
-            else:
-                await self._control.send({**order, "number": number, "tree": True}, (*fds, tree))
+            fds = (*server.ends.fds, *server.ends.cgroup_fds, *(() if workspace is None else (workspace,)))
+            request = StartServer(number=number, rehearse=rehearse, has_workspace=workspace is not None)
+            await self._control.send(request, fds)
         except OSError as error:
-            self._waiting.pop(number, None)
-            raise ServerDied(self._say("has ended")) from error
+            self._starting.pop(number, None)
+            raise ServerDied(self._message("has ended")) from error
         finally:
-            cell.ends.close()
+            server.ends.close()
         try:
             async with Deadline(START_TIMEOUT_S):
-                pidfd: int = await waiting
+                pidfd: int = await starting
         except TimeoutError as error:
-            raise ServerTimeout(self._say(f"no server within {START_TIMEOUT_S:g} s")) from error
+            raise ServerTimeout(self._message(f"no server within {START_TIMEOUT_S:g} s")) from error
         return pidfd
 
     def _allow_cpu(self) -> None:
         if isinstance(self.process, HostProcess):
-            self.process.allow_cpu(_CPU_S_OF_START)
+            self.process.allow_cpu(_CPU_S_PER_START)
 
-    def _cell(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
+    def _make_process(self, limits: Limits, workspace: Path | None = None) -> ForkedProcess:
         return ForkedProcess(
             limits,
-            None if self._is_script else self._copy,
+            None if self._is_script else self._copy_server,
             use_cgroup=self._use_cgroup,
             workspace=workspace,
             is_script=self._is_script,
         )
 
-    async def _copy(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
-        orders = Channel(live.orders)
+    async def _copy_server(self, live: ForkedProcess, count: int) -> list[ForkedProcess]:
+        """Copies of a live native server. Raises CannotFork, ServerDied."""
+        who, orders = f"server of process {live.pid}", Channel(live.orders)
         copies: list[ForkedProcess] = []
         try:
             async with Deadline(COPY_TIMEOUT_S):
-                await orders.send({"check": True})
+                await orders.send(CheckCopyable())
                 answer = await orders.receive_alone()
-                if refused := answer.get("refused", "it has ended"):
-                    raise CannotFork(f"server of process {live.pid}: {plain_text(str(refused))[:_MAX_WHY]}")
-                await self._fill(live, orders, copies, count)
+                refused = "it has ended" if answer is None else _expect(CopyChecked, answer).refused
+                if refused:
+                    raise CannotFork(f"{who}: {plain_text(str(refused))[:_MAX_WHY_CHARS]}")
+                await self._fork_into_sandboxes(live, orders, copies, count)
         except ValueError as error:  # a server that does not answer as the native runtime does
             await self._close_all(copies)
-            why = plain_text(str(error))[:_MAX_WHY]
-            raise CannotFork(
-                f"server of process {live.pid}: its answer to the order of a copy is none: {why}"
-            ) from error
+            why = plain_text(str(error))[:_MAX_WHY_CHARS]
+            raise CannotFork(f"{who}: its answer to the order to copy it is malformed: {why}") from error
         except (OSError, TimeoutError) as error:
-            failure = ServerDied(self._say(f"process {live.pid} could not be copied: {error}"))
+            failure = ServerDied(self._message(f"process {live.pid} could not be copied: {error}"))
             await self._close_all(copies)
             raise failure from error
         except BaseException:
@@ -286,39 +265,41 @@ class Template:
         self._copies.update(copies)
         return copies
 
-    async def _fill(self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess], count: int) -> None:
-        """Has a cell made for each copy, and the live server fork into each that is ready; adds them to `copies`."""
+    async def _fork_into_sandboxes(
+        self, live: ForkedProcess, orders: Channel, copies: list[ForkedProcess], count: int
+    ) -> None:
+        """Have a sandbox made for each copy, and the live server fork into each; adds the copies to `copies`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answers = Channel(ours)
-        with contextlib.ExitStack() as opened:
-            opened.callback(ours.close)
-            places = [os.open(f"/proc/{live.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("user", "pid")]
-            for fd in places:
-                opened.callback(os.close, fd)
-            await self._control.send({"inside": count}, (theirs.fileno(), *places))
+        with contextlib.ExitStack() as stack:
+            stack.callback(ours.close)
+            user, pid = (_open_namespace(live, name, stack) for name in ("user", "pid"))
+            await self._control.send(NestSandboxes(count), NestFds(answers=theirs.fileno(), user=user, pid=pid))
             theirs.close()
             for _ in range(count):
                 self._allow_cpu()
-                copy = self._cell(live.limits)
+                copy = self._make_process(live.limits)
                 copies.append(copy)
                 copy.ends.close_cgroups()
                 answer, handles = await answers.receive()
                 try:
-                    if not answer or not handles:
-                        raise CannotFork(f"server of process {live.pid}: no cell could be made in its own")
-                    await copy.open(handles.pop(0), origin=live)
-                    await orders.send({"copy": True}, (*copy.ends.fds, *handles))
+                    if not isinstance(answer, Nested) or not handles:
+                        raise CannotFork(f"server of process {live.pid}: no sandbox could be made inside its own")
+                    await copy.connect(handles.pop(0), origin=live)
+                    life, *namespaces = handles
+                    await orders.send(CopyServer(), (*CopyFds(*copy.ends.fds, life=life), *namespaces))
                     copy.ends.close()
                 finally:
-                    _close(handles)
-            await orders.send({"settle": True})
-            settled = (await orders.receive_alone()).get("settled", [1])
-            if not isinstance(settled, list):
-                raise ValueError(f"settled: expected a list, got {type(settled).__name__}")
-            if any(settled):
+                    close_fds(handles)
+            await orders.send(FinishCopies())
+            answer = await orders.receive_alone()
+            statuses = [1] if answer is None else _expect(CopiesFinished, answer).statuses
+            if not isinstance(statuses, list):
+                raise ValueError(f"statuses: expected a list, got {type(statuses).__name__}")
+            if any(statuses):
                 raise ConnectionError(plain_text(copies[0].stderr_tail()).strip()[-500:])
             for copy in copies:
-                copy.take_in(live)
+                copy.move_to_own_cgroup(live)
 
     async def _close_all(self, copies: Iterable[ForkedProcess]) -> None:
         for copy in copies:
@@ -326,26 +307,44 @@ class Template:
             await copy.close()
 
     async def close(self) -> None:
-        """Copies that nobody closed are closed, so that no descriptor of theirs stays open."""
+        """Close all copies that are still open, so that none of their descriptors stays open."""
         self._end()
         await self._close_all(self._copies)
         self._control.sock.close()
 
 
+def _open_namespace(process: ForkedProcess, name: str, stack: contextlib.ExitStack) -> int:
+    fd = os.open(f"/proc/{process.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    return fd
+
+
+def _expect(kind: type[Any], message: object) -> Any:
+    """The message. Raises ValueError if it is of another kind."""
+    if not isinstance(message, kind):
+        raise ValueError(f"expected {kind.__name__}, got {type(message).__name__}")
+    return message
+
+
 @contextlib.asynccontextmanager
-async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Template]:
-    """Imports the program of `launch.fork`; at the end nothing of it or its servers is left. Raises EnvInfraError."""
+async def open_fork_server(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[ForkServer]:
+    """A fork server for the program of `launch.fork`. At the end nothing of it or its servers is left.
+
+    Raises EnvInfraError.
+    """
     assert launch.fork is not None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _LOWEST_FD)
+    fd = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _MIN_FD)
     theirs.close()
-    wall = replace(
+    outer = replace(
         launch,
         argv=(*launch.fork.python, str(SPAWNER), str(fd)),
         workspace=None,
         upper_folder=None,
         entry=(),
-        limits=replace(launch.limits, processes=_WALL_PROCESSES, open_files=_WALL_FILES, cpu_s=_cpu_s(sandbox, launch)),
+        limits=replace(
+            launch.limits, processes=_MAX_PROCESSES, open_files=_MAX_OPEN_FILES, cpu_s=_cpu_s(sandbox, launch)
+        ),
         mounts=(
             Mount(source=_spawner_file(os.getpid()), target=SPAWNER),
             *launch.fork.mounts,
@@ -355,32 +354,37 @@ async def open_template(sandbox: Bubblewrap, launch: Launch) -> AsyncIterator[Te
         fds=(fd,),
     )
     is_script = bool(launch.fork.script)
-    order = {
-        "path": list(launch.fork.path),
-        "module": launch.fork.module,
-        "disk_bytes": launch.limits.disk_mb * 1_000_000,
-        "open_files": launch.limits.open_files,
-        "reads_all": launch.reads_all,
-        "filter": _filter(sandbox, forked_server=not is_script),
-    }
-    if is_script:
-        order |= {"argv": launch.fork.script, "import_filter": _filter(sandbox, makes_namespaces=True)}
+    program = LoadProgram(
+        path=list(launch.fork.path),
+        module=launch.fork.module,
+        argv=list(launch.fork.script) if is_script else None,
+        filter=_filter(sandbox, forked_server=not is_script),
+        import_filter=_filter(sandbox, makes_namespaces=True) if is_script else "",
+        disk_bytes=launch.limits.disk_mb * 1_000_000,
+        open_files=launch.limits.open_files,
+        reads_all=launch.reads_all,
+    )
     with contextlib.closing(ours):
-        async with sandbox.start(wall) as process:
-            template = Template(process, Channel(ours), use_cgroup=sandbox.uses_cgroup, is_script=is_script)
-            template.redaction = redaction_of(launch.secrets)
+        async with sandbox.start(outer) as process:
+            fork_server = ForkServer(
+                process,
+                Channel(ours),
+                use_cgroup=sandbox.uses_cgroup,
+                is_script=is_script,
+                redaction=redaction_of(launch.secrets),
+            )
             try:
-                await template.begin(order)
+                await fork_server.start(program)
                 if is_script:
-                    await template.learn(launch)
-                yield template
+                    await fork_server.preload(launch)
+                yield fork_server
             finally:
-                await template.close()
+                await fork_server.close()
 
 
 @functools.cache
 def _spawner_file(_: int) -> Path:
-    """A copy that servers may read, however gymcp was installed."""
+    """A copy of the spawner that servers may read, however gymcp was installed. One per process id."""
     path = scratch_folder() / "spawner.py"
     path.write_bytes(Path(__file__).with_name("spawner.py").read_bytes())
     path.chmod(0o644)
@@ -388,9 +392,9 @@ def _spawner_file(_: int) -> Path:
 
 
 def _cpu_s(sandbox: Bubblewrap, launch: Launch) -> float:
-    """Limit for the spawner and what an import left in its wall. Only a cgroup tells that from what its servers use."""
+    """CPU limit of the spawner and of processes that an import left. Only a cgroup counts them without its servers."""
     hierarchy = usable_hierarchy() if sandbox.uses_cgroup else None
-    return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _LEAST_CPU_S)
+    return math.inf if hierarchy is None or hierarchy.cpu is None else max(launch.limits.cpu_s, _MIN_CPU_S)
 
 
 def _filter(sandbox: Bubblewrap, *, forked_server: bool = False, makes_namespaces: bool = False) -> str:
@@ -398,31 +402,3 @@ def _filter(sandbox: Bubblewrap, *, forked_server: bool = False, makes_namespace
         network=False, hidden_memory=sandbox.uses_cgroup, forked_server=forked_server, makes_namespaces=makes_namespaces
     )
     return base64.b64encode(program).decode()
-
-
-def _close(fds: Iterable[int]) -> None:
-    for fd in fds:
-        os.close(fd)
-
-
-def _raise_file_limit() -> bool:
-    """True if it could be raised. Descriptors that servers keep in flight count against it, as those of one user."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft != hard
-
-
-async def _ready(sock: socket.socket, *, to_write: bool) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def note() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
-    add(sock, note)
-    try:
-        await ready
-    finally:
-        remove(sock)

@@ -1,4 +1,4 @@
-"""The harness's side of a forked server: the `SandboxProcess` of a cell (see `spawner.py`)."""
+"""The harness's side of a forked server: the `SandboxProcess` of an inner sandbox (see `spawner.py`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gymcp.errors import CannotFork, ServerDied
+from gymcp.mcp_servers.forkserver.spawner import ServerFds
 from gymcp.mcp_servers.sandbox.cgroup import Cgroup, create, usable_hierarchy
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
 from gymcp.mcp_servers.sandbox.process import StderrTail
@@ -21,44 +22,46 @@ from gymcp.mcp_servers.sandbox.watchdog import cpu_limit, memory_limit, process_
 from gymcp.process_owner import owner
 
 UNKNOWN_STATUS = -1
-"""Of a copy, whose process 1 nobody here could wait for."""
-FIRST_PROCESSES = 1
-"""Process 1 of a cell belongs to the sandbox."""
-_MOVES = 20
-"""Lists of processes that are read to move a copy to its cgroup; an honest one takes two."""
+"""Exit status of a copy: process 1 of its sandbox is not the spawner's child, so it cannot wait for it."""
+SANDBOX_PROCESSES = 1
+"""Processes of an inner sandbox that are not the server's: process 1."""
+_MAX_MOVES = 20
+"""Lists of processes that are read to move a copy to its cgroup. An honest copy takes two."""
 _END_TIMEOUT_S = 10.0
 _STATUS_TIMEOUT_S = 4.0
-"""For the spawner to tell it: less than a session waits for an end."""
+"""Seconds in which the spawner must report an exit status: less than a session waits for an end."""
 log = logging.getLogger(__name__)
 _numbers = itertools.count(1)
 
 
-class Ends:
-    """The descriptors of one cell that its server gets, closed here when they were sent."""
+class ServerEnds:
+    """Descriptors for one server, which are closed here once they were sent to it."""
 
-    def __init__(self, fds: tuple[int, ...], cgroup_fds: tuple[int, ...]) -> None:
+    def __init__(self, fds: ServerFds, cgroup_fds: tuple[int, ...]) -> None:
         self.fds = fds
-        """Wire, standard error, orders; of a script standard input, error, output."""
         self.cgroup_fds = cgroup_fds
+        self._is_closed = False
 
     def close(self) -> None:
-        """Harmless when they are closed."""
-        for fd in (*self.fds, *self.cgroup_fds):
-            os.close(fd)
-        self.fds = self.cgroup_fds = ()
+        """Close all. Does nothing the second time."""
+        if not self._is_closed:
+            self._is_closed = True
+            for fd in (*self.fds, *self.cgroup_fds):
+                os.close(fd)
 
     def close_cgroups(self) -> None:
-        """For a server that the harness moves itself."""
+        """Close those of cgroups, for a copy, which the harness itself moves to its cgroup."""
         for fd in self.cgroup_fds:
             os.close(fd)
         self.cgroup_fds = ()
 
 
-Copy = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
+ServerCopier = Callable[["ForkedProcess", int], Awaitable[list["ForkedProcess"]]]
+"""(live server, number of copies) -> copies."""
 
 
 class ForkedProcess:
-    """A server in a cell. Its end is known by process 1 of the cell, which the kernel takes everything else with."""
+    """A server in an inner sandbox. Its end is that of process 1, with which the kernel ends all others in there."""
 
     stdin: asyncio.StreamWriter
     stdout: asyncio.StreamReader
@@ -66,20 +69,21 @@ class ForkedProcess:
     def __init__(
         self,
         limits: Limits,
-        copy: Copy | None,
+        copy_server: ServerCopier | None,
         *,
         use_cgroup: bool,
         workspace: Path | None = None,
         is_script: bool = False,
     ) -> None:
-        self._copy = copy
+        """`copy_server`: None for a server that cannot be copied."""
+        self._copy_server = copy_server
         self.limits = limits
         self.workspace = workspace
         self._is_script = is_script
-        """Its standard input and output are two streams, and it takes no orders."""
-        self.sandbox_processes = FIRST_PROCESSES
+        """True if its standard input and output are two streams, and it takes no orders."""
+        self.sandbox_processes = SANDBOX_PROCESSES
         self.pid = 0
-        """Of process 1 of the cell, as the host counts."""
+        """Process id of process 1, in the host's namespace."""
         self.returncode: int | None = None
         kind = socket.SOCK_STREAM if is_script else socket.SOCK_SEQPACKET
         self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
@@ -87,7 +91,7 @@ class ForkedProcess:
         self._errors, errors = os.pipe()
         if os.getuid() == 0:
             give_pipes(errors)
-        self._first: ProcessEnd | None = None
+        self._process_1: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tail = StderrTail(limits.stderr_bytes)
         self._tail_transport: asyncio.ReadTransport | None = None
@@ -100,11 +104,11 @@ class ForkedProcess:
         hierarchy = usable_hierarchy() if use_cgroup else None
         name = f"gymcp-{owner()}-f{next(_numbers)}"
         self.cgroup: Cgroup | None = (
-            create(hierarchy, name, limits, sandbox_processes=FIRST_PROCESSES) if hierarchy else None
+            create(hierarchy, name, limits, sandbox_processes=SANDBOX_PROCESSES) if hierarchy else None
         )
         joins = self.cgroup.join_files if self.cgroup else ()
-        self.ends = Ends(
-            fds=(wire.detach(), errors, orders.detach()),
+        self.ends = ServerEnds(
+            fds=ServerFds(wire=wire.detach(), errors=errors, orders=orders.detach()),
             cgroup_fds=tuple(os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in joins),
         )
 
@@ -112,15 +116,15 @@ class ForkedProcess:
     def inside_pid(self) -> int | None:
         return self.pid
 
-    async def open(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
-        """Connects to the server in the cell whose first process `pidfd` is; takes that over."""
-        self.pid = _process_of(pidfd)
-        self._first = ProcessEnd(self.pid, pidfd)
-        self._first.gone.add_done_callback(self._on_end)
+    async def connect(self, pidfd: int, origin: ForkedProcess | None = None) -> None:
+        """Connect to the server. `pidfd`: that of process 1, which is taken over. `origin`: the server it copies."""
+        self.pid = _pid_of(pidfd)
+        self._process_1 = ProcessEnd(self.pid, pidfd)
+        self._process_1.gone.add_done_callback(self._on_end)
         self._origin = origin
         if origin is not None:
             origin._copies += 1
-            self.ended(UNKNOWN_STATUS)
+            self.set_status(UNKNOWN_STATUS)
         limit = self.limits.line_bytes
         self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=limit)
         if self._is_script:
@@ -130,27 +134,28 @@ class ForkedProcess:
         self._tail_transport, _ = await loop.connect_read_pipe(lambda: self._tail, pipe)
         watchdog().add(self)
 
-    def take_in(self, origin: ForkedProcess) -> None:
-        """Moves what has come into this cell from `origin`'s process out of its cgroup into the own one.
+    def move_to_own_cgroup(self, origin: ForkedProcess) -> None:
+        """Move the processes of this sandbox from `origin`'s cgroup, in which they were forked, to its own.
 
-        Descriptors of the cgroup would let a hostile origin move itself there. Raises OSError.
+        The copy gets no descriptors of its cgroup, because a hostile origin could use them to move itself there. Raises
+        OSError.
         """
         if self.cgroup is not None and origin.cgroup is not None:
-            place = str(Path(f"/proc/{self.pid}/ns/pid").readlink())
-            for _ in range(_MOVES):  # what is started while the list is read is in it the next time
-                if not self.cgroup.take(pid for pid in origin.cgroup.processes() if _pid_namespace(pid) == place):
+            namespace = str(Path(f"/proc/{self.pid}/ns/pid").readlink())
+            for _ in range(_MAX_MOVES):  # a process that starts while the list is read is in it the next time
+                if not self.cgroup.take(pid for pid in origin.cgroup.processes() if _pid_namespace(pid) == namespace):
                     return
-            raise ChildProcessError("what is started in a copy cannot all be moved to its cgroup")
+            raise ChildProcessError("a copy starts processes faster than they can be moved to its cgroup")
 
-    def ended(self, status: int) -> None:
-        """Told by whoever could wait for it."""
+    def set_status(self, status: int) -> None:
+        """Record the exit status, which only the parent of process 1 can wait for."""
         if not self._status.done():
             self._status.set_result(status)
 
     async def wait(self) -> int:
-        assert self._first is not None
-        await asyncio.shield(self._first.gone)
-        self._on_end(self._first.gone)  # where it had ended before, its callback may be yet to come
+        assert self._process_1 is not None
+        await asyncio.shield(self._process_1.gone)
+        self._on_end(self._process_1.gone)  # if it had ended before, its callback may not have run yet
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_TIMEOUT_S):
                 self.returncode = await asyncio.shield(self._status)
@@ -160,7 +165,7 @@ class ForkedProcess:
         return self._tail.content.decode(errors="replace")
 
     async def drain_stderr(self) -> None:
-        """In the next turn of the loop: what a server has written is in its pipe."""
+        """Return in the next turn of the loop, in which the rest of the pipe is read."""
         await asyncio.sleep(0)
 
     def limit_hit(self) -> str | None:
@@ -172,8 +177,8 @@ class ForkedProcess:
         self._kill()
 
     def _kill(self) -> None:
-        if self._first is not None:
-            self._first.kill()
+        if self._process_1 is not None:
+            self._process_1.kill()
 
     def _on_end(self, _: asyncio.Future[None]) -> None:
         if self._closing or self._limit is not None or self.cgroup is None:
@@ -186,7 +191,7 @@ class ForkedProcess:
             self._limit = process_limit(self.limits)
 
     async def close(self) -> None:
-        """Ends the cell, or, while copies of its server live in it, only the server. Harmless the second time."""
+        """End the sandbox; while copies live in it, only the server. Does nothing the second time."""
         if self._closed is None:
             self._closed = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closed)
@@ -206,54 +211,54 @@ class ForkedProcess:
             self.orders.close()
         await asyncio.sleep(0)  # a transport closes its descriptor in the next turn of the loop
         if self._copies == 0:
-            await self._end_cell()
+            await self._end_sandbox()
 
-    async def _end_cell(self) -> None:
-        if self._first is not None:
-            self._first.kill()
+    async def _end_sandbox(self) -> None:
+        if self._process_1 is not None:
+            self._process_1.kill()
             try:
                 async with asyncio.timeout(_END_TIMEOUT_S):
-                    await self._first.gone
+                    await self._process_1.gone
             except TimeoutError:
                 log.error("forked server: process %d does not end on SIGKILL; left behind", self.pid)
-            self._first.close()
+            self._process_1.close()
         if self.cgroup is not None:
             await self.cgroup.remove_when_empty()
         origin = self._origin
         if origin is not None:
             origin._copies -= 1
             if origin._copies == 0 and origin._closing:
-                await origin._end_cell()
+                await origin._end_sandbox()
 
     async def fork(self, count: int) -> list[ForkedProcess]:
-        """Copies of the server as it is between two calls, each in a cell of its own; the caller closes them.
+        """Copies of the server as it is between two calls, each in a sandbox of its own. The caller closes them.
 
-        Raises CannotFork where it is not fit for that.
+        Raises CannotFork if the server cannot be copied.
         """
-        if self._copy is None:
+        if self._copy_server is None:
             raise CannotFork(
                 f"server of process {self.pid}: only native servers can be copied; replay its calls instead"
             )
-        return await self._copy(self, count)
+        return await self._copy_server(self, count)
 
 
 def _pid_namespace(pid: int) -> str:
-    """Empty for a process that has ended."""
+    """PID namespace of the process; empty if it has ended."""
     try:
         return str(Path(f"/proc/{pid}/ns/pid").readlink())
     except OSError:
         return ""
 
 
-def _process_of(pidfd: int) -> int:
-    """-1 where it has been waited for. Raises ServerDied, closing it, where it is no handle of a process."""
+def _pid_of(pidfd: int) -> int:
+    """Process id of a pidfd; -1 if the process was waited for. Raises ServerDied, and closes it, if it is no pidfd."""
     fd = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         lines = os.read(fd, 4096).split(b"\n")
     finally:
         os.close(fd)
-    found = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
-    if found is None:
+    pid = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
+    if pid is None:
         os.close(pidfd)
         raise ServerDied("forked server: its template handed over something that is no process")
-    return found
+    return pid

@@ -1,4 +1,4 @@
-"""Third-party Python servers that are imported once and forked: how, from the command that starts one."""
+"""Third-party Python servers that are imported once and forked: derived from the command that starts one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gymcp.mcp_servers.sandbox.spec import Forkable, Mount, SandboxProcess
 
 _FOLDER = PurePosixPath("/srv/script")
 _MODULE = "gymcp_script"
-_TAKES_ARGUMENT = "cWX"
-_REHEARSAL_S = 15.0
-_MOST_NAMES_BYTES = 50_000
+_OPTIONS_WITH_ARGUMENT = "cWX"
+_REHEARSAL_TIMEOUT_S = 15.0
+_MAX_NAMES_BYTES = 50_000
+"""Bytes of the names of modules that one message to the spawner can carry."""
 _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gymcp", "version": "1"}}
 _REHEARSAL: tuple[dict[str, object], ...] = (
     {"id": 1, "method": "initialize", "params": _HELLO},
@@ -23,14 +24,14 @@ _REHEARSAL: tuple[dict[str, object], ...] = (
 
 
 def forkable_script(argv: Sequence[str]) -> Forkable | None:
-    """How to fork the server that `argv` starts; None where that is no Python with a file or a module (``-m``)."""
+    """Program to fork instead of starting `argv`; None if that is not Python with a file or a module (``-m``)."""
     if not PurePosixPath(argv[0]).name.startswith("python"):
         return None
     words = list(argv)
     position = 1
     while position < len(words) and words[position].startswith("-") and words[position] != "-m":
         letter = words[position][-1]
-        if letter in _TAKES_ARGUMENT and len(words[position]) == 2:
+        if letter in _OPTIONS_WITH_ARGUMENT and len(words[position]) == 2:
             position += 1
         if words[position][:2] == "-c":
             return None
@@ -49,39 +50,39 @@ def forkable_script(argv: Sequence[str]) -> Forkable | None:
     )
 
 
-async def rehearsed_imports(process: SandboxProcess) -> list[str]:
-    """What the server has imported when its tools were listed and it has ended, as `programs/script.py` tells.
+async def rehearse_imports(process: SandboxProcess) -> list[str]:
+    """Modules that the server has imported by the end of a first run, as `programs/script.py` reports them.
 
-    Empty where it did not end in time, or not by itself: then its episodes import it.
+    The run lists the tools and ends. Empty if it does not end in time or by itself; then every episode imports them.
     """
-    found: object = None
+    reported: object = None
     try:
-        async with asyncio.timeout(_REHEARSAL_S):
+        async with asyncio.timeout(_REHEARSAL_TIMEOUT_S):
             for message in _REHEARSAL:
                 process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             await process.stdin.drain()
             while line := await process.stdout.readline():
-                said = _object(line)
-                if said.get("id") == _REHEARSAL[-1]["id"]:
+                message = _parse_object(line)
+                if message.get("id") == _REHEARSAL[-1]["id"]:
                     process.stdin.close()
-                found = said.get("imports", found)
+                reported = message.get("imports", reported)
     except (TimeoutError, OSError, ValueError):
         return []
-    names = found if isinstance(found, list) else []
-    return list(_few([name for name in names if isinstance(name, str)]))
+    names = reported if isinstance(reported, list) else []
+    return list(_limit_names([name for name in names if isinstance(name, str)]))
 
 
-def _object(line: bytes) -> dict[str, object]:
+def _parse_object(line: bytes) -> dict[str, object]:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):  # it may print what it likes: this is a rehearsal
+        value = json.loads(line)
+    except (ValueError, RecursionError):  # in a rehearsal a server may print anything
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _few(names: list[str]) -> Iterator[str]:
-    """As many as one message can carry."""
-    left = _MOST_NAMES_BYTES
+def _limit_names(names: list[str]) -> Iterator[str]:
+    """The first names, as many as one message can carry."""
+    left = _MAX_NAMES_BYTES
     for name in names:
         left -= len(json.dumps(name)) + 2
         if left < 0:

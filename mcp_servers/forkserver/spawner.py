@@ -1,19 +1,43 @@
-"""Runs inside an outer wall, imports a server program once, and forks a process for every episode: stdlib only.
+"""The fork server's process inside the sandbox: imports a server program once and forks it for every episode.
 
-Every episode gets a *cell*: user, mount, PID, network, IPC, UTS and cgroup namespaces of its own, with fresh /proc,
-/tmp, /dev/shm and /workspace. Two processes live there, number 1, which only waits, and number 2, which runs the
-server. Both have no capability, cannot be traced, and run under the harness's seccomp filter.
+This file is mounted alone: it uses the standard library only. `client.py` is its counterpart in the harness, and takes
+the messages and the lists of descriptors from here.
 
-The spawner itself has no capability either. All it needs is the right to make user namespaces, which the outer wall
-leaves to it and the filter takes from the cells, and a /proc that nothing covers, because the kernel lets a user
-namespace mount a new one only where it can see such a one. The outer wall shows it the host's at `PROC`; the first
-thing it does is to mount its own there, in namespaces of its own, with nothing in it but processes: what else is in
-/proc are the host's settings, which root's id alone could write. Cells cover that again.
+**Sandboxes.** The spawner runs in an outer sandbox. Every episode gets an inner sandbox: user, mount, PID, network,
+IPC, UTS and cgroup namespaces of its own, with fresh /proc, /tmp, /dev/shm and /workspace. Two processes live there:
+process 1, which only waits, and process 2, which runs the server. Both have no capability, cannot be traced, and run
+under the harness's seccomp filter.
 
-A live server is forked in turn (`Wire.branch`): a new cell is made *inside* its own, since a process can enter only PID
-namespaces below its own; the copy owns the new user namespace and so may enter it, which `setns` in the filter is left
-for. Nothing else that a server can get hold of can be entered with it. An origin that turned hostile could reach a
-cell that is being made for a copy in the millisecond before that is untraceable: a copy of itself, which it is anyway.
+The spawner itself has no capability either. It needs two things. One is the right to make user namespaces, which the
+outer sandbox leaves to it and the filter takes from inner sandboxes. The other is a /proc that no mount covers, because
+the kernel lets a user namespace mount a new /proc only if it can see such a one. The outer sandbox shows it the host's
+at `PROC`. First of all the spawner mounts its own there, in namespaces of its own, with nothing but processes in it:
+the rest of /proc are the host's settings, which root's id alone could write. Inner sandboxes cover `PROC` again.
+
+A live server is forked in turn (`Wire.branch`). A new inner sandbox is made *inside* the server's own, because a
+process can enter only PID namespaces below its own. The copy owns the new user namespace and so may enter it; for that
+the filter allows ``setns``. There is nothing else that a server could enter with it. A hostile server could reach the
+sandbox for its copy in the millisecond before that becomes untraceable. That gains it nothing: the copy is itself.
+
+**States of the spawner**, with the messages of the harness on the arrows and the spawner's answers below them::
+
+              LoadProgram                   Preload (scripts only)
+    started ----------------------> ready <------------------------+
+       |      Loaded                  |     Loaded                 |
+       |                              +----------------------------+
+       | LoadFailed                   | LoadFailed, or the harness closes the socket
+       +---------> ended <------------+
+
+    while ready:  StartServer (ServerFds, cgroups, workspace)  ->  Started (pidfd), later Ended
+                  NestSandboxes (NestFds)                      ->  Nested (NestedFds, namespaces) from each sandbox
+
+When the spawner ends, its servers end with it.
+
+**Orders to a native server**, which it handles between two requests of its session::
+
+    CheckCopyable                     ->  CopyChecked, with a reason if the server cannot be copied
+    CopyServer (CopyFds, namespaces)  ->  no answer; from now on there are two servers
+    FinishCopies                      ->  CopiesFinished, once the helpers of all copies have ended
 """
 
 from __future__ import annotations
@@ -34,19 +58,19 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 PROC = "/.proc"
 _WIRE, _ORDERS, _LIFE = 3, 4, 5
-"""The same in a server; the first one free follows."""
+"""Descriptors of a native server: its MCP stream, its orders, and the pipe that tells process 1 that it lives."""
 _MAX_FDS = 64
-_MAX_MESSAGE = 65_536
+MAX_MESSAGE_BYTES = 65_536
 _CHUNK = 262_144
 _NEW_NS, _NEW_CGROUP, _NEW_UTS, _NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEW_USER, _NEW_PID, _NEW_NET = 0x10000000, 0x20000000, 0x40000000
-_CELL = _NEW_NS | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID | _NEW_NET
+_NEW_SANDBOX = _NEW_NS | _NEW_UTS | _NEW_IPC | _NEW_USER | _NEW_PID | _NEW_NET
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
-"""In the order in which a copy enters them: the first gives it the right to the others."""
+"""Namespaces in the order in which a copy enters them: the first gives it the right to enter the others."""
 _READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 _FILTER, _AMBIENT_CLEAR_ALL, _CAPABILITY_V3 = 2, 4, 0x20080522
@@ -54,8 +78,8 @@ _READ_SEARCH = 1 << 2
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _SYS_CLOSE_RANGE, _LAST_FD = 436, 0x7FFFFFFF
 
-_IMPORTED_LATE = ("enum", "re", "types", "typing")
-"""By the runtime, at first use, which would be in every server anew."""
+_LATE_IMPORTS = ("enum", "re", "types", "typing")
+"""Modules that the runtime imports at first use. They are imported ahead, or else every server would import them."""
 _OWN_FOLDERS = ("/tmp/", "/workspace/", "/dev/shm/")
 _SYS_MOVE_MOUNT = 429
 _AT_FDCWD, _F_EMPTY_PATH = -100, 4
@@ -67,30 +91,194 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+class LoadProgram(NamedTuple):
+    """First message to the spawner: the program to import, and the settings of all inner sandboxes."""
+
+    path: list[str]
+    """Folders that take the place of this file's folder in `sys.path`."""
+    module: str
+    argv: list[str] | None
+    """Arguments of a script: a server that is not gymcp's own. None: a native server."""
+    filter: str
+    """Seccomp filter of servers, in base64."""
+    import_filter: str
+    """Seccomp filter of the spawner while it imports a script, in base64; empty for a native server."""
+    disk_bytes: int
+    open_files: int
+    reads_all: bool
+    """Servers may read files below their mounts whatever the mode of the files."""
+
+
+class Loaded(NamedTuple):
+    """The spawner has imported the modules and can be forked."""
+
+
+class LoadFailed(NamedTuple):
+    """The spawner cannot import the program, or cannot be forked after the import."""
+
+    why: str
+
+
+class Preload(NamedTuple):
+    """Import more modules: those that a rehearsal of a script has imported late."""
+
+    modules: list[str]
+
+
+class StartServer(NamedTuple):
+    """Start a server in a new inner sandbox.
+
+    Descriptors: `ServerFds`, then files of cgroups to join, then the mount for /workspace if `has_workspace`.
+    """
+
+    number: int
+    """The harness's number for the server, which the answers repeat."""
+    rehearse: bool
+    """Have a script report the modules that it imports, at its end."""
+    has_workspace: bool
+
+
+class Started(NamedTuple):
+    """Process 1 of a server's sandbox has started. Descriptors: its pidfd."""
+
+    number: int
+
+
+class Ended(NamedTuple):
+    """Process 1 of a server's sandbox has ended, with the status of its server."""
+
+    number: int
+    status: int
+
+
+class NestSandboxes(NamedTuple):
+    """Make empty sandboxes inside that of a live server, for copies of it. Descriptors: `NestFds`."""
+
+    sandboxes: int
+
+
+class Nested(NamedTuple):
+    """An empty sandbox waits for a copy. Descriptors: `NestedFds`, then handles of its `NAMESPACES`."""
+
+
+class CheckCopyable(NamedTuple):
+    """Order to a server: say whether it can be copied."""
+
+
+class CopyChecked(NamedTuple):
+    """The reason why the server cannot be copied; empty if it can."""
+
+    refused: str
+
+
+class CopyServer(NamedTuple):
+    """Order to a server: fork, and have the child enter a nested sandbox.
+
+    Descriptors: `CopyFds`, then handles of the sandbox's `NAMESPACES`.
+    """
+
+
+class FinishCopies(NamedTuple):
+    """Order to a server: wait for the helpers that it has forked for its copies."""
+
+
+class CopiesFinished(NamedTuple):
+    """Wait statuses of the helpers; all are 0 if all copies were made."""
+
+    statuses: list[int]
+
+
+MESSAGES: dict[str, Callable[..., Any]] = {
+    message.__name__: message
+    for message in (
+        *(LoadProgram, Loaded, LoadFailed, Preload, StartServer, Started, Ended, NestSandboxes, Nested),
+        *(CheckCopyable, CopyChecked, CopyServer, FinishCopies, CopiesFinished),
+    )
+}
+"""All messages by name, as they are written: a JSON object with the name as `message` beside the fields."""
+
+
+class ServerFds(NamedTuple):
+    """Descriptors of a new server."""
+
+    wire: int
+    """MCP stream; for a script its standard input."""
+    errors: int
+    """Standard error."""
+    orders: int
+    """Socket of orders; for a script its standard output."""
+
+
+class NestFds(NamedTuple):
+    """Descriptors with which the spawner makes nested sandboxes."""
+
+    answers: int
+    """Socket on which each sandbox sends `Nested`."""
+    user: int
+    pid: int
+    """User and PID namespaces of the live server."""
+
+
+class NestedFds(NamedTuple):
+    """Descriptors of an empty sandbox."""
+
+    pidfd: int
+    life: int
+    """End of a pipe that keeps process 1 waiting. A copy gets it, and process 1 ends when the copy has ended."""
+
+
+class CopyFds(NamedTuple):
+    """Descriptors of a copy of a native server."""
+
+    wire: int
+    errors: int
+    orders: int
+    life: int
+    """See `NestedFds`."""
+
+
+def encode_message(message: Any) -> bytes:
+    return json.dumps({"message": type(message).__name__, **message._asdict()}).encode()
+
+
+def decode_message(data: bytes) -> Any:
+    """The message; None for no data, when the other side has closed. Raises ValueError for anything else."""
+    if not data:
+        return None
+    fields = json.loads(data)
+    try:
+        return MESSAGES[fields.pop("message")](**fields)
+    except (AttributeError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"not a message: {error!r}") from error
+
+
 # ------------------------------------------------------------------------------------------------- the spawner's loop
 
 
 class _Settings:
-    """What all cells have in common."""
+    """Settings of all inner sandboxes, and the imported program."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
-        self.filter = base64.b64decode(order["filter"])
-        self.is_script = "argv" in order
-        """The program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
+    def __init__(self, load: LoadProgram) -> None:
+        self.filter = base64.b64decode(load.filter)
+        self.is_script = load.argv is not None
+        """True if the program speaks over descriptors 0 and 1, like any server that is not gymcp's own."""
         self.user = os.getuid()
-        self.disk_bytes = int(order["disk_bytes"])
-        self.open_files = int(order["open_files"])
-        """A server's limit. The spawner has more: descriptors that servers keep in flight count for all processes of
-        the user, and each may send while there are fewer than its own limit."""
-        self.kept = _READ_SEARCH if order["reads_all"] else 0
-        """The capabilities of a server, over nothing but the files that its own user's namespace maps."""
+        self.disk_bytes = load.disk_bytes
+        self.open_files = load.open_files
+        """Limit of a server. The spawner has a higher one: descriptors that servers have in flight count for all
+        processes of the user, and a process may send while they are fewer than its own limit."""
+        self.capabilities = _READ_SEARCH if load.reads_all else 0
+        """Capabilities of a server. They hold only for files that its user namespace maps."""
         self.program: Any = None
 
 
 def main() -> None:
-    """Imports what the first message names, says so, then makes cells until the harness closes the socket.
+    """Import the program that the first message names, then start servers until the harness closes the socket.
 
-    The one argument is the number of that socket.
+    The only argument is the descriptor of that socket.
     """
     control = socket.socket(fileno=int(sys.argv.pop()))
     user = os.getuid()
@@ -99,96 +287,96 @@ def main() -> None:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(spawner, 0)[1]))
     _map_user(user)
     _mount("proc", PROC, _NO_SUID | _NO_DEV | _NO_EXEC, "subset=pid")
-    _drop_rights()
-    order, _ = _receive(control)
-    settings = _Settings(order)
-    sys.path[:1] = order["path"]  # in place of this file's folder
-    sys.argv[:] = order.get("argv", ["-c"])  # as where it is started
+    _drop_privileges()
+    load, _ = _receive(control)
+    settings = _Settings(load)
+    sys.path[:1] = load.path  # in place of this file's folder
+    sys.argv[:] = load.argv or ["-c"]  # as in a started server
     if settings.is_script:
-        _install(base64.b64decode(order["import_filter"]))
-    if _imported(control, order["module"], partial(_import, order["module"], settings)):
+        _install_filter(base64.b64decode(load.import_filter))
+    if _import_and_report(control, load.module, partial(_import, load.module, settings)):
         _serve(control, settings)
 
 
 def _import(module: str, settings: _Settings) -> None:
     settings.program = importlib.import_module(module)
     getattr(settings.program, "preload", lambda: None)()
-    for name in _IMPORTED_LATE:
+    for name in _LATE_IMPORTS:
         importlib.import_module(name)
 
 
-def _imported(control: socket.socket, what: str, do_import: Callable[[], None]) -> bool:
-    """Imports, and tells the harness whether the process can still be forked."""
+def _import_and_report(control: socket.socket, what: str, do_import: Callable[[], None]) -> bool:
+    """Import, and tell the harness whether the process can still be forked."""
     try:
         do_import()
     except SystemExit as error:
-        _send(control, {"failed": str(error)})
+        _send(control, LoadFailed(str(error)))
         return False
     gc.collect()
-    gc.freeze()  # what is shared is not touched by the children's collections, so it stays shared
-    if _threads(PROC) != 1:
-        _send(control, {"failed": f"{what} started a thread when it was imported, so it cannot be forked"})
+    gc.freeze()  # collections in the children then leave shared memory alone, so it stays shared
+    if why := _why_not_forkable():
+        _send(control, LoadFailed(f"{what} {why}, so it cannot be forked"))
         return False
-    if _others_live(PROC):
-        _send(control, {"failed": f"{what} leaves a process running when it is imported, so it cannot be forked"})
-        return False
-    if shared := _shared_maps(PROC):
-        why = f"{what} shares memory ({', '.join(shared)}) when it is imported, so it cannot be forked"
-        _send(control, {"failed": why})
-        return False
-    _send(control, {"ready": True})
+    _send(control, Loaded())
     return True
 
 
+def _why_not_forkable() -> str:
+    """Reason why this process cannot be forked after an import; empty if there is none."""
+    if _count_threads(PROC) != 1:
+        return "started a thread when it was imported"
+    if _has_other_processes(PROC):
+        return "leaves a process running when it is imported"
+    if shared := _list_shared_maps(PROC):
+        return f"shares memory ({', '.join(shared)}) when it is imported"
+    return ""
+
+
 def _serve(control: socket.socket, settings: _Settings) -> None:
-    cells: dict[int, tuple[int, int]] = {}  # pidfd -> (process, the harness's number for it)
+    servers: dict[int, tuple[int, int]] = {}  # pidfd -> (process 1, the harness's number for the server)
     poll = select.poll()
     poll.register(control, select.POLLIN)
     while True:
         for fd, _ in poll.poll():
-            if fd in cells:
+            if fd in servers:
                 poll.unregister(fd)
                 os.close(fd)
-                pid, number = cells.pop(fd)
-                _send(control, {"ended": number, "status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])})
+                pid, number = servers.pop(fd)
+                _send(control, Ended(number, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
                 continue
-            order, fds = _receive(control)
-            if not order:
+            message, fds = _receive(control)
+            if message is None:
                 return
-            if "learn" in order:
-                learn = partial(settings.program.learn, order["learn"])
-                if not _imported(control, sys.argv[0], learn):
+            if isinstance(message, Preload):
+                if not _import_and_report(control, sys.argv[0], partial(settings.program.learn, message.modules)):
                     return
-            elif "inside" in order:
-                _make_inside(order["inside"], fds, settings)
+            elif isinstance(message, NestSandboxes):
+                _nest_sandboxes(message.sandboxes, NestFds(*fds), settings)
             else:
-                pid = _clone(_CELL)
+                pid = _clone(_NEW_SANDBOX)
                 if pid == 0:
-                    _live(fds, settings, order)
+                    _run_sandbox(message, fds, settings)
                 pidfd = os.pidfd_open(pid)
-                cells[pidfd] = (pid, order["number"])
+                servers[pidfd] = (pid, message.number)
                 poll.register(pidfd, select.POLLIN)
-                _send(control, {"started": order["number"]}, [pidfd])
+                _send(control, Started(message.number), [pidfd])
             for received in fds:
                 os.close(received)
 
 
-def _make_inside(count: int, fds: list[int], settings: _Settings) -> None:
-    """Empty cells inside another, for copies of its server.
-
-    fds: where they answer, the other's user and PID namespaces.
-    """
+def _nest_sandboxes(count: int, fds: NestFds, settings: _Settings) -> None:
+    """Make empty sandboxes inside that of a live server, for its copies."""
     helper = os.fork()
     if helper == 0:
-        _enter_and_make(count, fds, settings)
+        _enter_and_nest(count, fds, settings)
     os.waitpid(helper, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------ in a cell
+# -------------------------------------------------------------------------------------------------- in an inner sandbox
 
 
 def _or_exit(work: Callable[..., None]) -> Callable[..., NoReturn]:
-    """A forked process does its work and ends: it must never return into the code of its parent."""
+    """Make a function end its process: a forked process must never return into the code of its parent."""
 
     def run(*args: Any) -> NoReturn:
         status = 1
@@ -204,67 +392,66 @@ def _or_exit(work: Callable[..., None]) -> Callable[..., NoReturn]:
 
 
 @_or_exit
-def _live(fds: list[int], settings: _Settings, order: dict[str, Any]) -> None:
-    """Process 1 of a cell with a server.
-
-    fds: its wire, standard error, orders, then cgroups to join, then the mount for /workspace where it has one. Of a
-    script the first and the third are standard input and output.
-    """
-    tree = fds.pop() if "tree" in order else None
-    wire, errors, orders, *cgroups = fds
-    os.dup2(errors, 2)  # from here on the harness reads what goes wrong
-    _furnish(settings, cgroups, tree)
-    life, held = os.pipe()
+def _run_sandbox(message: StartServer, fds: list[int], settings: _Settings) -> None:
+    """Process 1 of a sandbox with a server. `fds`: see `StartServer`."""
+    workspace = fds.pop() if message.has_workspace else None
+    server_fds, cgroups = ServerFds(*fds[:3]), fds[3:]
+    os.dup2(server_fds.errors, 2)  # from here on the harness reads errors of this process
+    _set_up_sandbox(settings, cgroups, workspace)
+    life, held_life = os.pipe()
     _cover_proc()
     null = os.open("/dev/null", os.O_RDWR)
-    standard = [wire, orders, 2, null, null] if settings.is_script else [null, 2, 2, wire, orders]
-    _arrange([*standard, held, life])
-    _drop_rights(settings.kept)
+    if settings.is_script:
+        standard = [server_fds.wire, server_fds.orders, 2, null, null]
+    else:
+        standard = [null, 2, 2, server_fds.wire, server_fds.orders]
+    _renumber_fds([*standard, held_life, life])
+    _drop_privileges(settings.capabilities)
     limit = min(settings.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    _install(settings.filter)
+    _install_filter(settings.filter)
     server = os.fork()
     if server == 0:
         if settings.is_script:
             os.closerange(_WIRE, _LIFE + 2)
-            settings.program.main(tell_imports="rehearse" in order)
+            settings.program.main(tell_imports=message.rehearse)
         os.close(_LIFE + 1)
-        _run(settings)
+        _run_native_server(settings)
     _reap(_LIFE + 1, server)
 
 
 @_or_exit
-def _enter_and_make(count: int, fds: list[int], settings: _Settings) -> None:
-    answer, user, pid = fds
+def _enter_and_nest(count: int, fds: NestFds, settings: _Settings) -> None:
+    """Enter the namespaces of a live server and make sandboxes below them."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))  # the server in there must not find a process to take over
-    _check(_libc.setns(user, _NEW_USER))
-    _check(_libc.setns(pid, _NEW_PID))
+    _check(_libc.setns(fds.user, _NEW_USER))
+    _check(_libc.setns(fds.pid, _NEW_PID))
     if os.fork():  # only a process that lives in the namespace can make one below it
         os.wait()
         return
     for _ in range(count):
-        if _clone(_CELL) == 0:
-            _wait_empty(answer, settings)
+        if _clone(_NEW_SANDBOX) == 0:
+            _run_empty_sandbox(fds.answers, settings)
 
 
 @_or_exit
-def _wait_empty(answer: int, settings: _Settings) -> None:
-    """Process 1 of a cell for a copy that is still to come; it stays in the spawner's cgroup."""
-    _furnish(settings, [], None)
-    handles = [os.open(f"{PROC}/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
-    life, held = os.pipe()
+def _run_empty_sandbox(answers: int, settings: _Settings) -> None:
+    """Process 1 of a sandbox that waits for a copy. It stays in the spawner's cgroup."""
+    _set_up_sandbox(settings, [], None)
+    namespaces = [os.open(f"{PROC}/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+    life, held_life = os.pipe()
     _cover_proc()
-    with socket.socket(fileno=answer) as sock:
-        _send(sock, {"made": True}, [os.pidfd_open(os.getpid()), held, *handles])
+    with socket.socket(fileno=answers) as sock:
+        _send(sock, Nested(), [*NestedFds(os.pidfd_open(os.getpid()), held_life), *namespaces])
     null = os.open("/dev/null", os.O_RDWR)
-    _arrange([null, null, null, life])
-    _drop_rights()
-    _install(settings.filter)
+    _renumber_fds([null, null, null, life])
+    _drop_privileges()
+    _install_filter(settings.filter)
     _reap(_WIRE, None)
 
 
 @_or_exit
-def _run(settings: _Settings) -> None:
+def _run_native_server(settings: _Settings) -> None:
     wire = Wire()
     sys.stdout = sys.stderr
     runtime = importlib.import_module("gymcp.mcp_servers.native.runtime")
@@ -276,9 +463,10 @@ def _run(settings: _Settings) -> None:
 
 
 def _reap(life: int, server: int | None) -> NoReturn:
-    """Process 1: ends with its server, or, where that was copied, with the last of its copies.
+    """Process 1: wait for the server and, if it was copied, for the last of its copies, then exit.
 
-    Whoever runs the server holds the other end of `life`, and writes to it before it is copied.
+    `life`: a pipe whose other end the server holds, and writes to before it is copied. `server`: None in a sandbox that
+    waits for a copy.
     """
     for fd in range(life):
         os.close(fd)
@@ -294,21 +482,21 @@ def _reap(life: int, server: int | None) -> NoReturn:
     code = 0
     while not (ended and copied and childless):
         for fd, _ in poll.poll(0 if ended and not copied else None):
-            said = os.read(fd, 64)
-            copied = copied or (fd == life and bool(said))
-            if fd == life and not said:
+            data = os.read(fd, 64)
+            copied = copied or (fd == life and bool(data))
+            if fd == life and not data:
                 poll.unregister(life)
                 ended = ended or server is None
         if ended and not copied:
-            break  # what it wrote before its end has been read
-        childless, statuses = _collect()
+            break  # everything that it wrote to `life` has been read
+        childless, statuses = _collect_exits()
         if server in statuses:
             ended, code = True, statuses[server]
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _collect() -> tuple[bool, dict[int | None, int]]:
-    """Whether no child is left, and the statuses of those that have ended."""
+def _collect_exits() -> tuple[bool, dict[int | None, int]]:
+    """(True if no child is left, exit statuses of the children that have ended)."""
     statuses: dict[int | None, int] = {}
     try:
         while True:
@@ -320,8 +508,8 @@ def _collect() -> tuple[bool, dict[int | None, int]]:
         return True, statuses
 
 
-def _furnish(settings: _Settings, cgroups: list[int], tree: int | None) -> None:
-    """Makes the new namespaces a place to live in. `PROC` is still open."""
+def _set_up_sandbox(settings: _Settings, cgroups: list[int], workspace: int | None) -> None:
+    """Join the cgroups, map the user and mount the file systems of new namespaces. `PROC` stays uncovered."""
     for group in cgroups:
         os.write(group, b"0")
     _check(_libc.unshare(_NEW_CGROUP))
@@ -330,11 +518,11 @@ def _furnish(settings: _Settings, cgroups: list[int], tree: int | None) -> None:
     os.setsid()
     quiet = _NO_SUID | _NO_DEV
     _mount("tmpfs", "/tmp", quiet, f"mode=1777,size={settings.disk_bytes}")
-    if tree is None:
+    if workspace is None:
         _mount("tmpfs", "/workspace", quiet, f"mode=0755,size={settings.disk_bytes}")
     else:
-        _check(_libc.syscall(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, b"/workspace", _F_EMPTY_PATH), "/workspace")
-        os.close(tree)
+        _check(_libc.syscall(_SYS_MOVE_MOUNT, workspace, b"", _AT_FDCWD, b"/workspace", _F_EMPTY_PATH), "/workspace")
+        os.close(workspace)
     _mount("tmpfs", "/dev/shm", quiet, "mode=1777,size=64000000")
     _mount("devpts", "/dev/pts", _NO_SUID | _NO_EXEC, "newinstance,ptmxmode=0666,mode=620")
     _mount("proc", "/proc", quiet | _NO_EXEC | _READ_ONLY, "subset=pid")
@@ -353,31 +541,32 @@ def _cover_proc() -> None:
     _mount("tmpfs", PROC, _READ_ONLY | _NO_EXEC | _NO_SUID | _NO_DEV, "mode=0555,size=4096")
 
 
-def _arrange(wanted: list[int]) -> None:
-    """These descriptors become 0, 1, 2, ..., and no other stays open."""
-    top = max(*wanted, len(wanted)) + 1
-    for position, fd in enumerate(wanted):
+def _renumber_fds(fds: list[int]) -> None:
+    """Give these descriptors the numbers 0, 1, 2, ... and close all others."""
+    top = max(*fds, len(fds)) + 1
+    for position, fd in enumerate(fds):
         os.dup2(fd, top + position)
-    for position in range(len(wanted)):
+    for position in range(len(fds)):
         os.dup2(top + position, position, inheritable=position < 3)
-    if _libc.syscall(_SYS_CLOSE_RANGE, len(wanted), _LAST_FD, 0) < 0:  # before Linux 5.9
+    if _libc.syscall(_SYS_CLOSE_RANGE, len(fds), _LAST_FD, 0) < 0:  # before Linux 5.9
         for name in os.listdir("/proc/self/fd"):
-            if int(name) >= len(wanted):
+            if int(name) >= len(fds):
                 _close(int(name))
 
 
-def _drop_rights(kept: int = 0) -> None:
+def _drop_privileges(capabilities: int = 0) -> None:
+    """Give up all capabilities but these, and become untraceable."""
     last = 0
     while _libc.prctl(_PR_CAPBSET_DROP, last, 0, 0, 0) == 0:
         last += 1
     _check(_libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0))
-    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_V3, 0), (ctypes.c_uint32 * 6)(kept, kept)
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITY_V3, 0), (ctypes.c_uint32 * 6)(capabilities, capabilities)
     _check(_libc.capset(header, sets))
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
-def _install(program: bytes) -> None:
+def _install_filter(program: bytes) -> None:
     text = ctypes.create_string_buffer(program, len(program))
     filter_program = _FilterProgram(len(program) // 8, ctypes.addressof(text))
     _check(_libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(filter_program), 0, 0))
@@ -387,12 +576,13 @@ def _install(program: bytes) -> None:
 
 
 class Wire:
-    """Both ends of a server's wire, as `Server.serve` wants them; between two requests it obeys orders."""
+    """Both ends of a native server's stream, as `Server.serve` takes them. Between two requests it handles orders."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._orders: socket.socket | None = socket.socket(fileno=_ORDERS)
-        self._copies: list[int] = []
+        self._helpers: list[int] = []
+        """Child processes that started the copies."""
         self._poll = select.poll()
         self._poll.register(_WIRE, select.POLLIN)
         self._poll.register(_ORDERS, select.POLLIN)
@@ -403,8 +593,8 @@ class Wire:
             scanned = len(self._buffer)
             for fd, _ in self._poll.poll():
                 if fd == _ORDERS:
-                    self._obey()
-                    break  # this may be another process now
+                    self._handle_order()
+                    break  # this may be the copy now
                 chunk = _read(_WIRE)
                 if not chunk:
                     return self._take(len(self._buffer))
@@ -424,63 +614,62 @@ class Wire:
     def flush(self) -> None:
         pass
 
-    def _obey(self) -> None:
+    def _handle_order(self) -> None:
         assert self._orders is not None
         order, fds = _receive(self._orders)
-        if not order:
+        if order is None:
             self._poll.unregister(_ORDERS)
-        elif "check" in order:
-            _send(self._orders, {"refused": self._why_not()})
-        elif "settle" in order:
-            statuses = [os.waitpid(pid, 0)[1] for pid in self._copies]
-            self._copies.clear()
-            _send(self._orders, {"settled": statuses})
+        elif isinstance(order, CheckCopyable):
+            _send(self._orders, CopyChecked(self._why_not_copyable()))
+        elif isinstance(order, FinishCopies):
+            statuses = [os.waitpid(pid, 0)[1] for pid in self._helpers]
+            self._helpers.clear()
+            _send(self._orders, CopiesFinished(statuses))
         else:
             self.branch(fds)
             for fd in fds:
                 _close(fd)
 
-    def _why_not(self) -> str:
-        threads, opened = _threads("/proc"), {int(name) for name in os.listdir("/proc/self/fd")}
+    def _why_not_copyable(self) -> str:
+        """Reason why the server cannot be copied; empty if there is none."""
+        threads, opened = _count_threads("/proc"), {int(name) for name in os.listdir("/proc/self/fd")}
         opened = {fd for fd in opened if fd > _LIFE and os.path.exists(f"/proc/self/fd/{fd}")}
         if threads != 1:
             return f"it has {threads} threads; only a server with one can be copied"
-        if shared := _shared_maps("/proc"):
+        if shared := _list_shared_maps("/proc"):
             return f"it has memory that its copies would share ({', '.join(shared)}); unmap it between calls"
         if opened:
             return f"it holds {len(opened)} open files, which its copies would share; close them between calls"
         return "it is in the middle of a message" if self._buffer else ""
 
     def branch(self, fds: list[int]) -> None:
-        """Goes on in two processes, with one state: the other in the cell that `fds` belongs to.
+        """Fork the server: both processes go on with the same state, the child in the sandbox that `fds` belong to.
 
-        fds: its wire, standard error, orders, hold on life; as many namespaces as `NAMESPACES`. The harness moves the
-        copy to its cgroup.
+        `fds`: see `CopyServer`. The harness moves the copy to its cgroup.
         """
-        os.write(_LIFE, b"b")  # its process 1 is to stay for the copies
+        os.write(_LIFE, b"b")  # tells process 1 to wait for the copies as well
         random = sys.modules.get("random")
-        drawn = random.getstate() if random else None  # a fork seeds it anew
+        random_state = random.getstate() if random else None  # a fork seeds it anew
         helper = os.fork()
         if helper:
-            self._copies.append(helper)
+            self._helpers.append(helper)
             return
         try:
             folders = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in ("/tmp", "/workspace")]
-            first = 4
-            for namespace in fds[first:]:
+            copy_fds, namespaces = CopyFds(*fds[:4]), fds[4:]
+            for namespace in namespaces:
                 _check(_libc.setns(namespace, 0))
             os.chdir("/workspace")
-            _drop_rights()
+            _drop_privileges()
             if os.fork():
                 os._exit(0)
             os.setsid()
             if random:
-                random.setstate(drawn)
+                random.setstate(random_state)
             for folder, path in zip(folders, ("/tmp", "/workspace")):  # noqa: B905 (3.9 has no strict=)
                 _copy_tree(folder, path)
-            self._orders, self._copies = None, []
-            wire, errors, orders, held = fds[:first]
-            _arrange([0, errors, errors, wire, orders, held])
+            self._orders, self._helpers = None, []
+            _renumber_fds([0, copy_fds.errors, copy_fds.errors, copy_fds.wire, copy_fds.orders, copy_fds.life])
             self._orders = socket.socket(fileno=_ORDERS)
             fds.clear()
         except BaseException:
@@ -489,10 +678,10 @@ class Wire:
 
 
 def _copy_tree(source: int, target: str) -> None:
-    """Files, folders and links below a folder that is no longer visible, given by its descriptor."""
+    """Copy files, folders and links from a folder that is no longer visible, given by its descriptor."""
     for name in os.listdir(source):
-        path, found = f"{target}/{name}", os.stat(name, dir_fd=source, follow_symlinks=False)
-        kind = found.st_mode & 0o170000
+        path, status = f"{target}/{name}", os.stat(name, dir_fd=source, follow_symlinks=False)
+        kind = status.st_mode & 0o170000
         if kind == 0o120000:
             os.symlink(os.readlink(name, dir_fd=source), path)
         elif kind == 0o040000:
@@ -500,12 +689,12 @@ def _copy_tree(source: int, target: str) -> None:
             inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
             _copy_tree(inner, path)
             os.close(inner)
-            os.chmod(path, found.st_mode & 0o777)
+            os.chmod(path, status.st_mode & 0o777)
         elif kind == 0o100000:
             with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source), "rb") as read, open(path, "xb") as out:
                 while chunk := read.read(_CHUNK):
                     out.write(chunk)
-            os.chmod(path, found.st_mode & 0o777)
+            os.chmod(path, status.st_mode & 0o777)
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
@@ -534,12 +723,12 @@ def _check(result: int, about: str = "") -> int:
     return result
 
 
-def _threads(proc: str) -> int:
+def _count_threads(proc: str) -> int:
     return len(os.listdir(f"{proc}/self/task"))
 
 
-def _others_live(proc: str) -> bool:
-    """True if its PID namespace has another process; one that has ended and was not waited for does no more."""
+def _has_other_processes(proc: str) -> bool:
+    """True if the PID namespace has another running process. Zombies do not count."""
     for name in os.listdir(proc):
         if name.isdigit() and int(name) != os.getpid():
             with contextlib.suppress(OSError), open(f"{proc}/{name}/stat", "rb") as file:
@@ -548,31 +737,30 @@ def _others_live(proc: str) -> bool:
     return False
 
 
-def _shared_maps(proc: str) -> list[str]:
-    """Names of the maps that stay one memory after a fork: all that are shared and could be written.
+def _list_shared_maps(proc: str) -> list[str]:
+    """Names of the memory maps that a fork would share: those that are shared and could be written.
 
-    A file outside of the folders that are a server's own is on a read-only mount; a map of it that cannot be written
-    will never be.
+    A file outside of a server's own folders is on a read-only mount. A map of it that is not writable never becomes so.
     """
-    found = []
+    names = []
     with open(f"{proc}/self/maps", "rb") as file:
         for line in file:
             _, rights, _, _, _, *rest = line.split(None, 5)
             name = rest[0].decode(errors="replace").strip() if rest else "no file"
             is_fixed = b"w" not in rights and name.startswith("/") and not name.endswith(" (deleted)")
             if rights.endswith(b"s") and not (is_fixed and not name.startswith(_OWN_FOLDERS)):
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
-def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """One message; an empty one where the other side is gone."""
-    data, fds, _, _ = socket.recv_fds(sock, _MAX_MESSAGE, _MAX_FDS)
-    return (json.loads(data) if data else {}), fds
+def _receive(sock: socket.socket) -> tuple[Any, list[int]]:
+    """(message, descriptors); the message is None if the other side has closed."""
+    data, fds, _, _ = socket.recv_fds(sock, MAX_MESSAGE_BYTES, _MAX_FDS)
+    return decode_message(data), fds
 
 
-def _send(sock: socket.socket, message: dict[str, Any], fds: list[int] | tuple[int, ...] = ()) -> None:
-    socket.send_fds(sock, [json.dumps(message).encode()], list(fds))
+def _send(sock: socket.socket, message: Any, fds: list[int] | tuple[int, ...] = ()) -> None:
+    socket.send_fds(sock, [encode_message(message)], list(fds))
 
 
 def _read(fd: int) -> bytes:

@@ -1,10 +1,10 @@
-"""Warm spares of anything slow to start: started ahead of use, handed out once, ended after.
+"""A pool of things that are slow to start, such as servers: prestarted, handed out once, ended after use.
 
-Valid only where a start does not depend on the task: what makes one episode differ from another comes later, over the
-wire (`gymcp/setup`), never as an argument, a variable or a folder. `Launch` says all that a start depends on, so equal
-launches without a host folder are interchangeable until something is sent to them. A spare gives no CPU time back: it
-pays where starting means waiting, or where the machine idles while a model thinks. So only a few start at a time, which
-leaves the machine to the episodes; and what does not start is not started again and again.
+This is valid only if a start does not depend on the task: whatever makes one episode differ from another comes later,
+over the wire (`gymcp/setup`), never as an argument, a variable or a folder. `Launch` holds everything that a start
+depends on, so equal launches without a host folder are interchangeable until something is sent to them. A pool saves no
+CPU time. It pays if starting means waiting, or if the machine idles while a model thinks. So only a few members start
+at a time, which leaves the machine to the episodes, and after a failed start there is a pause.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 TTL_S = 300.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Without spares after one has failed to start, twice as long after each further one."""
+"""Seconds after which a member that was not used is ended."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
+"""Seconds without prestarts after one has failed. The pause doubles with each further failure."""
 
 log = logging.getLogger(__name__)
 
 
-class _Spare(Generic[T]):
-    """One thing, opened and closed by a task of its own, whoever uses it between."""
+class _Member(Generic[T]):
+    """One thing, opened and closed by a task of its own, while another task uses it."""
 
     def __init__(self, start: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self.ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.ahead = False
-        """True while nobody has asked for it."""
+        self.is_prestarted = False
+        """True until it is taken."""
         self._start = start
         self._leave = asyncio.Event()
-        self._task = asyncio.create_task(self._live())
+        self._task = asyncio.create_task(self._run())
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             async with self._start() as thing:
                 self.ready.set_result(thing)
@@ -48,9 +49,9 @@ class _Spare(Generic[T]):
             if self.ready.done():
                 raise
             self.ready.set_exception(error)
-            self.ready.exception()  # seen: the pool says so where nobody asks for it
+            self.ready.exception()  # mark it as retrieved: the pool logs it if no task has asked for the member
 
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self.ready.done() and self.ready.exception() is not None
 
     async def end(self) -> None:
@@ -62,30 +63,30 @@ class _Spare(Generic[T]):
 
 
 class WarmPool(Generic[T]):
-    """At most `spares` wait at a time, each at most `ttl_s`; `alive` says whether one that waited can still be used.
+    """At most `size` members wait at a time, each for at most `ttl_s`.
 
-    None is started ahead while `has_room` says that the machine is full. A context: at its end no spare is left. The
-    first are started when the first one is taken.
+    `alive` tells whether a member that has waited can still be used. While `has_room` is False nothing is prestarted.
+    The pool is a context, at whose end no member is left. The first members start when the first one is taken.
     """
 
     def __init__(
         self,
         start: Callable[[], AbstractAsyncContextManager[T]],
         *,
-        spares: int,
+        size: int,
         ttl_s: float = TTL_S,
         alive: Callable[[T], bool] = lambda thing: True,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._start = start
-        self._spares = spares
+        self._size = size
         self._ttl_s = ttl_s
         self._alive = alive
         self._has_room = has_room
-        self._at_once = max(2, len(os.sched_getaffinity(0)))
+        self._max_starts = max(2, len(os.sched_getaffinity(0)))
         self._failures = 0
         self._paused_until = 0.0
-        self._waiting: deque[_Spare[T]] = deque()
+        self._waiting: deque[_Member[T]] = deque()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -100,69 +101,69 @@ class WarmPool(Generic[T]):
             self._discard(self._waiting.popleft())
         await asyncio.gather(*self._ending)
 
-    async def filled(self) -> None:
-        """Returns when no spare is being started: all are ready, or there is a pause."""
-        while starting := [spare.ready for spare in self._waiting if not spare.ready.done()]:
+    async def wait_until_full(self) -> None:
+        """Return when no member is being started: all are ready, or there is a pause."""
+        while starting := [member.ready for member in self._waiting if not member.ready.done()]:
             await asyncio.wait(starting)
-            await asyncio.sleep(0)  # what comes next is started when the loop gets to it
+            await asyncio.sleep(0)  # the next members start in a later turn of the loop
 
     @contextlib.asynccontextmanager
     async def take(self) -> AsyncIterator[T]:
-        """One that nobody used before, and nobody will after. Raises what starting it raises."""
-        spare = self._pick()
-        spare.ahead = False
+        """A member that is used this once. Raises the errors of its start."""
+        member = self._pick()
+        member.is_prestarted = False
         self._refill()
         try:
-            yield await asyncio.shield(spare.ready)
+            yield await asyncio.shield(member.ready)
         finally:
-            await spare.end()
+            await member.end()
 
-    def _pick(self) -> _Spare[T]:
+    def _pick(self) -> _Member[T]:
         while self._waiting:
-            spare = self._waiting.popleft()
-            if not spare.ready.done() or (not spare.failed() and self._alive(spare.ready.result())):
-                return spare
-            self._discard(spare)
-        return _Spare(self._start)
+            member = self._waiting.popleft()
+            if not member.ready.done() or (not member.has_failed() and self._alive(member.ready.result())):
+                return member
+            self._discard(member)
+        return _Member(self._start)
 
     def _refill(self) -> None:
         loop = asyncio.get_running_loop()
         while (
             not self._closed
-            and len(self._waiting) < self._spares
-            and sum(not spare.ready.done() for spare in self._waiting) < self._at_once
+            and len(self._waiting) < self._size
+            and sum(not member.ready.done() for member in self._waiting) < self._max_starts
             and loop.time() >= self._paused_until
             and self._has_room()
         ):
-            spare = _Spare(self._start)
-            spare.ahead = True
-            spare.ready.add_done_callback(partial(self._note, spare))
-            self._waiting.append(spare)
-            loop.call_later(self._ttl_s, self._expire, spare)
+            member = _Member(self._start)
+            member.is_prestarted = True
+            member.ready.add_done_callback(partial(self._note_start, member))
+            self._waiting.append(member)
+            loop.call_later(self._ttl_s, self._expire, member)
 
-    def _note(self, spare: _Spare[T], ready: asyncio.Future[T]) -> None:
-        """A start has ended well, or there is a pause."""
+    def _note_start(self, member: _Member[T], ready: asyncio.Future[T]) -> None:
+        """Refill the pool after a start; begin a pause after a failed one."""
         if ready.cancelled():
             return
         if (error := ready.exception()) is None:
             self._failures = 0
             self._refill()
             return
-        pause_s = min(FIRST_PAUSE_S * 2**self._failures, LONGEST_PAUSE_S)
+        pause_s = min(FIRST_PAUSE_S * 2**self._failures, MAX_PAUSE_S)
         self._failures += 1
         self._paused_until = asyncio.get_running_loop().time() + pause_s
-        if spare in self._waiting:
-            self._waiting.remove(spare)
-            self._discard(spare)
-        if spare.ahead:  # else it reaches who asked
+        if member in self._waiting:
+            self._waiting.remove(member)
+            self._discard(member)
+        if member.is_prestarted:  # otherwise the task that took it gets the error
             log.warning("no spare is started for %g s, because one failed: %s", pause_s, error)
 
-    def _expire(self, spare: _Spare[T]) -> None:
-        if spare in self._waiting:
-            self._waiting.remove(spare)
-            self._discard(spare)
+    def _expire(self, member: _Member[T]) -> None:
+        if member in self._waiting:
+            self._waiting.remove(member)
+            self._discard(member)
 
-    def _discard(self, spare: _Spare[T]) -> None:
-        task = asyncio.create_task(spare.end())
+    def _discard(self, member: _Member[T]) -> None:
+        task = asyncio.create_task(member.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from gymcp.atomic import make_once
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Forkable, Limits, Mount, interpreter
 from gymcp.mcp_servers.spec import ServerSpec
@@ -201,5 +201,5 @@ def _bundle(source: str, modules: Mapping[str, str]) -> Path:
             path.write_text(text, encoding="utf-8")
         precompile(folder)
 
-    with in_cache():
+    with cache_errors():
         return make_once(gymcp_home() / "programs" / key[:24], make)

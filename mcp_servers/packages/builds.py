@@ -1,7 +1,7 @@
-"""Running what a package brings to build itself: behind bubblewrap's wall, without network, with limits.
+"""Run the build steps of packages inside bubblewrap: without network, with limits.
 
-All that a build needs is fetched beforehand, as files. It sees the system's programs and headers, what is mounted, and
-one folder to write to; what it leaves there is as hostile as what a server says.
+Everything a build needs is fetched beforehand, as files. A build sees the system's programs and headers, its mounts,
+and one folder to write to. The files that it leaves there are as untrusted as a server's messages.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gymcp.mcp_servers.sanitize import plain_text
 TIMEOUT_S = 900.0
 LIMITS = Limits(memory_mb=2048, processes=256, cpu_s=1800.0, disk_mb=1000)
 _FOR_COMPILERS = ("/usr/include", "/usr/lib/gcc", "/usr/share/pkgconfig", "/usr/local/include")
-_KEPT_BYTES = 64_000
+_TAIL_BYTES = 64_000
 _CHUNK = 1 << 16
 _ENVIRONMENT = {"SOURCE_DATE_EPOCH": "315532800", "PYTHONHASHSEED": "0", "CI": "1"}
-"""The same files every time, where the build knows how: a zip archive begins in 1980."""
+"""Settings with which builds that support it are reproducible. The date is in 1980, when zip's time begins."""
 
 
-def build_wall(who: str) -> Sandbox:
-    """Where builds run. Raises SandboxUnavailable: nothing is ever built without a sandbox."""
-    wall = get_sandbox("bwrap")
+def build_sandbox(who: str) -> Sandbox:
+    """The sandbox that builds run in. Raises SandboxUnavailable: nothing is ever built without a sandbox."""
+    sandbox = get_sandbox("bwrap")
     try:
-        wall.check()
+        sandbox.check()
     except SandboxUnavailable as error:
         raise SandboxUnavailable(f"{who}: is built inside bubblewrap only: {error}") from error
-    return wall
+    return sandbox
 
 
 def run_build(
@@ -49,7 +49,7 @@ def run_build(
     limits: Limits = LIMITS,
     timeout_s: float = TIMEOUT_S,
 ) -> None:
-    """Runs `argv` in `folder`, which it may write to, as /workspace. Raises UsageError with its last words."""
+    """Run `argv` with `folder` as its writable /workspace. Raises UsageError with the end of the build's output."""
     headers = [Mount(source=path, target=PurePosixPath(path)) for path in map(Path, _FOR_COMPILERS) if path.is_dir()]
     launch = Launch(
         argv=tuple(argv),
@@ -65,20 +65,20 @@ def run_build(
 
 
 def read_written(path: Path, max_bytes: int) -> bytes:
-    """What a build left as a plain file directly in its folder. Raises IntegrityError for anything else."""
+    """Content of a plain file that a build left directly in its folder. Raises IntegrityError for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise IntegrityError(f"build: '{path.name}' cannot be read: {error.strerror}") from error
     with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > max_bytes:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > max_bytes:
             raise IntegrityError(f"build: '{path.name}' is not a plain file of at most {max_bytes} bytes")
         return file.read(max_bytes)
 
 
 def refuse_traps(who: str, folder: Path) -> None:
-    """Raises IntegrityError for what a build has left that is no plain file or folder, or a link that leads out."""
+    """Raise IntegrityError if a build has left a special file, or a link that leads out of its folder."""
     root = os.path.realpath(folder)
     for where, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -93,25 +93,25 @@ def refuse_traps(who: str, folder: Path) -> None:
 
 
 async def _run(sandbox: Sandbox, launch: Launch, timeout_s: float) -> str | None:
-    """Why it failed, in words; None where it did not."""
+    """Reason for which the build failed; None if it succeeded."""
     try:
         async with asyncio.timeout(timeout_s), sandbox.start(launch) as process:
             with contextlib.suppress(ConnectionError):
                 process.stdin.close()
-            said = await _tail(process)
+            output = await _read_tail(process)
             status = await process.wait()
             if status == 0 and process.limit_hit() is None:
                 return None
-            words = last_words(plain_text(process.stderr_tail() + "\n" + said))
+            words = last_words(plain_text(process.stderr_tail() + "\n" + output))
             return f"{process.limit_hit() or f'the build ended with status {status}'}; its last words: {words}"
     except TimeoutError:
         return f"the build did not end within {timeout_s:g} s"
 
 
-async def _tail(process: SandboxProcess) -> str:
-    """Of standard output: a build may write without end."""
+async def _read_tail(process: SandboxProcess) -> str:
+    """End of the standard output. Only the end is kept in memory, because a build may write without end."""
     tail = bytearray()
     while chunk := await process.stdout.read(_CHUNK):
         tail += chunk
-        del tail[:-_KEPT_BYTES]
+        del tail[:-_TAIL_BYTES]
     return tail.decode(errors="replace")

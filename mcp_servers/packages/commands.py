@@ -1,5 +1,7 @@
-"""What people write to start a server, as what to install: ``npx``, ``uvx`` and ``docker run`` lines, Claude's
-configuration file."""
+"""Parse the usual ways to name a server into install requests.
+
+These are ``npx``, ``uvx`` and ``docker run`` command lines, URLs, and Claude's configuration file.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from urllib.parse import parse_qsl, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.lockfile import MAX_NAME, Runtime, checked_name
+from gymcp.mcp_servers.packages.lockfile import MAX_NAME_CHARS, Runtime, check_name
 from gymcp.mcp_servers.variables import VARIABLE, is_secret
 from gymcp.types import Json
 
 _NPM = re.compile(r"(?P<name>(@[\w.~-]+/)?[\w.~-]+)(@(?P<version>[\w.+-]+))?")
-_WORDLESS = ("mcp-server-", "server-", "mcp-")
-_HAVE = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
-_GENERIC = ("www", "mcp", "api")
-_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_COMMON_PREFIXES = ("mcp-server-", "server-", "mcp-")
+_EXPECTED = "have 'npx -y PACKAGE@VERSION', 'uvx PACKAGE==VERSION', 'docker run -i --rm IMAGE' and 'https://HOST/PATH'"
+_COMMON_LABELS = ("www", "mcp", "api")
+_IP_ADDRESS = re.compile(r"[\d.]+|.*:.*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _IMAGE = re.compile(
     r"(?P<name>([\w.-]+(:\d+)?/)?[\w.-]+(/[\w.-]+)*)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
@@ -32,37 +34,38 @@ _DOCKER_FLAGS = ("-i", "--interactive", "--rm", "--init")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A server to lock."""
+class InstallRequest:
+    """Server that is to be resolved, installed and locked."""
 
     name: str
     runtime: Runtime
     package: str
-    """Of an image its name without tag and digest, or the path of a Dockerfile, which begins with a dot or a slash."""
+    """Name of the package. For an image: its name without tag and digest, or the path of a Dockerfile, which begins
+    with a dot or a slash."""
     version: str | None
-    """None: the newest, which the lock then pins. Of an image its tag, or its digest in a registry."""
+    """None: the newest one, which the lock then pins. For an image: its tag, or its digest in a registry."""
     extras: tuple[str, ...] = ()
     program: str | None = None
-    """Which of the package's programs to start; None: the one of the package's own name, or the only one."""
+    """Program of the package to start. None: the one with the package's own name, or the only one."""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     http: str = ""
-    """PORT/PATH where it listens inside the sandbox; empty: it speaks over standard input and output."""
+    """PORT/PATH at which the server listens inside the sandbox. Empty: it speaks over standard input and output."""
     url: str = ""
-    """Of a remote server."""
+    """URL of a remote server."""
     headers: Mapping[str, str] = field(default_factory=dict)
     build: tuple[str, ...] = ()
-    """Names of packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox where they must be."""
+    """Packages, as ``NAME`` or ``NAME==VERSION``, that may be built in a sandbox if they have to be built."""
     base: Path = field(default=Path(), compare=False)
-    """The folder from which the path of a Dockerfile counts."""
+    """Folder that the path of a Dockerfile is relative to."""
 
     @property
     def dockerfile(self) -> Path | None:
-        """Where the server is an image that is built here."""
+        """Path of the Dockerfile; None if the server is not an image that is built here."""
         return self.base / self.package if self.runtime == "image" and self.package[0] in "./" else None
 
     def command(self, version: str) -> tuple[str, ...]:
-        """As a person would start it, with that version; of a remote server its URL."""
+        """Command line with which a person would start that version; for a remote server its URL."""
         if self.runtime == "remote":
             return (self.url,)
         if self.runtime == "node":
@@ -84,30 +87,33 @@ def parse_command(
     http: str = "",
     headers: Mapping[str, str] | None = None,
     base: Path = Path(),
-) -> Wanted:
-    """From an ``npx``, ``uvx`` or ``docker run`` line, or a URL. Raises ConfigError, naming what is not understood."""
+) -> InstallRequest:
+    """Parse an ``npx``, ``uvx`` or ``docker run`` line, or a URL. Raises ConfigError, naming the part it rejects."""
     try:
         line = tuple(shlex.split(words) if isinstance(words, str) else words)
     except ValueError as error:
         raise ConfigError(f"server command {words!r}: {error}") from error
     who = f"server '{name}'" if name else "server"
     if not line:
-        raise ConfigError(f"{who}: an empty command; {_HAVE}")
+        raise ConfigError(f"{who}: an empty command; {_EXPECTED}")
     if line[0].startswith(("http://", "https://")):
         return _parse_url(who, line, name, env, http, headers or {})
     if headers:
         raise ConfigError(f"{who}: headers are for servers at a url; for the environment of a command there is env")
     parse = {"npx": _parse_npx, "uvx": _parse_uvx, "docker": _parse_docker}.get(Path(line[0]).name)
     if parse is None:
-        raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_HAVE}")
-    wanted = parse(who, line[1:])
-    values = {**wanted.env, **(env or {})}
+        raise ConfigError(f"{who}: command '{line[0]}' is not one that can be locked; {_EXPECTED}")
+    request = parse(who, line[1:])
+    values = {**request.env, **(env or {})}
     _refuse_secrets(who, "env", values)
-    return replace(wanted, name=checked_name(name or default_name(wanted.package)), env=values, http=http, base=base)
+    return replace(request, name=check_name(name or default_name(request.package)), env=values, http=http, base=base)
 
 
-def read_config(path: Path, only: Iterable[str] = ()) -> list[Wanted]:
-    """The servers of a ``claude_desktop_config.json``, or only some. Raises ConfigError, one for all that is unset."""
+def read_config(path: Path, only: Iterable[str] = ()) -> list[InstallRequest]:
+    """Servers of a ``claude_desktop_config.json``: all of them, or those named in `only`.
+
+    Raises ConfigError. One error names all environment variables that are not set.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -118,17 +124,17 @@ def read_config(path: Path, only: Iterable[str] = ()) -> list[Wanted]:
     if unknown := sorted(set(only) - set(rows)):
         raise ConfigError(f"config '{path}': no server '{unknown[0]}'; have {', '.join(rows)}")
     chosen = {name: row for name, row in rows.items() if name in set(only) or not set(only)}
-    found = [_from_entry(path, name, row) for name, row in chosen.items()]
-    unset = [f"server '{wanted.name}': {', '.join(names)}" for wanted in found if (names := unset_in(wanted))]
+    requests = [_from_entry(path, name, row) for name, row in chosen.items()]
+    unset = [f"server '{req.name}': {', '.join(names)}" for req in requests if (names := unset_variables(req))]
     if unset:
         raise ConfigError(f"config '{path}': environment variables that it refers to are not set: {'; '.join(unset)}")
-    return found
+    return requests
 
 
-def unset_in(wanted: Wanted) -> list[str]:
-    """The environment variables that URL, arguments, environment and headers refer to and that are not set."""
+def unset_variables(request: InstallRequest) -> list[str]:
+    """Environment variables that URL, arguments, environment or headers refer to and that are not set."""
     names = []
-    for text in (wanted.url, *wanted.args, *wanted.env.values(), *wanted.headers.values()):
+    for text in (request.url, *request.args, *request.env.values(), *request.headers.values()):
         for match in VARIABLE.finditer(text):
             name, _, default = match["name"].partition(":-")
             if name not in os.environ and not default and name not in names:
@@ -136,37 +142,37 @@ def unset_in(wanted: Wanted) -> list[str]:
     return names
 
 
-def image_reference(wanted: Wanted, version: str) -> str:
-    """The image's name with tag or digest; of a Dockerfile its path."""
-    if wanted.dockerfile is not None:
-        return wanted.package
-    return f"{wanted.package}{'@' if version.startswith('sha256:') else ':'}{version}"
+def image_reference(request: InstallRequest, version: str) -> str:
+    """Name of the image with its tag or digest; for a Dockerfile its path."""
+    if request.dockerfile is not None:
+        return request.package
+    return f"{request.package}{'@' if version.startswith('sha256:') else ':'}{version}"
 
 
 def default_name(package: str) -> str:
-    """What people call it: ``@modelcontextprotocol/server-memory`` is ``memory``, ``./a/Dockerfile`` is ``a``."""
-    place = PurePosixPath(package)
-    name = place.parent.name if place.name.endswith("Dockerfile") and place.parent.name else place.name
-    for start in _WORDLESS:
-        name = name.removeprefix(start)
-    return _as_name(name.removesuffix("-mcp").removesuffix("-server")) or name
+    """Short name of a package: ``@modelcontextprotocol/server-memory`` is ``memory``, ``./a/Dockerfile`` is ``a``."""
+    path = PurePosixPath(package)
+    name = path.parent.name if path.name.endswith("Dockerfile") and path.parent.name else path.name
+    for prefix in _COMMON_PREFIXES:
+        name = name.removeprefix(prefix)
+    return _to_name(name.removesuffix("-mcp").removesuffix("-server")) or name
 
 
 def name_of_host(host: str) -> str:
-    """What people call it: ``mcp.example.com`` is ``example``, ``127.0.0.1`` is ``host-127-0-0-1``."""
-    labels = [] if _ADDRESS.fullmatch(host) else host.split(".")
-    telling = [label for label in (labels[:-1] or labels) if label not in _GENERIC]
-    return _as_name("-".join(telling or labels)) or _as_name(f"host {host}")
+    """Short name of a host: ``mcp.example.com`` is ``example``, ``127.0.0.1`` is ``host-127-0-0-1``."""
+    labels = [] if _IP_ADDRESS.fullmatch(host) else host.split(".")
+    specific = [label for label in (labels[:-1] or labels) if label not in _COMMON_LABELS]
+    return _to_name("-".join(specific or labels)) or _to_name(f"host {host}")
 
 
-def _as_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:MAX_NAME].strip("-_")
+def _to_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:MAX_NAME_CHARS].strip("-_")
 
 
-def _from_entry(path: Path, name: str, row: Json) -> Wanted:
+def _from_entry(path: Path, name: str, row: Json) -> InstallRequest:
     who = f"config '{path}': server '{name}'"
     if not isinstance(row, dict) or not (isinstance(row.get("command"), str) or isinstance(row.get("url"), str)):
-        raise ConfigError(f"{who}: has no command and no url; {_HAVE}")
+        raise ConfigError(f"{who}: has no command and no url; {_EXPECTED}")
     args, env, headers = row.get("args", []), row.get("env", {}), row.get("headers", {})
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
         raise ConfigError(f"{who}: args must be a list of texts")
@@ -182,7 +188,7 @@ def _from_entry(path: Path, name: str, row: Json) -> Wanted:
 
 
 def _port_of(who: str, url: Json) -> str:
-    """Of a server that is started here and listens: where, as PORT/PATH."""
+    """PORT/PATH from the url of a server that is started here and listens."""
     parts = urlsplit(str(url))
     if parts.hostname not in _LOOPBACK or parts.port is None:
         raise ConfigError(
@@ -198,17 +204,17 @@ def _parse_url(
     env: Mapping[str, str] | None,
     http: str,
     headers: Mapping[str, str],
-) -> Wanted:
+) -> InstallRequest:
     url = line[0]
     host = urlsplit(url).hostname
     if len(line) > 1 or env or http:
         raise ConfigError(f"{who}: {url} runs elsewhere: it takes no arguments, env or http; have headers")
     if not host:
-        raise ConfigError(f"{who}: '{url}' has no host; {_HAVE}")
+        raise ConfigError(f"{who}: '{url}' has no host; {_EXPECTED}")
     _refuse_secrets(who, "header", headers)
     _refuse_secrets(who, "query", dict(parse_qsl(urlsplit(url).query)))
-    return Wanted(
-        name=checked_name(name or name_of_host(host)),
+    return InstallRequest(
+        name=check_name(name or name_of_host(host)),
         runtime="remote",
         package=host,
         version="",
@@ -217,7 +223,7 @@ def _parse_url(
     )
 
 
-def _parse_npx(who: str, words: Sequence[str]) -> Wanted:
+def _parse_npx(who: str, words: Sequence[str]) -> InstallRequest:
     rest, package = list(words), None
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -228,14 +234,14 @@ def _parse_npx(who: str, words: Sequence[str]) -> Wanted:
         elif option not in ("-y", "--yes", "--"):
             raise ConfigError(f"{who}: npx option '{option}' is not understood; have -y, -p PACKAGE")
     if not rest:
-        raise ConfigError(f"{who}: npx of no package; {_HAVE}")
+        raise ConfigError(f"{who}: npx of no package; {_EXPECTED}")
     program = rest.pop(0) if package else None
     package = package or rest.pop(0)
     match = _NPM.fullmatch(package)
     if match is None:
-        raise ConfigError(f"{who}: '{package}' is not PACKAGE@VERSION of a package registry; {_HAVE}")
+        raise ConfigError(f"{who}: '{package}' is not PACKAGE@VERSION of a package registry; {_EXPECTED}")
     version = match["version"]
-    return Wanted(
+    return InstallRequest(
         name="",
         runtime="node",
         package=match["name"],
@@ -245,7 +251,7 @@ def _parse_npx(who: str, words: Sequence[str]) -> Wanted:
     )
 
 
-def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
+def _parse_uvx(who: str, words: Sequence[str]) -> InstallRequest:
     rest, source = list(words), None
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
@@ -256,7 +262,7 @@ def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
         else:
             raise ConfigError(f"{who}: uvx option '{option}' is not understood; have --from PACKAGE")
     if not rest:
-        raise ConfigError(f"{who}: uvx of no package; {_HAVE}")
+        raise ConfigError(f"{who}: uvx of no package; {_EXPECTED}")
     program = rest.pop(0) if source else None
     text = re.sub(r"@(latest)?$", "", source or rest.pop(0))
     try:
@@ -265,8 +271,8 @@ def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
         raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION: {str(error).splitlines()[0]}") from error
     pins = list(requirement.specifier)
     if requirement.url or len(pins) > 1 or any(pin.operator != "==" or "*" in pin.version for pin in pins):
-        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION of a package index; {_HAVE}")
-    return Wanted(
+        raise ConfigError(f"{who}: '{text}' is not PACKAGE==VERSION of a package index; {_EXPECTED}")
+    return InstallRequest(
         name="",
         runtime="python",
         package=requirement.name,
@@ -277,8 +283,8 @@ def _parse_uvx(who: str, words: Sequence[str]) -> Wanted:
     )
 
 
-def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
-    """``docker run``; whatever would give the server more than its sandbox does is refused."""
+def _parse_docker(who: str, words: Sequence[str]) -> InstallRequest:
+    """Parse ``docker run``. Options that would give the server more than its sandbox does are refused."""
     rest, env = list(words), {}
     if not rest or rest.pop(0) != "run":
         raise ConfigError(f"{who}: of docker only 'docker run -i --rm IMAGE' can be locked")
@@ -287,35 +293,35 @@ def _parse_docker(who: str, words: Sequence[str]) -> Wanted:
         if option in ("-e", "--env") and rest:
             option = f"--env={rest.pop(0)}"
         if option.startswith("--env="):
-            name, found, value = option.removeprefix("--env=").partition("=")
-            env[name] = value if found else f"${{{name}}}"
+            name, equals, value = option.removeprefix("--env=").partition("=")
+            env[name] = value if equals else f"${{{name}}}"
         elif option not in _DOCKER_FLAGS:
             raise ConfigError(
                 f"{who}: docker option '{option}' is not understood; have -i, --rm, --init, -e NAME; folders, networks "
                 "and limits are the sandbox's"
             )
     if not rest:
-        raise ConfigError(f"{who}: docker run of no image; {_HAVE}")
+        raise ConfigError(f"{who}: docker run of no image; {_EXPECTED}")
     image = rest.pop(0)
     if image[0] in "./":
-        return Wanted(name="", runtime="image", package=image, version=None, args=tuple(rest), env=env)
+        return InstallRequest(name="", runtime="image", package=image, version=None, args=tuple(rest), env=env)
     match = _IMAGE.fullmatch(image)
     if match is None:
         raise ConfigError(f"{who}: '{image}' is not the name of an image")
     version = match["digest"] or match["tag"] or "latest"
-    return Wanted(name="", runtime="image", package=match["name"], version=version, args=tuple(rest), env=env)
+    return InstallRequest(name="", runtime="image", package=match["name"], version=version, args=tuple(rest), env=env)
 
 
 def _refuse_secrets(who: str, what: str, values: Mapping[str, str]) -> None:
-    """A lock is committed: what looks like a secret may be in it only by name."""
+    """Raise ConfigError for a value that looks like a secret: a lock is committed, so it may hold only its name."""
     for name, value in values.items():
         if value and is_secret(name) and not VARIABLE.search(value):
             raise ConfigError(
                 f"{who}: {what} '{name}' looks like a secret, which must not be written into a lock; write "
-                f"'${{{_variable(name)}}}' in its place and set that environment variable"
+                f"'${{{_variable_name(name)}}}' in its place and set that environment variable"
             )
 
 
-def _variable(name: str) -> str:
-    """What one would call it: a header's name is none of a variable."""
+def _variable_name(name: str) -> str:
+    """Name for an environment variable: a header's name may hold characters that a variable's cannot."""
     return name if name.isidentifier() else re.sub(r"\W", "_", name).upper()

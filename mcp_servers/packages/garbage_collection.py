@@ -1,5 +1,6 @@
-"""Installed servers and built images that nothing names any more. Locks are remembered when they are read: they can lie
-anywhere.
+"""Find installed servers and built images that no lock names any more.
+
+A lock can lie anywhere, so every lock is remembered when it is read.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.image import built_name
+from gymcp.mcp_servers.packages.image import build_tag
 from gymcp.mcp_servers.packages.install import folder_of
 from gymcp.mcp_servers.packages.install_folder import servers_folder
-from gymcp.mcp_servers.packages.lockfile import read_lock, remembered_locks
+from gymcp.mcp_servers.packages.lockfile import list_remembered_locks, read_lock
 from gymcp.mcp_servers.sandbox.docker.images import (
     BUILT_REPOSITORY,
     DOCKERFILE_LABEL,
@@ -25,85 +26,86 @@ from gymcp.mcp_servers.sandbox.docker.images import (
     list_built_images,
     name_of_build,
 )
-from gymcp.process_owner import is_free
+from gymcp.process_owner import is_unlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedServer:
     folder: Path
     megabytes: float
-    is_free: bool
-    """False where a living process has used it: it is left alone."""
+    is_unlocked: bool
+    """False if a living process uses it. It is then left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltImage:
-    """Of a Dockerfile, built with this cache."""
+    """Image that was built from a Dockerfile with this cache."""
 
     name: str
-    """Its id where another build has its name now."""
+    """Tag of the image; its id if a later build has taken the tag."""
     megabytes: float
-    """With the image that it is made from."""
+    """Size of all layers, those of the base image included."""
     needed_by: str
-    """In words; empty: by nothing."""
+    """Reason for which the image is still needed, in words. Empty: it is not."""
 
 
-def images_with_users(locks: Iterable[Path]) -> list[BuiltImage]:
-    """What was built from Dockerfiles: needed while a lock names it, or while the Dockerfile's folder is as it was.
+def find_built_images(locks: Iterable[Path]) -> list[BuiltImage]:
+    """Images that were built from Dockerfiles.
 
-    Raises ConfigError for a lock that cannot be read.
+    An image is needed as long as a lock names it, or as long as the Dockerfile's folder has not changed. Raises
+    ConfigError for a lock that cannot be read.
     """
-    found = list_built_images()
-    if not found:
+    rows = list_built_images()
+    if not rows:
         return []
     named = {
         name: f"{path} names it"
         for path in locks
         for server in read_lock(path, consistent=False).values()
-        if (name := built_name(server)) is not None
+        if (name := build_tag(server)) is not None
     }
-    return [_with_user(row, named) for row in found]
+    return [_to_built_image(row, named) for row in rows]
 
 
-def _with_user(row: Mapping[str, Any], named: Mapping[str, str]) -> BuiltImage:
+def _to_built_image(row: Mapping[str, Any], named: Mapping[str, str]) -> BuiltImage:
     tags = [tag for tag in row.get("RepoTags") or () if not tag.startswith("<none>")]
     ours = [tag for tag in tags if tag.startswith(f"{BUILT_REPOSITORY}:")]
     if others := sorted(set(tags) - set(ours)):
         needed = f"it is called {others[0]}, too"
     else:
         dockerfile = Path(row["Labels"][DOCKERFILE_LABEL])
-        needed = next((why for tag in ours if (why := named.get(tag, "") or _still_described(tag, dockerfile))), "")
+        needed = next((why for tag in ours if (why := named.get(tag, "") or _why_current(tag, dockerfile))), "")
     return BuiltImage(name=ours[0] if ours else row["Id"], megabytes=row["Size"] / 1e6, needed_by=needed)
 
 
-def _still_described(tag: str, dockerfile: Path) -> str:
+def _why_current(tag: str, dockerfile: Path) -> str:
     with contextlib.suppress(ConfigError, OSError):
         if name_of_build(context_digest(dockerfile)) == tag:
             return f"{dockerfile} is as it was"
     return ""
 
 
-def known_locks(more: Iterable[Path]) -> list[Path]:
-    """Those that were ever read with this cache, and `more`, where they are still there."""
-    locks = {path.resolve() for path in (*remembered_locks(), *more)}
+def find_locks(more: Iterable[Path]) -> list[Path]:
+    """Existing lock files among `more` and those that were ever read with this cache."""
+    locks = {path.resolve() for path in (*list_remembered_locks(), *more)}
     return sorted(path for path in locks if path.is_file())
 
 
-def unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
-    """What none of the locks names for this machine. Raises ConfigError for a lock that cannot be read."""
+def find_unused_servers(locks: Iterable[Path]) -> list[UnusedServer]:
+    """Installed servers that none of the locks names for this machine. Raises ConfigError for an unreadable lock."""
     entries = [server for lock in locks for server in read_lock(lock, consistent=False).values()]
     named = {folder_of(server) for server in entries if server.runtime in ("python", "node")}
     root = servers_folder()
     folders = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     return [
-        UnusedServer(folder=folder, megabytes=_bytes(folder) / 1e6, is_free=is_free(folder))
+        UnusedServer(folder=folder, megabytes=_count_bytes(folder) / 1e6, is_unlocked=is_unlocked(folder))
         for folder in folders
         if folder not in named and not folder.name.startswith(".")
     ]
 
 
 def remove_server(folder: Path) -> bool:
-    """False where a living process has begun to use it meanwhile."""
+    """Remove an installed server. False if a living process has begun to use it meanwhile."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +117,7 @@ def remove_server(folder: Path) -> bool:
     return True
 
 
-def _bytes(folder: Path) -> int:
+def _count_bytes(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):

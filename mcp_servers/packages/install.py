@@ -1,4 +1,4 @@
-"""One face for both runtimes: resolve, install once, say how to start."""
+"""Resolve, install, verify and start servers of any runtime: Python, Node, image, remote."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from gymcp.atomic import make_once, open_to_servers
-from gymcp.cache import in_cache
+from gymcp.atomic import make_once, make_world_readable
+from gymcp.cache import cache_errors
 from gymcp.errors import IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.packages import image, node, python
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
 from gymcp.mcp_servers.packages.install_folder import (
     INSIDE,
-    Drifted,
+    InstallDrift,
     check_files,
-    hold,
-    let_go,
+    hold_folder,
+    release_folder,
     servers_folder,
     tree_digest,
 )
 from gymcp.mcp_servers.packages.lockfile import LockedServer, content_of
-from gymcp.process_owner import is_free, unfinished
+from gymcp.process_owner import is_unlocked, staging_folder
 
 __all__ = [
     "INSIDE",
     "ensure_installed",
     "ensure_present",
+    "ensure_verified",
     "folder_of",
     "is_present",
-    "mend_installed",
+    "repair_installed",
     "resolve",
     "start_words",
-    "verified",
     "verify_installed",
     "with_tree",
 ]
 
-MEND = "gymcp servers sync"
+REPAIR_COMMAND = "gymcp servers sync"
 REVISION = 1
-"""Of how folders are made: bumped when the same lock gives another folder."""
+"""Number that is raised whenever the same lock entry would be installed differently than before."""
 _verified: set[tuple[object, ...]] = set()
 
 
-def resolve(wanted: Wanted) -> LockedServer:
-    """What to lock, still without installed files and tools. Raises ConfigError."""
-    if wanted.runtime == "image":
-        return image.resolve(wanted)
-    return _runtime(wanted.runtime).resolve(wanted)  # type: ignore[no-any-return]
+def resolve(request: InstallRequest) -> LockedServer:
+    """Lock entry, still without installed files and tools. Raises ConfigError."""
+    if request.runtime == "image":
+        return image.resolve(request)
+    return _runtime(request.runtime).resolve(request)  # type: ignore[no-any-return]
 
 
 def is_present(server: LockedServer) -> bool:
-    """True where this machine has the server as it is locked; an image without an engine is not there."""
+    """True if this machine has the locked server. Without an engine no image is present."""
     if server.runtime == "remote":
         return True
     if server.runtime != "image":
@@ -65,7 +65,7 @@ def is_present(server: LockedServer) -> bool:
 
 
 def ensure_present(server: LockedServer) -> str:
-    """Where the server is, in words, installed where it is not yet; raises what `ensure_installed` raises."""
+    """Install the server if it is missing; return its location in words. Raises the errors of `ensure_installed`."""
     if server.runtime == "remote":
         return server.command[0]
     if server.runtime == "image":
@@ -74,104 +74,104 @@ def ensure_present(server: LockedServer) -> str:
 
 
 def folder_of(server: LockedServer) -> Path:
-    """Where this machine has it, or would have it: another closure is another folder."""
+    """Folder in which this machine has, or would have, the server. Every closure of packages has its own folder."""
     closure = [content_of(package) for package in server.packages]
     key = digest([REVISION, server.runtime, _runtime(server.runtime).platform_name(), closure])
     return servers_folder() / f"{server.name}-{key[:16]}"
 
 
 def ensure_installed(server: LockedServer) -> Path:
-    """The server's folder, made where it is not there yet; what is there is used without network.
+    """Folder of the server, which is installed if it is missing. An installed server is used without network.
 
-    Held while this process lives: `gymcp clean --servers` leaves it alone.
+    The folder is locked while this process lives, so `gymcp clean --servers` leaves it alone.
 
-    Raises UsageError where it cannot be fetched, IntegrityError where a file has another hash than in the lock.
+    Raises UsageError if the server cannot be fetched, IntegrityError if a file has another hash than in the lock.
     """
-    with in_cache():
+    with cache_errors():
         while True:
             folder = make_once(folder_of(server), lambda folder: _runtime(server.runtime).install(server, folder))
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                hold(folder)
+                hold_folder(folder)
                 if folder.is_dir():
                     return folder
 
 
 def with_tree(server: LockedServer) -> LockedServer:
-    """The locked server with the digest of what is installed here, which is installed where it is not yet."""
+    """The lock entry with the digest of the files installed here. Installs the server if it is missing."""
     if server.runtime == "image":
         return server
-    files = check_files(ensure_installed(server), f"server '{server.name}'", MEND)
+    files = check_files(ensure_installed(server), f"server '{server.name}'", REPAIR_COMMAND)
     return replace(server, trees={**server.trees, _runtime(server.runtime).platform_name(): tree_digest(files)})
 
 
 def verify_installed(server: LockedServer) -> None:
-    """Every installed file, the version and the locked digest. Raises IntegrityError, naming what differs."""
+    """Check every installed file, the version and the locked digest. Raises IntegrityError, naming the difference."""
     if server.runtime == "image":
         image.verify(server)
         return
     _verify(server, ensure_installed(server))
 
 
-def verified(server: LockedServer, *, mend: str = MEND) -> Path:
-    """The folder of a server in packages, made where it is not there yet, and as it is locked.
+def ensure_verified(server: LockedServer, *, repair: str = REPAIR_COMMAND) -> Path:
+    """Folder of a server from packages, which is installed if it is missing and has been verified against the lock.
 
-    Verified once per process, lock entry and folder: some thousand files are hashed in about a quarter of a second.
-    Raises what `ensure_installed` and `verify_installed` raise; `mend`: the command that installs it again.
+    It is verified once per process, lock entry and folder: hashing some thousand files takes about 0.25 s. Raises the
+    errors of `ensure_installed` and `verify_installed`. `repair`: the command that installs the server again.
     """
     folder = ensure_installed(server)
     seen = (folder, folder.stat().st_ino, server.name, server.version, tuple(sorted(server.trees.items())))
     if seen not in _verified:
         try:
-            _verify(server, folder, mend)
-        except Drifted:
-            let_go(folder)  # it is not used, and may be made anew
+            _verify(server, folder, repair)
+        except InstallDrift:
+            release_folder(folder)  # it is not used, so it may be installed again
             raise
         _verified.add(seen)
     return folder
 
 
-def mend_installed(server: LockedServer) -> str | None:
-    """Installs a server that is here anew where it is not as it is locked; what was wrong, None where nothing was.
+def repair_installed(server: LockedServer) -> str | None:
+    """Install a present server again if it differs from the lock; return the difference, None if there was none.
 
-    An image has its content for a name. Raises what `ensure_installed` raises, UsageError where another process uses
-    the folder, IntegrityError where the lock disagrees with itself.
+    An image needs no repair: its content is its name. Raises the errors of `ensure_installed`, UsageError if another
+    process uses the folder, IntegrityError if the lock contradicts itself.
     """
     if server.runtime not in ("node", "python"):
         return None
     folder = folder_of(server)
-    with in_cache():
+    with cache_errors():
         try:
             _verify(server, folder)
         except IntegrityError as error:
-            if not is_free(folder):
+            if not is_unlocked(folder):
                 raise UsageError(f"{error}; a process uses {folder}: end it, then run: gymcp servers sync") from error
-            with unfinished(folder) as made, unfinished(folder) as old:
-                _runtime(server.runtime).install(server, made)
-                _verify(server, made)
-                open_to_servers(made)
+            with staging_folder(folder) as new, staging_folder(folder) as old:
+                _runtime(server.runtime).install(server, new)
+                _verify(server, new)
+                make_world_readable(new)
                 folder.rename(old)
-                made.rename(folder)
+                new.rename(folder)
             return str(error)
     return None
 
 
-def _verify(server: LockedServer, folder: Path, mend: str = MEND) -> None:
+def _verify(server: LockedServer, folder: Path, repair: str = REPAIR_COMMAND) -> None:
     who = f"server '{server.name}'"
-    files = check_files(folder, who, mend)
-    found = _runtime(server.runtime).installed_version(server, folder)
-    if found != server.version:
-        raise Drifted(
-            f"{who}: locked is version {server.version}, installed is {found}; run: {mend}, or, where the lock was "
+    files = check_files(folder, who, repair)
+    version = _runtime(server.runtime).read_version(server, folder)
+    if version != server.version:
+        raise InstallDrift(
+            f"{who}: locked is version {server.version}, installed is {version}; run: {repair}, or, if the lock was "
             f"edited by hand: gymcp servers lock {server.name}",
             folder,
         )
-    wanted = server.trees.get(_runtime(server.runtime).platform_name())
-    if wanted is not None and tree_digest(files) != wanted:
-        raise Drifted(f"{who}: the files in {folder} are not the locked ones; run: {mend}, or remove it", folder)
+    expected = server.trees.get(_runtime(server.runtime).platform_name())
+    if expected is not None and tree_digest(files) != expected:
+        raise InstallDrift(f"{who}: the files in {folder} are not the locked ones; run: {repair}, or remove it", folder)
 
 
 def start_words(server: LockedServer) -> tuple[str, ...]:
-    """The command inside the sandbox, without arguments. Raises ConfigError where the package has no such program."""
+    """Command inside the sandbox, without arguments. Raises ConfigError if the package has no such program."""
     program = parse_command(server.command, name=server.name).program
     argv = _runtime(server.runtime).argv_inside(server, ensure_installed(server), program)
     return tuple(argv)

@@ -1,4 +1,4 @@
-"""Installed servers as folders: made once, with a list of every file and its hash."""
+"""Folders of installed servers: made once, with a manifest that lists every file and its hash."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import held, owned_environment
+from gymcp.process_owner import environment_with_owner, lock_folder
 
 INSIDE = PurePosixPath("/srv/server")
-"""Where an installed folder appears in the sandbox."""
+"""Path of an installed folder inside the sandbox."""
 MANIFEST = "installed.json"
 TIMEOUT_S = 900.0
 _NOISE = ("npm warn", "npm notice", "warning:", "A complete log of this run")
@@ -24,8 +24,8 @@ _INSTALLER_RECORDS = ("RECORD", "INSTALLER", "REQUESTED", "uv_cache.json")
 _HARNESS_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "UV_PROJECT_ENVIRONMENT")
 
 
-class Drifted(IntegrityError):
-    """What is in a folder is not what was installed there: it can be made anew."""
+class InstallDrift(IntegrityError):
+    """The files in a folder are not those that were installed there. Installing again repairs it."""
 
     def __init__(self, message: str, folder: Path) -> None:
         super().__init__(message)
@@ -35,79 +35,82 @@ class Drifted(IntegrityError):
 _held: dict[tuple[Path, int], int] = {}
 
 
-def hold(folder: Path) -> None:
-    """As long as this process lives, or until `let_go`, nobody removes the folder. Raises FileNotFoundError."""
+def hold_folder(folder: Path) -> None:
+    """Keep the folder from being removed while this process lives, or until `release_folder`.
+
+    Raises FileNotFoundError.
+    """
     key = (folder, os.getpid())
     if key not in _held:
-        _held[key] = held(folder)
+        _held[key] = lock_folder(folder)
 
 
-def let_go(folder: Path) -> None:
-    """Harmless where it is not held."""
+def release_folder(folder: Path) -> None:
+    """Allow the folder to be removed again. Does nothing if it is not held."""
     handle = _held.pop((folder, os.getpid()), None)
     if handle is not None:
         os.close(handle)
 
 
 def servers_folder() -> Path:
-    """Where installed servers lie."""
+    """Folder of all installed servers."""
     return gymcp_home() / "servers"
 
 
 def machine() -> str:
-    """What compiled files depend on."""
+    """Name of the system and processor that compiled files depend on."""
     return f"{platform.system().lower()}-{platform.machine()}"
 
 
 def write_manifest(folder: Path) -> None:
-    """Lists what is in the folder now."""
+    """Write the manifest of the files that are in the folder now."""
     (folder / MANIFEST).write_text(json.dumps(dict(sorted(hash_files(folder).items())), indent=0), encoding="utf-8")
 
 
-def check_files(folder: Path, who: str, mend: str) -> Mapping[str, str]:
-    """Hashes by relative path, all as they were installed. Raises Drifted, naming the first file that is not.
+def check_files(folder: Path, who: str, repair: str) -> Mapping[str, str]:
+    """Hashes by relative path, equal to the manifest. Raises InstallDrift, naming the first file that differs.
 
-    `mend`: the command that installs it again.
+    `repair`: the command that installs the folder again.
     """
 
-    def drifted(what: str) -> Drifted:
-        return Drifted(f"{who}: {what}; run: {mend}, or remove {folder}", folder)
+    def drift(what: str) -> InstallDrift:
+        return InstallDrift(f"{who}: {what}; run: {repair}, or remove {folder}", folder)
 
     try:
         listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise drifted(f"{MANIFEST} cannot be read: {error}") from error
-    found = hash_files(folder)
-    for path in sorted(listed.keys() | found.keys()):
-        if path not in found:
-            raise drifted(f"installed file '{path}' is gone")
+        raise drift(f"{MANIFEST} cannot be read: {error}") from error
+    hashes = hash_files(folder)
+    for path in sorted(listed.keys() | hashes.keys()):
+        if path not in hashes:
+            raise drift(f"installed file '{path}' is gone")
         if path not in listed:
-            raise drifted(f"file '{path}' was not installed")
-        if found[path] != listed[path]:
-            raise drifted(f"installed file '{path}' has changed")
-    return found
+            raise drift(f"file '{path}' was not installed")
+        if hashes[path] != listed[path]:
+            raise drift(f"installed file '{path}' has changed")
+    return hashes
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """sha256 by relative path; of a link where it leads. The manifest itself is left out."""
-    found = {}
+    """sha256 by relative path; for a link its target. The manifest itself is left out."""
+    hashes = {}
     for path in _files(folder):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = f"link {path.readlink()}"
+            hashes[name] = f"link {path.readlink()}"
         elif name != MANIFEST:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
 
 
 def tree_digest(files: Mapping[str, str]) -> str:
-    """Of what came from packages: the same wherever the same files were installed."""
-    return digest({path: found for path, found in files.items() if _from_package(path)})
+    """Digest of the files that came from packages. Equal files have equal digests on every machine."""
+    return digest({path: sha256 for path, sha256 in files.items() if _from_package(path)})
 
 
 def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: str | None = None) -> str:
-    """Standard output of an installer. Raises UsageError with its last words where it fails."""
-    env = {name: value for name, value in owned_environment().items() if name not in _HARNESS_VARIABLES}
+    """Standard output of an installer. Raises UsageError with the end of its output if it fails."""
+    env = {name: value for name, value in environment_with_owner().items() if name not in _HARNESS_VARIABLES}
     try:
         done = subprocess.run(
             argv, cwd=cwd, env=env, input=stdin, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -122,10 +125,10 @@ def run_tool(argv: Sequence[str], who: str, *, cwd: Path | None = None, stdin: s
 
 
 def last_words(text: str, lines: int = 6) -> str:
-    """The last lines of what an installer printed, as one line without its decoration."""
-    kept = [line.strip(" \t×╰─▶│├").removeprefix("npm error").strip() for line in text.splitlines()]
-    kept = [line for line in kept if line and not line.startswith(_NOISE)]
-    return " ".join(" ".join(kept[-lines:]).split())[-600:] or "it failed and said nothing"
+    """Last lines of an installer's output, as one line without decoration."""
+    plain = [line.strip(" \t×╰─▶│├").removeprefix("npm error").strip() for line in text.splitlines()]
+    plain = [line for line in plain if line and not line.startswith(_NOISE)]
+    return " ".join(" ".join(plain[-lines:]).split())[-600:] or "it failed and said nothing"
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -135,7 +138,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _from_package(path: str) -> bool:
-    """Without what the installer wrote itself: scripts that name its folder, its own records, byte code."""
+    """False for files that the installer wrote itself: scripts that name its folder, its records, byte code."""
     parts = path.split("/")
     if parts[0] == "node_modules":
         return parts[1] not in (".bin", ".package-lock.json")

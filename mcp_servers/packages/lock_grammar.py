@@ -1,5 +1,8 @@
-"""The words that a lock may hold. What is read of one becomes lines and arguments of uv, npm and the Docker engine,
-so each has the strict form of what it is, and anything else is a ValueError that names it."""
+"""Strict grammar of the words in a lock.
+
+Words of a lock become lines and arguments for uv, npm and the Docker engine. Therefore each word must have the exact
+form of its kind; any other word raises a ValueError that names it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from packaging.markers import InvalidMarker, Marker
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-MAX_WORD = 4_000
-"""Characters of one word of a lock."""
+MAX_WORD_CHARS = 4_000
+"""Most characters of one word in a lock."""
 
 _PYTHON_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")  # PEP 508
 _PYTHON_VERSION = re.compile(r"[A-Za-z0-9.!+_-]+")
@@ -35,7 +38,7 @@ _IMAGE_FILES = frozenset({"id", "digest", "context"})
 
 
 def check_server(row: Mapping[str, Any]) -> None:
-    """The words of a server's entry, but its packages. Raises ValueError."""
+    """Check the words of a server's entry, except its packages. Raises ValueError."""
     runtime = row["runtime"]
     package, version = text(row["package"], "package"), text(row["version"], "version")
     if runtime == "python":
@@ -69,7 +72,7 @@ def check_server(row: Mapping[str, Any]) -> None:
 
 
 def check_package(runtime: str, name: str, version: str, files: Mapping[str, str], marker: str) -> None:
-    """The words of one package. Raises ValueError."""
+    """Check the words of one package. Raises ValueError."""
     who = f"package {name!r:.80}"
     if runtime == "python":
         _match(_PYTHON_NAME, name, who, "the name of a Python package")
@@ -100,7 +103,7 @@ def check_package(runtime: str, name: str, version: str, files: Mapping[str, str
 
 
 def check_needs(needs: object, who: str) -> None:
-    """Names of npm packages. Raises ValueError."""
+    """Check that `needs` is a list of names of npm packages. Raises ValueError."""
     if not isinstance(needs, list):
         raise ValueError(f"{who}: needs {needs!r:.80}: expected a list of names")
     for name in needs:
@@ -108,7 +111,7 @@ def check_needs(needs: object, who: str) -> None:
 
 
 def check_python_version(version: str, who: str) -> None:
-    """PEP 440, and nothing around it. Raises ValueError."""
+    """Check that the text is a PEP 440 version and nothing else. Raises ValueError."""
     _match(_PYTHON_VERSION, version, who, "a version")
     try:
         Version(version)
@@ -117,7 +120,7 @@ def check_python_version(version: str, who: str) -> None:
 
 
 def check_marker(marker: str, who: str) -> None:
-    """PEP 508, on one line. Raises ValueError."""
+    """Check that the text is a PEP 508 marker on one line, or empty. Raises ValueError."""
     if not marker:
         return
     _refuse_controls(marker, f"{who}: marker")
@@ -130,7 +133,7 @@ def check_marker(marker: str, who: str) -> None:
 
 
 def check_specifiers(python: str) -> None:
-    """Raises ValueError for a text that is no specifier of Python versions."""
+    """Check that the text is a specifier of Python versions. Raises ValueError."""
     _refuse_controls(python, "python")
     try:
         SpecifierSet(python)
@@ -139,7 +142,7 @@ def check_specifiers(python: str) -> None:
 
 
 def check_url(url: str) -> None:
-    """http(s)://HOST/PATH without a secret and without blanks. Raises ValueError."""
+    """Check that the text is http(s)://HOST/PATH without credentials and blanks. Raises ValueError."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -150,7 +153,7 @@ def check_url(url: str) -> None:
 
 
 def text(value: object, who: str) -> str:
-    """The text. Raises ValueError for anything else, for one too long, and for control characters."""
+    """The value, if it is a text. Raises ValueError for other types, long texts and control characters."""
     if not isinstance(value, str):
         raise ValueError(f"{who} {value!r:.80}: expected a text")
     _refuse_controls(value, who)
@@ -158,8 +161,8 @@ def text(value: object, who: str) -> str:
 
 
 def _refuse_controls(value: str, who: str) -> None:
-    if len(value) > MAX_WORD:
-        raise ValueError(f"{who}: is longer than {MAX_WORD} characters")
+    if len(value) > MAX_WORD_CHARS:
+        raise ValueError(f"{who}: is longer than {MAX_WORD_CHARS} characters")
     if any(character < " " or character == "\x7f" for character in value):
         raise ValueError(f"{who} {value!r:.80}: holds a control character")
 
@@ -174,5 +177,5 @@ def _check_table(table: object, who: str, known: re.Pattern[str], what: str) -> 
 
 
 def _match(known: re.Pattern[str], value: object, who: str, what: str) -> None:
-    if not isinstance(value, str) or len(value) > MAX_WORD or not known.fullmatch(value):
+    if not isinstance(value, str) or len(value) > MAX_WORD_CHARS or not known.fullmatch(value):
         raise ValueError(f"{who}: {value!r:.80} is not {what}")

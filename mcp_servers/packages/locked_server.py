@@ -1,4 +1,4 @@
-"""Servers of a lock as `ServerSpec`s, and what they list when they are started in a sandbox."""
+"""Turn lock entries into `ServerSpec`s, and make and check the entries by starting the servers in a sandbox."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path, PurePosixPath
 from gymcp.errors import ConfigError, EnvInfraError, IntegrityError
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
 from gymcp.mcp_servers.packages.install import (
     INSIDE,
+    ensure_verified,
     is_present,
     resolve,
     start_words,
-    verified,
     verify_installed,
     with_tree,
 )
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, locked
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, LockedServer, read_locked_server
 from gymcp.mcp_servers.redaction import secrets_in
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -37,9 +37,9 @@ from gymcp.mcp_servers.variables import substitute_variables
 from gymcp.types import Tool
 
 START_TIMEOUT_S = 60.0
-"""Of a server with the slow import of a full SDK, on a machine that starts many at a time."""
-SPARES = 4
-"""Of a server that is not forked. One of node takes some 50 MB."""
+"""Seconds in which a third-party server must start: a full SDK imports slowly, and many servers start at a time."""
+WARM_POOL_SIZE = 4
+"""Processes that are started ahead for a server that is not forked. A Node process takes about 50 MB."""
 log = logging.getLogger(__name__)
 _SETTINGS = {
     "python": {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1"},
@@ -50,7 +50,7 @@ _SETTINGS = {
 def locked_server(
     name: str,
     *,
-    lock: Path | str = DEFAULT,
+    lock: Path | str = DEFAULT_LOCK,
     args: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
     mounts: Sequence[Mount] = (),
@@ -59,15 +59,15 @@ def locked_server(
     cassette: Path | None = None,
     runs_code: bool = False,
 ) -> ServerSpec:
-    """A server of a lock, installed where it is not yet; a session with it refuses other tools than the locked ones.
+    """Server of a lock, which is installed if it is missing. Its sessions refuse any tools but the locked ones.
 
-    `args` replaces the locked arguments (tools are then not compared: what a server lists may depend on them), `env`
-    adds to its environment, `runs_code` says that it executes what a model wrote, whatever the lock says: such a server
-    is never forked (`ServerSpec.fork`); `cassette` is for one that runs elsewhere. Raises ConfigError for a name that
-    the lock does not have or an environment variable that is not set, UsageError where it cannot be installed,
-    IntegrityError where what is fetched or installed is not what was locked.
+    `args` replaces the locked arguments; the tools are then not compared, because they may depend on the arguments.
+    `env` adds to the server's environment. `runs_code` states that the server executes code written by a model,
+    whatever the lock says; such a server is never forked (`ServerSpec.fork`). `cassette` is for a remote server.
+    Raises ConfigError for a name that the lock does not have or an environment variable that is not set, UsageError if
+    the server cannot be installed, IntegrityError if the fetched or installed files are not the locked ones.
     """
-    entry = locked(Path(lock), name)
+    entry = read_locked_server(Path(lock), name)
     if entry.runtime == "remote":
         if given := [what for what, value in (("args", args), ("env", env), ("mounts", mounts)) if value]:
             raise ConfigError(f"server '{name}': runs elsewhere: it takes no {given[0]}")
@@ -76,12 +76,12 @@ def locked_server(
         raise ConfigError(f"server '{name}': runs here, so it needs no cassette")
     if runs_code:
         entry = replace(entry, runs_code=True)
-    return spec_of(entry, args=args, env=env, mounts=mounts, state=state, limits=limits)
+    return make_spec(entry, args=args, env=env, mounts=mounts, state=state, limits=limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FromLock:
-    """The server of an environment that has one, by its name in a lock: `EnvSpec.servers` and `EnvSpec.installed`."""
+class LockedServerRef:
+    """Reference to one server of a lock, for an environment's `EnvSpec.servers` and `EnvSpec.installed`."""
 
     name: str
     lock: Path
@@ -95,12 +95,12 @@ class FromLock:
         return is_installed(self.name, lock=self.lock)
 
 
-def is_installed(name: str, *, lock: Path | str = DEFAULT) -> bool:
-    """True where this machine has the server as it is locked. Raises ConfigError for a name that the lock lacks."""
-    return is_present(locked(Path(lock), name))
+def is_installed(name: str, *, lock: Path | str = DEFAULT_LOCK) -> bool:
+    """True if this machine has the locked server. Raises ConfigError for a name that the lock lacks."""
+    return is_present(read_locked_server(Path(lock), name))
 
 
-def spec_of(
+def make_spec(
     server: LockedServer,
     *,
     args: Sequence[str] | None = None,
@@ -109,44 +109,42 @@ def spec_of(
     state: StateSource = "opaque",
     limits: Limits | None = None,
 ) -> ServerSpec:
-    """`locked_server` of an entry at hand; one that runs elsewhere is called live."""
+    """`locked_server` for a given lock entry. A remote server is called live."""
     if server.runtime == "remote":
         return _remote_spec(server, "stateless", limits or Limits(), None)
     own_args = parse_command(server.command, name=server.name).args
     texts = {"args": own_args if args is None else tuple(args), "env": tuple({**server.env, **(env or {})}.values())}
     try:
-        filled = {
-            part: tuple(substitute_variables(text, os.environ) for text in of_part) for part, of_part in texts.items()
-        }
+        values = {part: tuple(substitute_variables(text, os.environ) for text in own) for part, own in texts.items()}
     except KeyError as error:
         raise ConfigError(
             f"server '{server.name}': start: environment variable {error} is not set; its lock entry refers to it"
         ) from error
     names = ({**server.env, **(env or {})}).keys()
-    told = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
-    same = args is None or tuple(args) == own_args
+    labelled = [*zip(names, texts["env"], strict=True), *(("argument", text) for text in texts["args"])]
+    has_locked_args = args is None or tuple(args) == own_args
     if server.runtime == "image":
-        found, argv = image.launch_words(server, filled["args"])
+        image_name, argv = image.launch_words(server, values["args"])
         folder: tuple[Mount, ...] = ()
     else:
-        folder = (Mount(source=verified(server), target=PurePosixPath(INSIDE)),)
-        found, argv = None, (*start_words(server), *filled["args"])
+        folder = (Mount(source=ensure_verified(server), target=PurePosixPath(INSIDE)),)
+        image_name, argv = None, (*start_words(server), *values["args"])
     may_fork = server.runtime == "python" and not server.http and not server.runs_code and server.forks is not False
     return ServerSpec(
         name=server.name,
         argv=argv,
-        image=found,
-        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, filled["env"], strict=True))},
-        secrets=secrets_in(f"server '{server.name}'", told),
+        image=image_name,
+        env={**_SETTINGS.get(server.runtime, {}), **dict(zip(names, values["env"], strict=True))},
+        secrets=secrets_in(f"server '{server.name}'", labelled),
         mounts=(*folder, *mounts),
         limits=limits or Limits(),
         state=state,
         http=HttpPort.parse(server.http) if server.http else None,
         wire="legacy" if server.runtime == "python" and server.sdk_major == 1 else "auto",
         fork=forkable_script(argv) if may_fork else None,
-        spares=SPARES,
+        warm_pool_size=WARM_POOL_SIZE,
         start_timeout_s=START_TIMEOUT_S,
-        tools_sha256=server.tools_sha256 if server.tools and same else None,
+        tools_sha256=server.tools_sha256 if server.tools and has_locked_args else None,
     )
 
 
@@ -163,41 +161,42 @@ def _remote_spec(server: LockedServer, state: StateSource, limits: Limits, casse
     )
 
 
-def lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool = False) -> LockedServer:
-    """Resolves, installs, starts and lists: the whole entry. Raises what each does, naming server and stage.
+def lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool = False) -> LockedServer:
+    """Resolve, install, start and list a server; return its complete lock entry.
 
-    Of one that runs elsewhere only the tools can be locked. What an image was built or pulled for in vain is removed.
+    Raises the errors of each stage, naming server and stage. For a remote server only the tools can be locked. An image
+    that was built or pulled for a server that is then refused is removed again.
     """
-    with image.removed_if_refused(wanted) if wanted.runtime == "image" else contextlib.nullcontext():
-        return _lock_server(wanted, sandbox, runs_code=runs_code)
+    with image.remove_if_refused(request) if request.runtime == "image" else contextlib.nullcontext():
+        return _lock_server(request, sandbox, runs_code=runs_code)
 
 
-def _lock_server(wanted: Wanted, sandbox: Sandbox, *, runs_code: bool) -> LockedServer:
-    if wanted.runtime == "remote":
-        command = wanted.command("")
+def _lock_server(request: InstallRequest, sandbox: Sandbox, *, runs_code: bool) -> LockedServer:
+    if request.runtime == "remote":
+        command = request.command("")
         server = LockedServer(
-            name=wanted.name,
+            name=request.name,
             runtime="remote",
-            package=wanted.package,
+            package=request.package,
             version="",
             command=command,
-            headers=wanted.headers,
+            headers=request.headers,
         )
     else:
-        if wanted.http:
-            HttpPort.parse(wanted.http)  # said before anything is fetched
-        server = replace(with_tree(replace(resolve(wanted), http=wanted.http)), runs_code=runs_code)
-    spec = spec_of(server)
+        if request.http:
+            HttpPort.parse(request.http)  # raises before anything is fetched
+        server = replace(with_tree(replace(resolve(request), http=request.http)), runs_code=runs_code)
+    spec = make_spec(server)
     tools = list_tools(spec, sandbox)
     server = replace(server, tools=hash_tools(tools))
-    why_not_here = why_no_own_user()  # a reason of this machine's is none for the lock
+    why_not_here = why_no_own_user()  # a reason that holds for this machine only does not belong into the lock
     if spec.fork is None or not isinstance(sandbox, Bubblewrap) or why_not_here:
         return server
-    return replace(server, forks=_can_be_forked(spec, sandbox, tools))
+    return replace(server, forks=_try_fork(spec, sandbox, tools))
 
 
-def how_it_starts(server: LockedServer) -> str:
-    """For each episode, under bubblewrap."""
+def describe_start(server: LockedServer) -> str:
+    """Way in which the server starts for each episode under bubblewrap, in words."""
     if server.runs_code:
         return "a new process: it runs code of the model's"
     if server.runtime == "remote":
@@ -209,47 +208,50 @@ def how_it_starts(server: LockedServer) -> str:
     ]
 
 
-def _can_be_forked(spec: ServerSpec, sandbox: Bubblewrap, tools: tuple[Tool, ...]) -> bool:
-    """Whether a forked server lists the same tools as the started one did; says why not as a warning."""
+def _try_fork(spec: ServerSpec, sandbox: Bubblewrap, tools: tuple[Tool, ...]) -> bool:
+    """True if a forked server lists the same tools as the started one did. Logs a warning if it cannot be forked."""
 
-    async def tried() -> bool:
-        async with warmed(sandbox) as warm, open_session(spec, warm, initial_state=None, seed=0) as session:
+    async def lists_same_tools() -> bool:
+        async with open_warm_sandbox(sandbox) as warm, open_session(spec, warm, initial_state=None, seed=0) as session:
             return isinstance(session.process, ForkedProcess) and session.tools == tools
 
     try:
-        return asyncio.run(tried())
+        return asyncio.run(lists_same_tools())
     except EnvInfraError as error:
         log.warning("%s: every server is started anew instead: %s", sandbox.name, error)
         return False
 
 
-def wanted_again(server: LockedServer) -> Wanted:
-    """What a lock entry was made from: the same version, and what was built may be built again."""
-    wanted = parse_command(
+def to_install_request(server: LockedServer) -> InstallRequest:
+    """Request for the version that is locked; packages that were built may be built again."""
+    request = parse_command(
         server.command, name=server.name, env=server.env, http=server.http, headers=server.headers, base=server.base
     )
     built = (p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None)
-    return replace(wanted, build=tuple(dict.fromkeys(built)))
+    return replace(request, build=tuple(dict.fromkeys(built)))
 
 
 def check_server(server: LockedServer, sandbox: Sandbox) -> tuple[Tool, ...]:
-    """The tools, where files, version and tools are as locked. Raises IntegrityError, naming the difference."""
+    """Tools of the server, after its files, version and tools were compared with the lock.
+
+    Raises IntegrityError, naming the difference.
+    """
     if server.runtime != "remote":
         verify_installed(server)
-    tools = list_tools(replace(spec_of(server), tools_sha256=None), sandbox)
-    if found := list(differences(server.tools, hash_tools(tools))):
+    tools = list_tools(replace(make_spec(server), tools_sha256=None), sandbox)
+    if changes := list(differences(server.tools, hash_tools(tools))):
         raise IntegrityError(
-            f"server '{server.name}': list: its tools are not the locked ones: {'; '.join(found)}; to accept that run: "
-            f"gymcp servers lock {server.name}"
+            f"server '{server.name}': list: its tools are not the locked ones: {'; '.join(changes)}; to accept that "
+            f"run: gymcp servers lock {server.name}"
         )
     return tools
 
 
 def list_tools(spec: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
-    """Starts the server once. Raises EnvInfraError, naming the stage that failed."""
+    """Start the server once and return its tools. Raises EnvInfraError, naming the stage that failed."""
 
-    async def listed() -> tuple[Tool, ...]:
+    async def start_and_list() -> tuple[Tool, ...]:
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             return session.tools
 
-    return asyncio.run(listed())
+    return asyncio.run(start_and_list())

@@ -1,6 +1,6 @@
-"""`servers.lock`: which servers there are, to the byte, and what tools they had when they were locked.
+"""`servers.lock`: the exact files of every server, and the tools that each had when it was locked.
 
-TOML, made for review: no addresses, one line per file with its hash, secrets only as ``${NAME}``.
+The format is TOML, made for review: no addresses, one line per file with its hash, secrets only as ``${NAME}``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import tomli_w
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError, IntegrityError
 from gymcp.mcp_servers.packages.lock_grammar import check_needs, check_package, check_server, text
-from gymcp.mcp_servers.tools.hashes import ToolHashes, hash_of_tools
+from gymcp.mcp_servers.tools.hashes import ToolHashes, combine_hashes
 from gymcp.paths import gymcp_home
 from gymcp.types import Json
 
 FORMAT = 1
-DEFAULT = Path("servers.lock")
+DEFAULT_LOCK = Path("servers.lock")
 Runtime = Literal["python", "node", "image", "remote"]
-"""remote: it runs elsewhere, at the URL that is its command; there are no packages then."""
+"""remote: the server runs on another machine. Its command is its URL, and it has no packages."""
 _RUNTIMES = get_args(Runtime)
-MAX_NAME = 64
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
+MAX_NAME_CHARS = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME_CHARS - 1}}}")
 MAX_LOCK_CHARACTERS = 64_000_000
-_REMEMBERED = "locks"
+_REGISTRY = "locks"
 _HEADING = (
     "# Written by `gymcp servers`. Read it in review; change it with `gymcp servers add` and `gymcp servers lock`.\n"
 )
@@ -41,25 +41,25 @@ _HEADING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPackage:
-    """One package of a server's closure, the server's own among them."""
+    """One package of a server's closure. The server's own package is one of them."""
 
     name: str
-    """For node the folder below the root, such as ``node_modules/a/node_modules/b``."""
+    """Name of the package. Node: its folder below the root, such as ``node_modules/a/node_modules/b``."""
     version: str
     files: Mapping[str, str]
-    """Node: ``integrity``. Python: every wheel for Linux by file name. Image: ``id`` and, of one that a registry has,
-    ``digest``; of a Dockerfile ``context``. Value: the hash, with its algorithm."""
+    """Hashes with their algorithm, by name. Node: ``integrity``. Python: every wheel for Linux by file name. Image:
+    ``id`` and, if a registry has it, ``digest``. Dockerfile: ``context``."""
     marker: str = ""
-    """Python: on which machines it is needed; empty: all."""
+    """Python: marker of the machines that need the package. Empty: all of them."""
     needs: tuple[str, ...] = ()
-    """Node: the names of packages that it requires."""
+    """Node: names of the packages that it requires."""
     build: tuple[LockedPackage, ...] | None = None
-    """None: nothing of it runs when it is installed. Else it is built in a sandbox: Python from its source, which is
-    then its only file, with these packages; node by its own scripts."""
+    """None: no code of the package runs when it is installed. Otherwise it is built in a sandbox. Python: from its
+    source, which is then its only file, with these packages. Node: by its own scripts."""
 
 
 def content_of(package: LockedPackage) -> list[Json]:
-    """All that decides what is installed of it, as JSON."""
+    """Everything that determines the installed files of the package, as JSON."""
     row: list[Json] = [package.name, package.version, package.marker, list(package.needs), dict(package.files)]
     return row if package.build is None else [*row, [content_of(needed) for needed in package.build]]
 
@@ -71,39 +71,41 @@ class LockedServer:
     package: str
     version: str
     command: tuple[str, ...]
-    """As a person would start it, with the exact version; ``${NAME}`` stands for an environment variable. In the
-    place of an image that is built from a Dockerfile stands its path, from the lock's folder."""
+    """Command line with the exact version, as a person would write it. ``${NAME}`` stands for an environment variable.
+    An image that is built from a Dockerfile is named by the path of that file, relative to the lock's folder."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Values may hold ``${NAME}``; they are filled in when a server starts, never written down."""
+    """Environment. Variables in its values, ``${NAME}``, are filled in when the server starts and never written
+    down."""
     http: str = ""
-    """PORT/PATH where it listens inside the sandbox; empty: it speaks over standard input and output."""
+    """PORT/PATH at which the server listens inside the sandbox. Empty: it speaks over standard input and output."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of a remote server; secrets only as ``${NAME}``."""
+    """HTTP headers for a remote server, with secrets only as ``${NAME}``."""
     sdk_major: int | None = None
-    """Of the MCP library in its closure; None where there is none."""
+    """Major version of the MCP library in the closure; None if the closure has none."""
     python: str = ""
-    """Which Python versions the closure was resolved for."""
+    """Specifier of the Python versions that the closure was resolved for."""
     runs_code: bool = False
-    """It executes what a model wrote: every episode gets a process that was started for it, never a forked one."""
+    """True if the server executes code written by a model. Then every episode gets a newly started process, never a
+    forked one."""
     forks: bool | None = None
-    """Python: whether it could be forked when it was locked; None: not tried, so its first start shows it."""
+    """Python: True if the server could be forked when it was locked. None: not tried; its first start will show it."""
     packages: tuple[LockedPackage, ...] = ()
     trees: Mapping[str, str] = field(default_factory=dict)
-    """Platform -> digest of all installed files there; only where it was locked."""
+    """Digest of all installed files by platform, for the platforms on which the server was locked."""
     tools: Mapping[str, ToolHashes] = field(default_factory=dict)
     base: Path = field(default=Path(), compare=False)
-    """The lock's folder, from which paths in it count; not written down."""
+    """Folder of the lock, to which its paths are relative. It is not written to the lock."""
 
     @property
     def tools_sha256(self) -> str:
-        """One hash over all tools, whatever their order or the order of their keys."""
-        return hash_of_tools(self.tools)
+        """One hash over all tools. The order of tools and keys does not matter."""
+        return combine_hashes(self.tools)
 
 
 def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]:
-    """The servers by name. Raises ConfigError for a file that is missing, malformed, or of a newer format.
+    """Servers by name. Raises ConfigError for a file that is missing, malformed, or of a newer format.
 
-    `consistent`: raises IntegrityError, too, where the hash of a server's tools is not that of the tools listed.
+    `consistent`: also raise IntegrityError if the recorded hash of a server's tools does not match the recorded tools.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -137,35 +139,35 @@ def read_lock(path: Path, *, consistent: bool = True) -> dict[str, LockedServer]
                 "merged badly; run: gymcp servers lock"
             )
         servers[server.name] = server
-    _remember(path.resolve(), gymcp_home() / _REMEMBERED)
+    _remember(path.resolve(), gymcp_home() / _REGISTRY)
     return servers
 
 
-def remembered_locks() -> list[Path]:
-    """Every lock that was read with this cache; it may be gone."""
+def list_remembered_locks() -> list[Path]:
+    """Every lock that was ever read with this cache. Some may no longer exist."""
     with contextlib.suppress(OSError):
-        return [Path(line) for line in (gymcp_home() / _REMEMBERED).read_text(encoding="utf-8").splitlines()]
+        return [Path(line) for line in (gymcp_home() / _REGISTRY).read_text(encoding="utf-8").splitlines()]
     return []
 
 
 @functools.cache
-def _remember(lock: Path, book: Path) -> None:
-    with contextlib.suppress(OSError):  # a cache that cannot be written holds no server of its own either
-        if lock not in remembered_locks():
-            book.parent.mkdir(parents=True, exist_ok=True)
-            with book.open("a", encoding="utf-8") as file:
+def _remember(lock: Path, registry: Path) -> None:
+    with contextlib.suppress(OSError):  # a cache that cannot be written holds no installed server either
+        if lock not in list_remembered_locks():
+            registry.parent.mkdir(parents=True, exist_ok=True)
+            with registry.open("a", encoding="utf-8") as file:
                 file.write(f"{lock}\n")
 
 
 def write_lock(path: Path, servers: Mapping[str, LockedServer]) -> None:
-    """Replaces the file, or leaves it as it is."""
+    """Replace the file atomically: after a failure it is unchanged."""
     rows = [_to_row(servers[name]) for name in sorted(servers)]
     write_atomically(path, (_HEADING + tomli_w.dumps({"format": FORMAT, "server": rows})).encode())
 
 
 @contextlib.contextmanager
-def editing(path: Path) -> Iterator[dict[str, LockedServer]]:
-    """The servers of a lock to change in place; written on the way out. Others who edit the file wait."""
+def edit_lock(path: Path) -> Iterator[dict[str, LockedServer]]:
+    """Servers of a lock, to be changed in place. The lock is written at the end; other editors wait until then."""
     folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -176,19 +178,19 @@ def editing(path: Path) -> Iterator[dict[str, LockedServer]]:
         os.close(folder)
 
 
-def locked(path: Path, name: str) -> LockedServer:
-    """One server of a lock. Raises ConfigError, saying what there is instead."""
+def read_locked_server(path: Path, name: str) -> LockedServer:
+    """One server of a lock. Raises ConfigError, naming the servers that the lock has."""
     servers = read_lock(path)
     if name not in servers:
         raise ConfigError(f"lock '{path}': no server '{name}'; have {', '.join(servers) or 'none'}")
     return servers[name]
 
 
-def checked_name(name: str) -> str:
-    """The name, where it can be one: it becomes part of a path. Raises ConfigError."""
+def check_name(name: str) -> str:
+    """The name, if it is valid. It becomes part of a path, so anything else raises ConfigError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME}; give one with --name"
+            f"server name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}; give one with --name"
         )
     return name
 
@@ -233,8 +235,8 @@ def _package_rows(packages: tuple[LockedPackage, ...]) -> dict[str, Any]:
     }
 
 
-def packages_of(rows: Mapping[str, Any], runtime: str = "python") -> tuple[LockedPackage, ...]:
-    """The packages of a lock's tables. Raises ValueError, naming it, for a word that is not what it should be."""
+def parse_packages(rows: Mapping[str, Any], runtime: str = "python") -> tuple[LockedPackage, ...]:
+    """Packages from a lock's tables. Raises ValueError, naming the word that is malformed."""
     if not isinstance(rows, dict):
         raise ValueError(f"packages {rows!r:.80}: expected a table")
     packages = []
@@ -248,7 +250,7 @@ def packages_of(rows: Mapping[str, Any], runtime: str = "python") -> tuple[Locke
         marker = text(package.get("marker", ""), f"{who}: marker")
         check_package(runtime, name, version, files, marker)
         check_needs(package.get("needs", []), who)
-        build = packages_of(package["build"], runtime) if "build" in package else None
+        build = parse_packages(package["build"], runtime) if "build" in package else None
         if build is not None and runtime == "python" and len(files) != 1:
             raise ValueError(f"{who}: is built, so it has one source, not {len(files)}")
         needs = tuple(package.get("needs", ()))
@@ -261,7 +263,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         raise ValueError(f"runtime {row['runtime']!r:.80}; have {', '.join(_RUNTIMES)}")
     check_server(row)
     return LockedServer(
-        name=checked_name(row["name"]),
+        name=check_name(row["name"]),
         runtime=row["runtime"],
         package=row["package"],
         version=row["version"],
@@ -273,7 +275,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
         python=row.get("python", ""),
         runs_code=_flag(row, "runs_code") or False,
         forks=_flag(row, "forks"),
-        packages=packages_of(row["packages"], row["runtime"]),
+        packages=parse_packages(row["packages"], row["runtime"]),
         trees=dict(row.get("trees", {})),
         tools={name: ToolHashes.from_row(hashes) for name, hashes in row.get("tools", {}).items()},
         base=base,
@@ -281,7 +283,7 @@ def _from_row(row: Mapping[str, Any], base: Path) -> LockedServer:
 
 
 def _flag(row: Mapping[str, Any], name: str) -> bool | None:
-    found = row.get(name)
-    if found is not None and not isinstance(found, bool):
-        raise ValueError(f"{name} = {found!r}; have true, false")
-    return found
+    value = row.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{name} = {value!r}; have true, false")
+    return value

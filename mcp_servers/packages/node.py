@@ -1,6 +1,6 @@
 """Servers from npm's registry: resolved and installed by npm, with the integrity of every package, without scripts.
 
-The scripts of packages that the user names run afterwards, in a sandbox.
+Afterwards, the install scripts of those packages that the user names are run in a sandbox.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from packaging.version import Version
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
-from gymcp.mcp_servers.packages.builds import build_wall, refuse_traps, run_build
-from gymcp.mcp_servers.packages.commands import Wanted
+from gymcp.mcp_servers.packages.builds import build_sandbox, refuse_traps, run_build
+from gymcp.mcp_servers.packages.commands import InstallRequest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, machine, run_tool, write_manifest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
 from gymcp.mcp_servers.sandbox import Mount, Sandbox
@@ -25,7 +25,7 @@ from gymcp.scratch import scratch_folder
 from gymcp.types import Json
 
 NODE = Path("/usr/bin/node")
-"""The only one that the sandbox shows."""
+"""Node interpreter: the only one that is visible in the sandbox."""
 _HEADERS = Path("/usr/include/node")
 _SDK = "node_modules/@modelcontextprotocol/sdk"
 _INSTALL_NODE = "install it with: apt-get install nodejs npm (Debian, Ubuntu), dnf install nodejs (Fedora)"
@@ -33,12 +33,15 @@ _KINDS = ("dependencies", "optionalDependencies", "peerDependencies")
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--loglevel=error")
 
 
-def resolve(wanted: Wanted) -> LockedServer:
-    """The closure with the integrity of every package. Raises ConfigError where there is none, or one must be built."""
-    who = f"server '{wanted.name}': resolve"
-    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
-        folder = Path(made)
-        _write_json(folder / "package.json", _root({wanted.package: wanted.version or "latest"}))
+def resolve(request: InstallRequest) -> LockedServer:
+    """Lock entry with the closure and the integrity of every package.
+
+    Raises ConfigError if there is no closure, or if it has a package that must be built and is not allowed to be.
+    """
+    who = f"server '{request.name}': resolve"
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as path:
+        folder = Path(path)
+        _write_json(folder / "package.json", _root({request.package: request.version or "latest"}))
         try:
             run_tool([_npm(who), "install", "--package-lock-only", *_QUIET], who, cwd=folder)
         except SandboxUnavailable:
@@ -46,30 +49,30 @@ def resolve(wanted: Wanted) -> LockedServer:
         except UsageError as error:
             raise ConfigError(str(error)) from error
         rows = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))["packages"]
-    kept = {path: row for path, row in sorted(rows.items()) if path and _for_linux(row)}
-    names = {path.rpartition("node_modules/")[2] for path in kept}
-    packages = tuple(_locked_package(who, path, row, names, wanted.build) for path, row in kept.items())
-    version = rows[f"node_modules/{wanted.package}"]["version"]
+    used = {path: row for path, row in sorted(rows.items()) if path and _for_linux(row)}
+    names = {path.rpartition("node_modules/")[2] for path in used}
+    packages = tuple(_to_package(who, path, row, names, request.build) for path, row in used.items())
+    version = rows[f"node_modules/{request.package}"]["version"]
     sdk = rows.get(_SDK)
     return LockedServer(
-        name=wanted.name,
+        name=request.name,
         runtime="node",
-        package=wanted.package,
+        package=request.package,
         version=version,
-        command=wanted.command(version),
-        env=wanted.env,
+        command=request.command(version),
+        env=request.env,
         sdk_major=Version(sdk["version"]).major if sdk else None,
         packages=packages,
     )
 
 
 def platform_name() -> str:
-    """What the installed files depend on beside the lock."""
+    """Name of the platform, on which the installed files depend beside the lock."""
     return f"{machine()}-node"
 
 
 def install(server: LockedServer, folder: Path) -> None:
-    """Fills an empty folder. Raises UsageError, or IntegrityError where a package does not have its integrity."""
+    """Install into an empty folder. Raises UsageError; IntegrityError if a package does not have its integrity."""
     who = f"server '{server.name}': install"
     root = _root({server.package: server.version})
     rows: dict[str, Json] = {"": root}
@@ -86,14 +89,14 @@ def install(server: LockedServer, folder: Path) -> None:
             raise IntegrityError(f"{error}; the registry has other files than the lock") from error
         raise
     if names := sorted({p.name.rpartition("node_modules/")[2] for p in server.packages if p.build is not None}):
-        run_scripts(who, folder, names, sandbox=build_wall(who))
+        run_scripts(who, folder, names, sandbox=build_sandbox(who))
     write_manifest(folder)
 
 
 def run_scripts(who: str, folder: Path, names: Sequence[str], *, sandbox: Sandbox) -> None:
-    """Runs the install scripts of packages that lie in the folder, in a sandbox without network.
+    """Run the install scripts of packages in the folder, in a sandbox without network.
 
-    Raises UsageError where one fails, IntegrityError for what must not be in the folder afterwards.
+    Raises UsageError if a script fails, IntegrityError if it leaves files that must not be in the folder.
     """
     npm = Path(_npm(who)).resolve()
     root = npm.parents[1]
@@ -109,8 +112,8 @@ def run_scripts(who: str, folder: Path, names: Sequence[str], *, sandbox: Sandbo
     refuse_traps(f"{who}: scripts of {', '.join(names)}", folder)
 
 
-def installed_version(server: LockedServer, folder: Path) -> str | None:
-    """Of the server's own package; None where it is not there."""
+def read_version(server: LockedServer, folder: Path) -> str | None:
+    """Version of the server's own package; None if it is not installed."""
     try:
         return str(_package_json(server, folder)["version"])
     except (OSError, ValueError, KeyError):
@@ -118,25 +121,23 @@ def installed_version(server: LockedServer, folder: Path) -> str | None:
 
 
 def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tuple[str, ...]:
-    """How to start the server in the sandbox. Raises ConfigError where the package has no such program."""
+    """Command that starts the server in the sandbox. Raises ConfigError if the package has no such program."""
     who = f"server '{server.name}': install: package '{server.package}'"
-    found = _package_json(server, folder).get("bin", {})
+    entry = _package_json(server, folder).get("bin", {})
     own = server.package.rsplit("/", 1)[-1]
-    programs = {own: found} if isinstance(found, str) else dict(found)
-    wanted = program or (own if own in programs else next(iter(programs), own) if len(programs) == 1 else own)
-    if wanted not in programs:
-        raise ConfigError(f"{who} has no program '{wanted}'; have {', '.join(programs) or 'none'}")
-    file = PurePosixPath("node_modules", server.package, programs[wanted])
+    programs = {own: entry} if isinstance(entry, str) else dict(entry)
+    name = program or (own if own in programs else next(iter(programs), own) if len(programs) == 1 else own)
+    if name not in programs:
+        raise ConfigError(f"{who} has no program '{name}'; have {', '.join(programs) or 'none'}")
+    file = PurePosixPath("node_modules", server.package, programs[name])
     if not NODE.exists():
         raise SandboxUnavailable(f"{who}: needs {NODE}, which alone is seen in a sandbox; {_INSTALL_NODE}")
     if ".." in file.parts or not (folder / file).is_file():
-        raise ConfigError(f"{who}: program '{wanted}' is {file}, which is not there")
+        raise ConfigError(f"{who}: program '{name}' is {file}, which is not there")
     return (str(NODE), str(INSIDE / file))
 
 
-def _locked_package(
-    who: str, path: str, row: Mapping[str, Any], names: Set[str], allowed: Sequence[str]
-) -> LockedPackage:
+def _to_package(who: str, path: str, row: Mapping[str, Any], names: Set[str], allowed: Sequence[str]) -> LockedPackage:
     name = path.rpartition("node_modules/")[2]
     if "integrity" not in row or row.get("link"):
         raise ConfigError(f"{who}: package '{name}' does not come from a registry, so it has no integrity to lock")
@@ -146,18 +147,18 @@ def _locked_package(
             f"{who}: package '{name}' {row['version']} runs scripts when it is installed; nothing is built unasked: to "
             f"run them in a sandbox add --build {name}"
         )
-    wanted = {name for kind in _KINDS for name in row.get(kind, {})}
+    required = {name for kind in _KINDS for name in row.get(kind, {})}
     return LockedPackage(
         name=path,
         version=row["version"],
         files={"integrity": row["integrity"]},
-        needs=tuple(sorted(wanted & names)),
+        needs=tuple(sorted(required & names)),
         build=() if built else None,
     )
 
 
 def _for_linux(row: Mapping[str, Any]) -> bool:
-    """An optional package for other systems is left out, and so are tests' and types' packages."""
+    """False for development packages and for optional packages of other systems."""
     systems = row.get("os", ["linux"])
     return not row.get("dev") and ("linux" in systems or any(name.startswith("!") for name in systems))
 

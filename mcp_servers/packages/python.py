@@ -1,6 +1,6 @@
 """Servers from a Python package index: resolved and installed by uv, as wheels, into a virtualenv of their own.
 
-The virtualenv is for the sandbox's interpreter and works at another place than where it was made: inside it is mounted.
+The virtualenv is for the sandbox's interpreter. It is relocatable, because the sandbox mounts it at another path.
 """
 
 from __future__ import annotations
@@ -19,50 +19,51 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gymcp.errors import ConfigError, UsageError
-from gymcp.mcp_servers.packages.commands import Wanted
+from gymcp.mcp_servers.packages.commands import InstallRequest
 from gymcp.mcp_servers.packages.install_folder import INSIDE, last_words, machine, write_manifest
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer
-from gymcp.mcp_servers.packages.sdists import build_package, built_wheel, wheel_package
+from gymcp.mcp_servers.packages.sdists import build_package, ensure_wheel, package_of_wheel
 from gymcp.mcp_servers.packages.wheels import Closure, NoWheel, applies, make_venv, resolve_wheels
 from gymcp.mcp_servers.sandbox import interpreter
 
 _ELF = b"\x7fELF"
 
 
-def resolve(wanted: Wanted) -> LockedServer:
-    """The closure with the hash of every wheel for Linux; of what `wanted.build` names and has none, of its source.
+def resolve(request: InstallRequest) -> LockedServer:
+    """Lock entry with the closure and the hash of every wheel for Linux.
 
-    Raises ConfigError where something is not to be had.
+    A package that `request.build` names and that has no wheel is locked by the hash of its source. Raises ConfigError
+    if a package cannot be obtained.
     """
-    who = f"server '{wanted.name}': resolve"
-    extras = f"[{','.join(wanted.extras)}]" if wanted.extras else ""
-    line = f"{wanted.package}{extras}" + (f"=={wanted.version}" if wanted.version else "")
-    closure, built = _resolve_and_build(who, line, wanted)
+    who = f"server '{request.name}': resolve"
+    extras = f"[{','.join(request.extras)}]" if request.extras else ""
+    line = f"{request.package}{extras}" + (f"=={request.version}" if request.version else "")
+    closure, built = _resolve_and_build(who, line, request)
     packages = tuple(
         replace(built[package.name], marker=package.marker) if package.name in built else package
         for package in closure.packages
     )
-    own = next(p for p in packages if p.name == canonicalize_name(wanted.package) and applies(p.marker))
+    own = next(p for p in packages if p.name == canonicalize_name(request.package) and applies(p.marker))
     sdk = next((p for p in packages if p.name == "mcp" and applies(p.marker)), None)
     return LockedServer(
-        name=wanted.name,
+        name=request.name,
         runtime="python",
-        package=wanted.package,
+        package=request.package,
         version=own.version,
-        command=wanted.command(own.version),
-        env=wanted.env,
+        command=request.command(own.version),
+        env=request.env,
         sdk_major=Version(sdk.version).major if sdk else None,
         python=closure.python,
         packages=packages,
     )
 
 
-def _resolve_and_build(who: str, line: str, wanted: Wanted) -> tuple[Closure, dict[str, LockedPackage]]:
-    """The closure, and what of it was built. A wheel that was built may need more, so it is resolved anew."""
-    own: str = canonicalize_name(wanted.package)
-    allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in wanted.build}
-    if wanted.version and own in allowed:
-        allowed[own] = f"{own}=={wanted.version}"
+def _resolve_and_build(who: str, line: str, request: InstallRequest) -> tuple[Closure, dict[str, LockedPackage]]:
+    """(closure, its built packages by name). After each build the closure is resolved again: a wheel may need more."""
+    own: str = canonicalize_name(request.package)
+    allowed: dict[str, str] = {canonicalize_name(Requirement(name).name): name for name in request.build}
+    if request.version and own in allowed:
+        allowed[own] = f"{own}=={request.version}"
     built: dict[str, LockedPackage] = {}
     with tempfile.TemporaryDirectory(prefix="gymcp-built-") as links:
         while True:
@@ -81,13 +82,13 @@ def _resolve_and_build(who: str, line: str, wanted: Wanted) -> tuple[Closure, di
 
 
 def platform_name() -> str:
-    """What the installed files depend on beside the lock."""
+    """Name of the platform, on which the installed files depend beside the lock."""
     major, minor = interpreter().version
     return f"{machine()}-cp{major}{minor}"
 
 
 def install(server: LockedServer, folder: Path) -> None:
-    """Fills an empty folder. Raises UsageError; IntegrityError where a file does not have its hash."""
+    """Install into an empty folder. Raises UsageError; IntegrityError if a file does not have its hash."""
     who = f"server '{server.name}': install"
     version = ".".join(map(str, interpreter().version))
     if not SpecifierSet(server.python).contains(version):
@@ -96,67 +97,70 @@ def install(server: LockedServer, folder: Path) -> None:
             f"gymcp servers lock {server.name}"
         )
     venv = folder / "venv"
-    with tempfile.TemporaryDirectory(prefix="gymcp-built-") as made:
-        packages = [_installable(who, package, Path(made)) for package in server.packages]
-        built = any(package.build is not None for package in server.packages)
-        make_venv(who, venv, packages, links=Path(made) if built else None)
+    with tempfile.TemporaryDirectory(prefix="gymcp-built-") as wheels:
+        packages = [_build_if_needed(who, package, Path(wheels)) for package in server.packages]
+        has_built = any(package.build is not None for package in server.packages)
+        make_venv(who, venv, packages, links=Path(wheels) if has_built else None)
     _compile(who, venv)
     write_manifest(folder)
 
 
-def installed_version(server: LockedServer, folder: Path) -> str | None:
-    """Of the server's own package; None where it is not there."""
+def read_version(server: LockedServer, folder: Path) -> str | None:
+    """Version of the server's own package; None if it is not installed."""
     name = canonicalize_name(server.package).replace("-", "_")
     for info in folder.glob("venv/lib/python*/site-packages/*.dist-info"):
-        found, _, version = info.name.removesuffix(".dist-info").rpartition("-")
-        if canonicalize_name(found).replace("-", "_") == name:
+        package, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+        if canonicalize_name(package).replace("-", "_") == name:
             return version
     return None
 
 
 def argv_inside(server: LockedServer, folder: Path, program: str | None) -> tuple[str, ...]:
-    """How to start the server in the sandbox. Raises ConfigError where the package has no such program."""
+    """Command that starts the server in the sandbox. Raises ConfigError if the package has no such program."""
     inside = INSIDE / "venv" / "bin"
-    script = _script(server, folder, program)
+    script = _find_script(server, folder, program)
     with (folder / "venv" / "bin" / script).open("rb") as file:
         native = file.read(len(_ELF)) == _ELF
     # -s -B, and a script instead of -m: nothing is imported from the working folder, which the agent can write to
     return (str(inside / script),) if native else (str(inside / "python"), "-s", "-B", str(inside / script))
 
 
-def _script(server: LockedServer, folder: Path, program: str | None) -> str:
-    wanted = program or server.package
+def _find_script(server: LockedServer, folder: Path, program: str | None) -> str:
+    name = program or server.package
     scripts = folder / "venv" / "bin"
-    if "/" not in wanted and (scripts / wanted).is_file() and wanted not in ("python", "python3"):
-        return wanted
+    if "/" not in name and (scripts / name).is_file() and name not in ("python", "python3"):
+        return name
     have = _programs(server.package, folder)
     if program is None and len(have) == 1:
         return have[0]
     raise ConfigError(
-        f"server '{server.name}': install: package '{server.package}' has no program '{wanted}'; "
+        f"server '{server.name}': install: package '{server.package}' has no program '{name}'; "
         f"have {', '.join(have) or 'none'}" + (f" (uvx --from {server.package} PROGRAM)" if have else "")
     )
 
 
 def _programs(package: str, folder: Path) -> list[str]:
-    """Read, not asked for: an interpreter that starts in the virtualenv may run code of the packages in it."""
+    """Console scripts of the package, read from its metadata.
+
+    The virtualenv's own interpreter is not asked, because when it starts it may run code of the packages in it.
+    """
     packages = [str(path) for path in folder.glob("venv/lib/python*/site-packages")]
-    for found in importlib.metadata.distributions(name=package, path=packages):
-        return sorted(entry.name for entry in found.entry_points if entry.group == "console_scripts")
+    for distribution in importlib.metadata.distributions(name=package, path=packages):
+        return sorted(entry.name for entry in distribution.entry_points if entry.group == "console_scripts")
     return []
 
 
-def _installable(who: str, package: LockedPackage, links: Path) -> LockedPackage:
-    """What is built gives a wheel to install, in the folder `links`."""
+def _build_if_needed(who: str, package: LockedPackage, links: Path) -> LockedPackage:
+    """The package as it can be installed: one that must be built is built, and its wheel copied to `links`."""
     if package.build is None or not applies(package.marker):
         return package
-    wheel = built_wheel(who, package)
+    wheel = ensure_wheel(who, package)
     shutil.copy(wheel, links)
-    return wheel_package(package, wheel)
+    return package_of_wheel(package, wheel)
 
 
 def _compile(who: str, venv: Path) -> None:
-    """Byte code beside the sources, never checked against them again: inside the folder is read-only."""
+    """Compile byte code beside the sources. It is never checked against them again: the sandbox mounts it read-only."""
     packages = next(venv.glob("lib/python*/site-packages"))
     argv = [str(interpreter().path), "-I", "-S", "-m", "compileall", "-q", "-j", str(min(4, os.cpu_count() or 1))]
     argv += ["--invalidation-mode", "unchecked-hash", "-s", str(venv), "-p", str(INSIDE / "venv"), str(packages)]

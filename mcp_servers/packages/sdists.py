@@ -1,4 +1,4 @@
-"""Wheels of packages that have only a source distribution: fetched as files, built in a sandbox, kept by content."""
+"""Wheels of packages that have only a source distribution: fetched as files, built in a sandbox, cached by content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from uv import find_uv_bin
 from gymcp.atomic import make_once, write_atomically
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.digest import digest
-from gymcp.mcp_servers.packages.builds import build_wall, read_written, run_build
+from gymcp.mcp_servers.packages.builds import build_sandbox, read_written, run_build
 from gymcp.mcp_servers.packages.install_folder import machine, run_tool
 from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of
 from gymcp.mcp_servers.packages.wheels import make_venv, resolve_wheels
@@ -32,14 +32,14 @@ from gymcp.paths import gymcp_home
 from gymcp.scratch import scratch_folder
 
 REVISION = 1
-"""Of how wheels are built: bumped when the same source gives another one."""
+"""Number that is raised whenever the same source would be built differently than before."""
 MAX_SDIST_BYTES = 500_000_000
 MAX_WHEEL_BYTES = 500_000_000
 _MAX_TEXT_BYTES = 1_000_000
 _DOWNLOAD_TIMEOUT_S = 60.0
 _INSIDE = PurePosixPath("/srv/build")
 _SETUPTOOLS = ("setuptools>=40.8.0",)
-"""What PEP 517 assumes where a package does not say."""
+"""Build requirements that PEP 517 assumes for a package that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +54,30 @@ class Sdist:
         return PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(self.url).path)).name
 
 
-def build_package(who: str, wanted: str, *, sandbox: Sandbox | None = None) -> tuple[LockedPackage, Path]:
-    """(what to lock, the wheel) of ``NAME`` or ``NAME==VERSION``: resolved, fetched and built, once per content.
+def build_package(who: str, requirement: str, *, sandbox: Sandbox | None = None) -> tuple[LockedPackage, Path]:
+    """(lock entry, wheel) for ``NAME`` or ``NAME==VERSION``: resolved, fetched and built, once per content.
 
-    Raises ConfigError where there is no source, UsageError where it does not build.
+    Raises ConfigError if the package has no source, UsageError if it cannot be built.
     """
-    sdist = _locate(who, wanted)
+    sdist = _locate(who, requirement)
     archive = _fetch(who, sdist)
-    wall = sandbox or build_wall(who)
-    with _Workplace(who, archive, wall) as place:
-        settings = place.settings()
-        lines = _requirements(who, settings.get("requires", _SETUPTOOLS))
+    sandbox = sandbox or build_sandbox(who)
+    with _BuildFolder(who, archive, sandbox) as folder:
+        settings = folder.read_settings()
+        lines = _check_requirements(who, settings.get("requires", _SETUPTOOLS))
         needed = resolve_wheels(f"{who}: to build '{sdist.name}'", lines).packages if lines else ()
-        more = place.more_requirements(settings, needed)
+        more = folder.ask_requirements(settings, needed)
         if more:
             needed = resolve_wheels(f"{who}: to build '{sdist.name}'", [*lines, *more]).packages
     files = {sdist.filename: f"sha256:{sdist.sha256}"}
     package = LockedPackage(name=sdist.name, version=sdist.version, files=files, build=tuple(needed))
-    return package, built_wheel(who, package, sandbox=wall)
+    return package, ensure_wheel(who, package, sandbox=sandbox)
 
 
-def built_wheel(who: str, package: LockedPackage, *, sandbox: Sandbox | None = None) -> Path:
-    """The wheel of a locked package that is built: from the cache, or built now from the locked source and tools.
+def ensure_wheel(who: str, package: LockedPackage, *, sandbox: Sandbox | None = None) -> Path:
+    """Wheel of a locked package that must be built: from the cache, or built now from the locked source and tools.
 
-    Raises IntegrityError where the index has another source than the lock, UsageError where it does not build.
+    Raises IntegrityError if the index has another source than the lock, UsageError if it cannot be built.
     """
     ((filename, sha256),) = package.files.items()
 
@@ -91,8 +91,8 @@ def built_wheel(who: str, package: LockedPackage, *, sandbox: Sandbox | None = N
                     f"sha256:{sdist.sha256}"
                 )
             archive = _fetch(who, sdist)
-        with _Workplace(who, archive, sandbox or build_wall(who)) as place:
-            name, content = place.wheel(place.settings(), package.build or ())
+        with _BuildFolder(who, archive, sandbox or build_sandbox(who)) as build:
+            name, content = build.build_wheel(build.read_settings(), package.build or ())
         _check_name(who, name, package)
         (folder / name).write_bytes(content)
 
@@ -101,23 +101,23 @@ def built_wheel(who: str, package: LockedPackage, *, sandbox: Sandbox | None = N
     return next(folder.glob("*.whl"))
 
 
-def wheel_package(package: LockedPackage, wheel: Path) -> LockedPackage:
-    """The same package as what was built of it here, to be installed by its hash."""
-    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+def package_of_wheel(package: LockedPackage, wheel: Path) -> LockedPackage:
+    """The same package with the wheel that was built here as its file, to be installed by that wheel's hash."""
+    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
     return LockedPackage(
-        name=package.name, version=package.version, files={wheel.name: f"sha256:{found}"}, marker=package.marker
+        name=package.name, version=package.version, files={wheel.name: f"sha256:{sha256}"}, marker=package.marker
     )
 
 
-class _Workplace:
-    """A folder in which one source is built, step by step, each in a wall of its own."""
+class _BuildFolder:
+    """Folder in which one source is built. Each step runs in a sandbox of its own."""
 
     def __init__(self, who: str, archive: Path, sandbox: Sandbox) -> None:
         self._who = who
         self._archive = archive
         self._sandbox = sandbox
 
-    def __enter__(self) -> _Workplace:
+    def __enter__(self) -> _BuildFolder:
         parent = gymcp_home() / "builds"
         parent.mkdir(parents=True, exist_ok=True)
         self._root = Path(tempfile.mkdtemp(prefix=".build-", dir=parent))
@@ -131,32 +131,32 @@ class _Workplace:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def settings(self) -> dict[str, Any]:
-        """Of ``[build-system]``."""
+    def read_settings(self) -> dict[str, Any]:
+        """Table ``[build-system]`` of pyproject.toml; empty if there is none."""
         path = self._folder / "pyproject.toml"
         if not path.is_symlink() and not path.exists():
             return {}
         try:
-            found = tomllib.loads(read_written(path, _MAX_TEXT_BYTES).decode()).get("build-system", {})
+            table = tomllib.loads(read_written(path, _MAX_TEXT_BYTES).decode()).get("build-system", {})
         except ValueError as error:
             raise ConfigError(f"{self._who}: pyproject.toml of '{self._archive.name}': {error}") from error
-        return dict(found) if isinstance(found, dict) else {}
+        return dict(table) if isinstance(table, dict) else {}
 
-    def more_requirements(self, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> list[str]:
-        """What the backend asks for beside what the package names."""
-        self._hook("requires", settings, packages)
-        asked = json.loads(read_written(self._folder / "requires.json", _MAX_TEXT_BYTES))
-        return _requirements(self._who, asked)
+    def ask_requirements(self, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> list[str]:
+        """Requirements that the build backend asks for in addition to those that the package names."""
+        self._run_hook("requires", settings, packages)
+        lines = json.loads(read_written(self._folder / "requires.json", _MAX_TEXT_BYTES))
+        return _check_requirements(self._who, lines)
 
-    def wheel(self, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> tuple[str, bytes]:
-        """Its name and its bytes."""
-        self._hook("wheel", settings, packages)
+    def build_wheel(self, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> tuple[str, bytes]:
+        """(name, content) of the wheel."""
+        self._run_hook("wheel", settings, packages)
         names = [name for name in os.listdir(self._folder) if name.endswith(".whl")]  # noqa: PTH208 (names, nothing followed)
         if len(names) != 1:
             raise UsageError(f"{self._who}: the build of '{self._archive.name}' left {len(names)} wheels, not one")
         return names[0], read_written(self._folder / names[0], MAX_WHEEL_BYTES)
 
-    def _hook(self, step: str, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
+    def _run_hook(self, step: str, settings: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
         venv = self._root / digest([content_of(package) for package in packages])[:16] / "venv"
         if not venv.is_dir():
             venv.parent.mkdir()
@@ -173,12 +173,11 @@ class _Workplace:
         run_build(who, argv, self._folder, sandbox=self._sandbox, mounts=mounts, env=env)
 
 
-def _locate(who: str, wanted: str) -> Sdist:
-    """Which file it is. uv is told that the package needs nothing, so that it has no reason to run its code."""
-    requirement = Requirement(wanted)
-    name = canonicalize_name(requirement.name)
-    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
-        folder = Path(made)
+def _locate(who: str, requirement: str) -> Sdist:
+    """Name, URL and hash of the source. uv is told that the package needs nothing, so it need not run its code."""
+    name = canonicalize_name(Requirement(requirement).name)
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as path:
+        folder = Path(path)
         (folder / "pyproject.toml").write_text(
             f'[project]\nname = "x"\nversion = "1"\n[[tool.uv.dependency-metadata]]\nname = "{name}"\n'
             "requires-dist = []\n",
@@ -187,15 +186,15 @@ def _locate(who: str, wanted: str) -> Sdist:
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--universal", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-"]
         try:
-            content = tomllib.loads(run_tool(argv, who, cwd=folder, stdin=f"{wanted}\n"))
+            content = tomllib.loads(run_tool(argv, who, cwd=folder, stdin=f"{requirement}\n"))
         except UsageError as error:
             raise ConfigError(str(error)) from error
     row = content["packages"][0]
     if "sdist" not in row:
         raise ConfigError(f"{who}: package '{name}' {row.get('version', '')} has no source to build a wheel from")
     source = row["sdist"]
-    place = source.get("url") or Path(source["path"]).absolute().as_uri()
-    return Sdist(name=name, version=row["version"], url=place, sha256=source["hashes"]["sha256"])
+    url = source.get("url") or Path(source["path"]).absolute().as_uri()
+    return Sdist(name=name, version=row["version"], url=url, sha256=source["hashes"]["sha256"])
 
 
 def _fetch(who: str, sdist: Sdist) -> Path:
@@ -207,16 +206,20 @@ def _fetch(who: str, sdist: Sdist) -> Path:
             content = answer.read(MAX_SDIST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{who}: source of '{sdist.name}' {sdist.version} cannot be fetched: {error}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sdist.sha256:
-        raise IntegrityError(f"{who}: source of '{sdist.name}': expected sha256:{sdist.sha256}, found sha256:{found}")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != sdist.sha256:
+        raise IntegrityError(f"{who}: source of '{sdist.name}': expected sha256:{sdist.sha256}, found sha256:{sha256}")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     return path
 
 
-def _requirements(who: str, lines: object) -> list[str]:
-    """Checked: a line of a package must not become an option of the installer, nor a place to fetch from."""
+def _check_requirements(who: str, lines: object) -> list[str]:
+    """The lines, if all are plain requirements.
+
+    A line comes from a package, so it must not become an option of the installer or name a URL to fetch from. Raises
+    ConfigError.
+    """
     if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
         raise ConfigError(f"{who}: what it needs to be built is not a list of texts")
     for line in lines:
@@ -231,10 +234,10 @@ def _requirements(who: str, lines: object) -> list[str]:
 
 def _check_name(who: str, name: str, package: LockedPackage) -> None:
     try:
-        found, version, *_ = parse_wheel_filename(name)
+        package_name, version, *_ = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
         raise IntegrityError(f"{who}: the build of '{package.name}' left {name!r}, which is no wheel") from error
-    if (found, str(version)) != (package.name, package.version):
+    if (package_name, str(version)) != (package.name, package.version):
         raise IntegrityError(f"{who}: the build of '{package.name}' {package.version} left {name!r}")
 
 

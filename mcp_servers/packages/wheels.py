@@ -1,4 +1,4 @@
-"""Wheels by uv: which ones a requirement needs, and a virtualenv made of them. No code of a package runs here."""
+"""Resolve requirements to wheels and install wheels into a virtualenv, both with uv. No code of a package runs here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gymcp.mcp_servers.packages.lockfile import LockedPackage
 from gymcp.mcp_servers.sandbox import interpreter
 from gymcp.scratch import scratch_folder
 
-OLDEST = (3, 10)
-"""Of the Pythons that a lock serves where the packages allow; the SDK needs it."""
+OLDEST_PYTHON = (3, 10)
+"""Oldest Python version that a lock supports if its packages allow it; the MCP SDK needs this one."""
 _NO_WHEEL = re.compile(r"Wheels are required for `(?P<name>[^`]+)`")
 _SYSTEMS = ("manylinux", "linux")
 
@@ -42,43 +42,41 @@ class NoWheel(ConfigError):
 class Closure:
     packages: tuple[LockedPackage, ...]
     python: str
-    """Which versions it is for."""
+    """Specifier of the Python versions that the closure is for."""
 
 
 def resolve_wheels(who: str, lines: Sequence[str], *, links: Path | None = None) -> Closure:
-    """All that the requirements need, with the hash of every wheel for Linux; `links`: a folder with more wheels.
+    """Closure of the requirements, with the hash of every wheel for Linux. `links`: a folder with more wheels.
 
-    Raises NoWheel for the first package that has none, ConfigError for what else cannot be.
+    Raises NoWheel for the first package without a wheel, ConfigError for any other failure.
     """
-    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as made:
-        answer = Path(made) / "pylock.toml"
+    with tempfile.TemporaryDirectory(prefix="resolve-", dir=scratch_folder()) as folder:
+        answer = Path(folder) / "pylock.toml"
         argv = [find_uv_bin(), "pip", "compile", "--quiet", "--universal", "--only-binary", ":all:", "--no-header"]
         argv += ["--python", str(interpreter().path), "--format", "pylock.toml", "-o", str(answer), "-"]
-        argv += _also_from(links)
+        argv += _find_links_options(links)
         try:
-            _resolve_widely(argv, who, "".join(f"{line}\n" for line in lines))
+            _resolve_for_old_pythons(argv, who, "".join(f"{line}\n" for line in lines))
         except UsageError as error:
             if match := _NO_WHEEL.search(str(error)):
                 raise NoWheel(str(error), match["name"]) from error
             raise ConfigError(str(error)) from error
         content = tomllib.loads(answer.read_text(encoding="utf-8"))
-    found = (_locked_package(who, row) for row in content["packages"])
-    packages = tuple(package for package in found if package is not None)
-    return Closure(packages=packages, python=content.get("requires-python", ""))
+    packages = (_to_package(who, row) for row in content["packages"])
+    return Closure(packages=tuple(filter(None, packages)), python=content.get("requires-python", ""))
 
 
 def applies(marker: str) -> bool:
-    """On this machine, with the sandbox's Python."""
+    """True if the marker holds on this machine with the sandbox's Python."""
     version = ".".join(map(str, interpreter().version))
     here = {"python_version": version, "python_full_version": f"{version}.0", "implementation_version": f"{version}.0"}
     return not marker or Marker(marker).evaluate(here)
 
 
 def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links: Path | None = None) -> None:
-    """A virtualenv for the sandbox's interpreter, with these wheels and nothing else.
+    """Make a virtualenv for the sandbox's interpreter, with these wheels and nothing else.
 
-    Raises UsageError, also for a package whose words are not what they should be; IntegrityError where a file does not
-    have its hash.
+    Raises UsageError, also for a package with malformed words; IntegrityError if a file does not have its hash.
     """
     try:
         lines = "".join(map(_requirement, packages))
@@ -90,7 +88,7 @@ def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links:
     requirements.write_text(lines, encoding="utf-8")
     argv = [uv, "pip", "install", "--quiet", "--python", str(venv / "bin" / "python"), "--no-deps", "--require-hashes"]
     argv += ["--only-binary", ":all:", "--link-mode", "copy", "-r", str(requirements)]
-    argv += _also_from(links)
+    argv += _find_links_options(links)
     try:
         run_tool(argv, who, cwd=venv.parent)
     except UsageError as error:
@@ -99,29 +97,29 @@ def make_venv(who: str, venv: Path, packages: Sequence[LockedPackage], *, links:
         raise
 
 
-def _also_from(links: Path | None) -> list[str]:
-    """Given on the command line, a folder would take the place of those that the user's environment names."""
+def _find_links_options(links: Path | None) -> list[str]:
+    """Options for `links` and the folders of the user's environment, which one option alone would replace."""
     if links is None:
         return []
     users = filter(None, os.environ.get("UV_FIND_LINKS", "").split(","))
-    return [word for place in (str(links), *users) for word in ("--find-links", place)]
+    return [word for folder in (str(links), *users) for word in ("--find-links", folder)]
 
 
-def _resolve_widely(argv: list[str], who: str, lines: str) -> None:
-    """For older Pythons too where that can be: a lock made here is to serve other machines. Else from this one on."""
-    if interpreter().version > OLDEST:
+def _resolve_for_old_pythons(argv: list[str], who: str, lines: str) -> None:
+    """Resolve from `OLDEST_PYTHON` on, so that the lock serves other machines; if that fails, from this Python on."""
+    if interpreter().version > OLDEST_PYTHON:
         with contextlib.suppress(UsageError):
-            run_tool([*argv, "--python-version", ".".join(map(str, OLDEST))], who, stdin=lines)
+            run_tool([*argv, "--python-version", ".".join(map(str, OLDEST_PYTHON))], who, stdin=lines)
             return
     run_tool(argv, who, stdin=lines)
 
 
-def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
-    """None for what is there for other systems only."""
+def _to_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
+    """Lock entry of a package; None for a package that is for other systems only. Raises NoWheel."""
     files = {}
     for wheel in row.get("wheels", ()):
-        place = wheel.get("name") or wheel.get("url") or wheel.get("path")
-        name = urllib.parse.unquote(PurePosixPath(urllib.parse.urlsplit(place).path).name)
+        source = wheel.get("name") or wheel.get("url") or wheel.get("path")
+        name = urllib.parse.unquote(PurePosixPath(urllib.parse.urlsplit(source).path).name)
         if _for_linux(name):
             files[name] = f"sha256:{wheel['hashes']['sha256']}"
     marker = row.get("marker", "")
@@ -134,7 +132,7 @@ def _locked_package(who: str, row: Mapping[str, Any]) -> LockedPackage | None:
 
 
 def _for_linux(filename: str) -> bool:
-    """For CPython on a usual Linux; a lock with every wheel there is would be five times as long."""
+    """True for a wheel for CPython on a common Linux. A lock with every existing wheel would be five times as long."""
     try:
         *_, tags = parse_wheel_filename(filename)
     except InvalidWheelFilename:
@@ -147,8 +145,8 @@ def _for_linux(filename: str) -> bool:
 
 
 def _requirement(package: LockedPackage) -> str:
-    """A line of uv's. Raises ValueError for a package whose words would make it another, or more than one."""
+    """Line for uv. Raises ValueError for a package with words that would turn it into another line, or into several."""
     check_package("python", package.name, package.version, package.files, package.marker)
     marker = f" ; {package.marker}" if package.marker else ""
-    hashes = "".join(f" --hash={found}" for found in package.files.values())
+    hashes = "".join(f" --hash={sha256}" for sha256 in package.files.values())
     return f"{package.name}=={package.version}{marker}{hashes}\n"

@@ -8,7 +8,7 @@ as that id and enters a user namespace made for it, in which it may do everythin
 /root, which holds pyenv, uv and the caches; then it enters a second one that has the server's id only. Under an
 ordinary user, and under a root that may not create these namespaces, the server is the harness's user, because the
 namespace that bwrap creates maps a single id. In the case of root, what root's id allows even without capabilities is
-closed one by one: /proc is read-only and its root-only files are masked, device nodes belong to nobody, process 1 is
+closed one by one: /proc is read-only and its root-only files are masked, device nodes have another owner, process 1 is
 not bwrap, whose executable would be writable, the seccomp filter refuses set-id bits, and cgroups or the watchdog count
 processes, since RLIMIT_NPROC does not hold root.
 

@@ -1,4 +1,4 @@
-"""Sessions with servers: started in a sandbox, elsewhere, from a cassette, or running already."""
+"""Open sessions with servers: started in a sandbox, remote, replayed from a cassette, or running already."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import mcp
 import mcp_types
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.redaction import redacted_errors
+from gymcp.mcp_servers.redaction import redact_errors
 from gymcp.mcp_servers.sandbox import Sandbox, SandboxProcess
+from gymcp.mcp_servers.sessions.connection import ServerConnection
 from gymcp.mcp_servers.sessions.session import ToolSession
+from gymcp.mcp_servers.sessions.state_trackers import FileTracker, StateTracker, make_tracker
 from gymcp.mcp_servers.spec import FileState, ServerSpec
-from gymcp.mcp_servers.transports.cassette_transport import PLAYED_WIRE, remote_streams
-from gymcp.mcp_servers.transports.http_bridge import bridged
-from gymcp.mcp_servers.transports.http_remote import Elsewhere, fault_of_url, is_live, redaction_for
-from gymcp.mcp_servers.transports.stdio import Violation, pipe_transport
+from gymcp.mcp_servers.transports.cassette_transport import REPLAY_WIRE, open_remote_transport
+from gymcp.mcp_servers.transports.http_bridge import bridge_launch
+from gymcp.mcp_servers.transports.http_remote import RemoteProcess, fault_of_url, is_live, redaction_for
+from gymcp.mcp_servers.transports.stdio import pipe_transport
 from gymcp.mcp_servers.transports.tapped_streams import redact_transport
+from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.mcp_servers.workspaces.digester import open_digester
 from gymcp.mcp_servers.workspaces.seeds import seed_folder
 from gymcp.mcp_servers.workspaces.workspace import SavedWorkspace, open_workspace
@@ -40,19 +43,20 @@ async def open_session(
     saved: SavedWorkspace | None = None,
     task: str = "",
 ) -> AsyncIterator[ToolSession]:
-    """Starts the server in the sandbox and leaves it ready for calls; on the way out nothing of it remains.
+    """Start the server in the sandbox and make it ready for calls. At the end nothing of it remains.
 
-    `saved`: files to go on from instead of the initial state's. `task`: whose answers of a cassette are meant. Enter
-    and leave it in the same task (a rule of the SDK). Raises EnvInfraError where the server does not start.
+    `saved`: files to go on from, instead of those of the initial state. `task`: the task whose answers are looked up on
+    a cassette. Enter and leave the context in the same task (a rule of the SDK). Raises EnvInfraError if the server
+    does not start.
     """
     if fault := fault_of_url(spec):
         raise ConfigError(f"server '{spec.name}': {fault}")
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(redacted_errors(redaction_for(spec)))
+        stack.enter_context(redact_errors(redaction_for(spec)))
         if spec.url is not None:
-            yield await stack.enter_async_context(_remote(spec, task, initial_state, seed))
+            yield await stack.enter_async_context(_open_remote(spec, task, initial_state, seed))
             return
-        launch, workspace, digester = bridged(spec), None, None
+        launch, tracker = bridge_launch(spec), None
         if isinstance(spec.state, FileState):
             seed_files = saved.seed if saved else await seed_folder(initial_state, sandbox)
             workspace = await stack.enter_async_context(open_workspace(seed_files, sandbox, saved))
@@ -60,56 +64,60 @@ async def open_session(
             launch = replace(
                 launch, workspace=workspace.folder, upper_folder=workspace.upper_folder, entry=workspace.entry
             )
+            tracker = FileTracker(workspace, digester)
         process = await stack.enter_async_context(sandbox.start(launch))
 
-        async def begin(session: ToolSession) -> None:
-            session.workspace, session.digester = workspace, digester
+        async def start(session: ToolSession) -> None:
             await session.start(initial_state, seed)
 
-        yield await stack.enter_async_context(connected(spec, process, begin))
+        yield await stack.enter_async_context(connect(spec, process, start, tracker=tracker))
 
 
 @contextlib.asynccontextmanager
-async def _remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
-    """A session with a server elsewhere, or with its cassette."""
-    violation = Violation()
-    transport, recorder = remote_streams(spec, task, violation)
+async def _open_remote(spec: ServerSpec, task: str, initial_state: Json, seed: int) -> AsyncIterator[ToolSession]:
+    """A session with a remote server, or with its cassette."""
+    violation = ProtocolViolation()
+    transport, recorder = open_remote_transport(spec, task, violation)
 
-    async def begin(session: ToolSession) -> None:
+    async def start(session: ToolSession) -> None:
         await session.start(initial_state, seed)
         if recorder is not None:
             recorder.check()
 
-    spoken = spec if is_live(spec) else replace(spec, wire=PLAYED_WIRE)
-    async with connected(spoken, Elsewhere(), begin, (transport, violation)) as session:
+    wired = spec if is_live(spec) else replace(spec, wire=REPLAY_WIRE)
+    async with connect(wired, RemoteProcess(), start, through=(transport, violation)) as session:
         yield session
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def connect(
     spec: ServerSpec,
     process: SandboxProcess,
     begin: Callable[[ToolSession], Awaitable[None]],
-    through: tuple[AbstractAsyncContextManager[TransportStreams], Violation] | None = None,
+    *,
+    through: tuple[AbstractAsyncContextManager[TransportStreams], ProtocolViolation] | None = None,
+    tracker: StateTracker | None = None,
 ) -> AsyncIterator[ToolSession]:
     """A session with a running server, once `begin` has made it ready. Enter and leave it in the same task.
 
-    `through`: a transport, and where it notes what goes wrong; None: the pipes of the process.
+    `through`: a transport, and the record in which it notes violations; None: the pipes of the process. `tracker`: None
+    stands for the one of `spec.state`.
     """
     redaction = redaction_for(spec)
     if through is None:
-        noted = Violation(redaction.text if redaction else None)
-        streams = pipe_transport(process, noted, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
-        through = redact_transport(streams, redaction, noted.share), noted
+        recorded = ProtocolViolation(redaction.text if redaction else None)
+        streams = pipe_transport(process, recorded, line_bytes=spec.limits.line_bytes, headers=spec.http is not None)
+        through = redact_transport(streams, redaction, recorded.share), recorded
     transport, violation = through
+    tracker = tracker or make_tracker(spec)
     failure: BaseException | None = None
     async with contextlib.AsyncExitStack() as stack:
         client = mcp.Client(transport, mode=spec.wire, cache=None)
-        session = ToolSession(spec, client, process, violation)
-        session.redaction = redaction
-        async with session.boundary("handshake", spec.start_timeout_s):
+        server = ServerConnection(spec, client, process, violation, redaction=redaction, error_rule=tracker.error_class)
+        async with server.boundary("handshake", spec.start_timeout_s):
             await stack.enter_async_context(client)
-        client.session.validate_tool_result = _believed  # type: ignore[method-assign]
+        client.session.validate_tool_result = _skip_sdk_output_validation  # type: ignore[method-assign]
+        session = ToolSession(server, tracker)
         try:
             await begin(session)
             yield session
@@ -119,9 +127,9 @@ async def connected(
         raise failure
 
 
-async def _believed(name: str, result: mcp_types.CallToolResult) -> None:
-    """Instead of the SDK's check of structured content, of which nobody is shown anything, against the server's schema.
+async def _skip_sdk_output_validation(name: str, result: mcp_types.CallToolResult) -> None:
+    """Replaces the SDK's validation of structured content against the server's output schema.
 
-    What that takes is the server's to choose, with a pattern or with references that double at every step; and while it
-    goes on, in this process, no timeout and no other episode does.
+    Agents never see structured content. A hostile schema, with a costly pattern or with references that double at every
+    step, could block the event loop: meanwhile no timeout would run, and no other episode.
     """

@@ -1,7 +1,7 @@
-"""What servers list, known without starting them: kept in gymcp's cache under what a list depends on.
+"""Tool lists of servers in gymcp's cache, so that a server need not be started to be listed.
 
-A session compares what its server lists with the hash of what was expected, so a list that is out of date costs an
-error and is then forgotten, never a wrong tool.
+A list is stored under everything that it depends on. A session compares the server's list with the expected one, so an
+outdated list costs one error and is then evicted; it never leads to a wrong tool.
 """
 
 from __future__ import annotations
@@ -13,88 +13,88 @@ from pathlib import Path
 
 from gymcp.aio import keyed_lock
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.sandbox import Sandbox, interpreter
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.mcp_servers.tools.validation import fault_of_tools
 from gymcp.paths import gymcp_home
 from gymcp.types import Tool
 
-AT_ONCE = 4
+MAX_CONCURRENT_STARTS = 4
 """Servers that are started at a time to be listed."""
 _known: dict[Path, tuple[Tool, ...]] = {}
 
 
-async def lists_of(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str, tuple[Tool, ...]]:
-    """The tools of each server by its name; one whose list is not known is started once, and ended again.
+async def load_tool_lists(servers: Sequence[ServerSpec], sandbox: Sandbox) -> dict[str, tuple[Tool, ...]]:
+    """Tools of each server by its name. A server whose list is not stored is started once, and ended again.
 
-    Raises EnvInfraError where a server does not start, IntegrityError where it has other tools than it is locked with.
+    Raises EnvInfraError if a server does not start, IntegrityError if it has other tools than the locked ones.
     """
-    found = {server.name: tools for server in servers if (tools := known_tools(server)) is not None}
-    turns = asyncio.Semaphore(AT_ONCE)
+    lists = {server.name: tools for server in servers if (tools := find_stored_tools(server)) is not None}
+    starts = asyncio.Semaphore(MAX_CONCURRENT_STARTS)
 
-    async def learn(server: ServerSpec) -> None:
-        async with keyed_lock(str(_place(server))), turns:
-            if (tools := known_tools(server)) is None:
+    async def list_once(server: ServerSpec) -> None:
+        async with keyed_lock(str(_path(server))), starts:
+            if (tools := find_stored_tools(server)) is None:
                 async with open_session(server, sandbox, initial_state=server.initial_state, seed=0) as session:
                     tools = session.tools
-                keep_tools(server, tools)
-            found[server.name] = tools
+                store_tools(server, tools)
+            lists[server.name] = tools
 
-    await _all([learn(server) for server in servers if server.name not in found])
-    return {server.name: found[server.name] for server in servers}
+    await _run_all([list_once(server) for server in servers if server.name not in lists])
+    return {server.name: lists[server.name] for server in servers}
 
 
-def known_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
-    """What it listed when it was last started; None where that is not known, or not what it is locked with."""
-    place = _place(server)
-    if place not in _known:
-        with in_cache():
-            tools = _read(place)
-        if tools is None or server.tools_sha256 not in (None, tools_hash(tools)):
+def find_stored_tools(server: ServerSpec) -> tuple[Tool, ...] | None:
+    """Tools that the server listed at its last start; None if none are stored, or they are not the locked ones."""
+    path = _path(server)
+    if path not in _known:
+        with cache_errors():
+            tools = _read(path)
+        if tools is None or server.tools_sha256 not in (None, hash_tool_list(tools)):
             return None
-        _known[place] = tools
-    return _known[place]
+        _known[path] = tools
+    return _known[path]
 
 
-def keep_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
-    """For the next who asks, in this process or another one."""
-    place = _place(server)
+def store_tools(server: ServerSpec, tools: tuple[Tool, ...]) -> None:
+    """Store the list for this process and later ones."""
+    path = _path(server)
     rows = [
         {"name": t.name, "description": t.description, "input_schema": t.input_schema, "annotations": t.annotations}
         for t in tools
     ]
-    with in_cache():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, json.dumps({"sha256": tools_hash(tools), "tools": rows}).encode())
-    _known[place] = tools
+    with cache_errors():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps({"sha256": hash_tool_list(tools), "tools": rows}).encode())
+    _known[path] = tools
 
 
-def forget_tools(server: ServerSpec) -> None:
-    """Another list than the known one has come."""
-    place = _place(server)
-    _known.pop(place, None)
-    with in_cache():
-        place.unlink(missing_ok=True)
+def evict_tools(server: ServerSpec) -> None:
+    """Remove the stored list, because the server now lists other tools."""
+    path = _path(server)
+    _known.pop(path, None)
+    with cache_errors():
+        path.unlink(missing_ok=True)
 
 
-def tools_hash(tools: Sequence[Tool]) -> str:
-    """One hash over names, descriptions, schemas and annotations, whatever the order."""
-    return hash_of_tools(hash_tools(tools))
+def hash_tool_list(tools: Sequence[Tool]) -> str:
+    """One hash over names, descriptions, schemas and annotations. The order does not matter."""
+    return combine_hashes(hash_tools(tools))
 
 
-def _place(server: ServerSpec) -> Path:
-    of = [server.parts(), server.initial_state, server.tools_sha256, server.url, interpreter().version]
-    return gymcp_home() / "tool-lists" / f"{digest(of)[:32]}.json"
+def _path(server: ServerSpec) -> Path:
+    key = [server.parts(), server.initial_state, server.tools_sha256, server.url, interpreter().version]
+    return gymcp_home() / "tool-lists" / f"{digest(key)[:32]}.json"
 
 
-def _read(place: Path) -> tuple[Tool, ...] | None:
-    """None where there is no file, or one that is not what was written."""
+def _read(path: Path) -> tuple[Tool, ...] | None:
+    """Tools from the file; None if it is missing or is not as it was written."""
     try:
-        row = json.loads(place.read_bytes())
+        row = json.loads(path.read_bytes())
         tools = tuple(Tool(**fields) for fields in row["tools"])
         sha256 = row["sha256"]
     except FileNotFoundError:
@@ -102,11 +102,11 @@ def _read(place: Path) -> tuple[Tool, ...] | None:
     except (ValueError, KeyError, TypeError):
         return None
     whole = all(isinstance(t.name, str) and isinstance(t.input_schema, Mapping) for t in tools)
-    return tools if whole and tools_hash(tools) == sha256 and fault_of_tools(tools) is None else None
+    return tools if whole and hash_tool_list(tools) == sha256 and fault_of_tools(tools) is None else None
 
 
-async def _all(work: Sequence[Coroutine[None, None, None]]) -> None:
-    """Runs all to their end, whatever one raises; then raises the first error."""
+async def _run_all(work: Sequence[Coroutine[None, None, None]]) -> None:
+    """Run all of them to their end, even if one raises; then raise the first error."""
     for error in await asyncio.gather(*work, return_exceptions=True):
         if error is not None:
             raise error

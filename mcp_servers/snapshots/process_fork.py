@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 
 from gymcp.errors import CannotFork
 from gymcp.mcp_servers.sandbox import SandboxProcess
-from gymcp.mcp_servers.sessions.connect import connected
-from gymcp.mcp_servers.sessions.session import Standing, ToolSession
+from gymcp.mcp_servers.sessions.connect import connect
+from gymcp.mcp_servers.sessions.session import SessionState, ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
 
 
@@ -50,22 +50,22 @@ class ClosableProcess(SandboxProcess, Protocol):
 
 
 class _ForkedProcessServer:
-    def __init__(self, spec: ServerSpec, standing: Standing, process: ClosableProcess) -> None:
+    def __init__(self, spec: ServerSpec, state: SessionState, process: ClosableProcess) -> None:
         self._spec = spec
-        self._standing = standing
+        self._state = state
         self._process = process
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[ToolSession]:
         try:
-            begin = partial(ToolSession.resume, standing=self._standing)
-            async with connected(self._spec, self._process, begin) as session:
+            begin = partial(ToolSession.resume, tools=self._state.tools)
+            async with connect(self._spec, self._process, begin, tracker=self._state.tracker.fork()) as session:
                 yield session
         finally:
             await self._process.close()
 
     async def fork(self, count: int) -> list[ForkedServer]:
-        return await _fork(self._spec, self._standing, self._process, count)
+        return await _fork(self._spec, self._state, self._process, count)
 
     async def discard(self) -> None:
         await self._process.close()
@@ -76,10 +76,10 @@ async def fork_session(session: ToolSession, count: int) -> list[ForkedServer]:
 
     It works between two calls, for native servers that were themselves forked (`ServerSpec.fork`). Raises CannotFork.
     """
-    return await _fork(session.spec, session.standing(), session.process, count)
+    return await _fork(session.spec, session.save(), session.process, count)
 
 
-async def _fork(spec: ServerSpec, standing: Standing, process: SandboxProcess, count: int) -> list[ForkedServer]:
+async def _fork(spec: ServerSpec, state: SessionState, process: SandboxProcess, count: int) -> list[ForkedServer]:
     if not isinstance(process, SupportsFork):
-        raise CannotFork(f"server '{spec.name}': it was not forked from a template; replay its calls instead")
-    return [_ForkedProcessServer(spec, standing, forked) for forked in await process.fork(count)]
+        raise CannotFork(f"server '{spec.name}': it was not forked by a fork server; replay its calls instead")
+    return [_ForkedProcessServer(spec, state, forked) for forked in await process.fork(count)]

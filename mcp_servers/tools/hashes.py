@@ -1,4 +1,4 @@
-"""Hashes of what a server's tools look like, fine enough to say which tool and which parameter has changed."""
+"""Hashes of a server's tools, fine enough to tell which tool and which parameter has changed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ SHORT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolHashes:
-    """Of one tool. Every hash is over canonical JSON, so the order of keys does not matter."""
+    """Hashes of one tool. Each is over canonical JSON, so the order of keys does not matter."""
 
     sha256: str
-    """Of the whole tool."""
+    """Hash of the whole tool."""
     description: str
     schema: str
-    """Of the input schema without its properties."""
+    """Hash of the input schema without its properties."""
     annotations: str
     params: Mapping[str, str] = field(default_factory=dict)
-    """Of each property of the input schema."""
+    """Hash of each property of the input schema, by its name."""
 
     def to_row(self) -> dict[str, Any]:
-        """As a table of the lock."""
+        """The hashes as a table of the lock."""
         parts = {"description": self.description, "schema": self.schema, "annotations": self.annotations}
         return {"sha256": self.sha256, **parts, "params": dict(sorted(self.params.items()))}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ToolHashes:
-        """The hashes of a tool's table. Raises TypeError or ValueError for what is none."""
-        found = cls(**row)
-        parts = (found.sha256, found.description, found.schema, found.annotations, *dict(found.params).values())
+        """The hashes in a table of the lock. Raises TypeError or ValueError for a malformed one."""
+        tool = cls(**row)
+        parts = (tool.sha256, tool.description, tool.schema, tool.annotations, *dict(tool.params).values())
         if not all(isinstance(part, str) and re.fullmatch("[0-9a-f]{1,64}", part) for part in parts):
             raise ValueError("the hashes of a tool are not hex digits")
-        return found
+        return tool
 
 
 def hash_tools(tools: Iterable[Tool]) -> dict[str, ToolHashes]:
@@ -47,25 +47,25 @@ def hash_tools(tools: Iterable[Tool]) -> dict[str, ToolHashes]:
     return {tool.name: _hash_tool(tool) for tool in tools}
 
 
-def hash_of_tools(tools: Mapping[str, ToolHashes]) -> str:
-    """One hash over all of them, whatever their order."""
+def combine_hashes(tools: Mapping[str, ToolHashes]) -> str:
+    """One hash over all tools. Their order does not matter."""
     return digest({name: hashes.to_row() for name, hashes in tools.items()})
 
 
-def differences(locked: Mapping[str, ToolHashes], found: Mapping[str, ToolHashes]) -> Iterator[str]:
-    """In words, what is not as it was locked: which tool, and which part of it."""
-    for name in sorted(locked.keys() - found.keys()):
+def differences(locked: Mapping[str, ToolHashes], listed: Mapping[str, ToolHashes]) -> Iterator[str]:
+    """Differences from the lock in words: which tool, and which part of it."""
+    for name in sorted(locked.keys() - listed.keys()):
         yield f"tool '{name}' is gone"
-    for name in sorted(found.keys() - locked.keys()):
+    for name in sorted(listed.keys() - locked.keys()):
         yield f"tool '{name}' is new"
-    for name in sorted(locked.keys() & found.keys()):
-        was, now = locked[name], found[name]
+    for name in sorted(locked.keys() & listed.keys()):
+        was, now = locked[name], listed[name]
         if was.sha256 != now.sha256:
-            parts = list(_changed_parts(was, now)) or ["changed"]
+            parts = list(_part_differences(was, now)) or ["changed"]
             yield f"tool '{name}': {', '.join(parts)}"
 
 
-def _changed_parts(was: ToolHashes, now: ToolHashes) -> Iterator[str]:
+def _part_differences(was: ToolHashes, now: ToolHashes) -> Iterator[str]:
     for param in sorted(was.params.keys() | now.params.keys()):
         if param not in now.params:
             yield f"parameter '{param}' is gone"
@@ -83,8 +83,8 @@ def _changed_parts(was: ToolHashes, now: ToolHashes) -> Iterator[str]:
 
 def _hash_tool(tool: Tool) -> ToolHashes:
     schema = dict(tool.input_schema)
-    found = schema.pop("properties", {})
-    properties = found if isinstance(found, Mapping) else {}
+    value = schema.pop("properties", {})
+    properties = value if isinstance(value, Mapping) else {}
     whole = {
         "name": tool.name,
         "description": tool.description,

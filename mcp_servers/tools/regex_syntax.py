@@ -1,9 +1,9 @@
-"""Whether a text can be a regular expression at all, found by reading it once: nothing is compiled or matched.
+"""Check the syntax of a regular expression by reading it once. Nothing is compiled or matched.
 
-A server's pattern is a stranger's: what a library takes to compile it, or to match it, is the stranger's to choose.
-And the patterns of schemas are JavaScript's (ECMA-262), of which Python's library refuses some. So this takes what
-either of them takes, and refuses what neither does: groups and classes that do not end, a repetition of nothing, bounds
-and ranges that are the wrong way round, a backslash at the end.
+A server's pattern is untrusted: it could be written to take very long to compile or to match. Patterns in schemas are
+JavaScript's (ECMA-262), some of which Python's library refuses. So this check accepts patterns that either of them
+accepts, and refuses those that both refuse: groups and classes that do not end, a repetition of nothing, bounds and
+ranges in the wrong order, a backslash at the end.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import string
 _BOUNDS = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _RANGE = re.compile(r"([A-Za-z0-9])-([A-Za-z0-9])")
 _KINDS = frozenset(":=!<>|'#&^+-(" + string.ascii_letters + string.digits)
-"""What may stand behind ``(?``, in some dialect."""
+"""Characters that may follow ``(?`` in some dialect."""
 
 
 def check_regex(pattern: object) -> bool:
-    """True. Raises ValueError, in words, for a text that is no pattern; of what is no text nothing is said."""
+    """True for a pattern, and for a value that is not a text. Raises ValueError, in words, for any other text."""
     if isinstance(pattern, str):
         try:
             _read(pattern, bracket_first=False)
@@ -30,7 +30,10 @@ def check_regex(pattern: object) -> bool:
 
 
 def _read(pattern: str, *, bracket_first: bool) -> None:
-    """`bracket_first`: a class may begin with a closing bracket, as in Python; in JavaScript ``[]`` is a class."""
+    """Raise ValueError for a malformed pattern.
+
+    `bracket_first`: a class may begin with ``]``, as in Python; in JavaScript ``[]`` is a complete class.
+    """
     groups: list[int] = []
     at, can_repeat = 0, False
     while at < len(pattern):

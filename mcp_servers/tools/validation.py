@@ -1,4 +1,4 @@
-"""What a server may list as its tools: checked once, where every session passes."""
+"""Check the tools that a server lists. Every session's list passes through here."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from gymcp.types import Json, Tool
 
 MAX_SCHEMA_CHARS = 500_000
 MAX_SCHEMA_VALUES = 30_000
-"""In all schemas of a list together: to check one takes up to half a millisecond."""
+"""Values in all schemas of a list together. Checking one takes up to 0.5 ms."""
 FEW_SCHEMA_VALUES = 1_000
-"""Values in the schemas of a list that are checked in this process."""
+"""Values up to which the schemas of a list are checked in this process; beyond, in another one."""
 CHECK_TIMEOUT_S = 30.0
-MAX_CHECKED = 4096
-"""Schemas of which it is remembered what is wrong with them."""
+MAX_CACHED_SCHEMAS = 4096
+"""Schemas whose fault, or lack of one, is cached."""
 MAX_NAME_CHARS = 256
 _FORMATS = FormatChecker(formats=())
-"""Of what metaschemas want, only that a pattern is one: other formats are annotations."""
+"""Formats that are checked against metaschemas: only ``regex``. Other formats are annotations."""
 _FORMATS.checks("regex", raises=ValueError)(check_regex)
-_checked: OrderedDict[bytes, str | None] = OrderedDict()
-"""By the hash of a schema's text, which may be long."""
+_faults: OrderedDict[bytes, str | None] = OrderedDict()
+"""Faults by the hash of a schema's text, which may be long."""
 
 
 def fault_of_tools(tools: Iterable[Tool]) -> str | None:
-    """In words, why no agent can work with this list; None where it can."""
+    """Reason why no agent can work with this list, in words; None if there is none."""
     listed = tuple(tools)
     if not listed:
         return "it lists no tools"
-    if twice := [name for name, count in Counter(tool.name for tool in listed).items() if count > 1]:
-        return f"it lists two tools named '{twice[0][:MAX_NAME_CHARS]}'"
-    values = sum(_values_in(tool.input_schema) for tool in listed)
+    if duplicates := [name for name, count in Counter(tool.name for tool in listed).items() if count > 1]:
+        return f"it lists two tools named '{duplicates[0][:MAX_NAME_CHARS]}'"
+    values = sum(_count_values(tool.input_schema) for tool in listed)
     if values > MAX_SCHEMA_VALUES:
         return f"its input schemas hold {values} values; at most {MAX_SCHEMA_VALUES} are taken"
     for tool in listed:
         if not tool.name or len(tool.name) > MAX_NAME_CHARS or not tool.name.isprintable():
             return f"it lists a tool with the name {tool.name[:MAX_NAME_CHARS]!r}"
     schemas = [json.dumps(tool.input_schema) for tool in listed]
-    faults = faults_of_schemas(schemas) if values <= FEW_SCHEMA_VALUES else _faults_found_apart(schemas)
+    faults = faults_of_schemas(schemas) if values <= FEW_SCHEMA_VALUES else _check_in_subprocess(schemas)
     return next((f"tool '{tool.name}': {fault}" for tool, fault in zip(listed, faults, strict=True) if fault), None)
 
 
-def _values_in(schema: Json) -> int:
+def _count_values(schema: Json) -> int:
     count, waiting = 0, [schema]
     while waiting:
         value = waiting.pop()
@@ -63,27 +63,27 @@ def _values_in(schema: Json) -> int:
 
 
 def faults_of_schemas(texts: Sequence[str]) -> list[str | None]:
-    """In words what is wrong with each; None: nothing."""
-    found: list[str | None] = []
+    """The fault of each schema, in words; None if it has none."""
+    faults: list[str | None] = []
     for text in texts:
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        if key not in _checked:
-            _remember(key, _fault_of_schema(text))
-        found.append(_checked[key])
-    return found
+        if key not in _faults:
+            _store_fault(key, _fault_of_schema(text))
+        faults.append(_faults[key])
+    return faults
 
 
-def _remember(key: bytes, fault: str | None) -> None:
-    _checked[key] = fault
-    if len(_checked) > MAX_CHECKED:
-        _checked.popitem(last=False)
+def _store_fault(key: bytes, fault: str | None) -> None:
+    _faults[key] = fault
+    if len(_faults) > MAX_CACHED_SCHEMAS:
+        _faults.popitem(last=False)
 
 
-def _faults_found_apart(texts: Sequence[str]) -> list[str | None]:
-    """The same, found by another process: to check a schema takes the interpreter, which all episodes share."""
+def _check_in_subprocess(texts: Sequence[str]) -> list[str | None]:
+    """`faults_of_schemas` in another process: checking holds this process's interpreter, which all episodes share."""
     keys = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
-    if not all(key in _checked for key in keys):
-        code = f"from {__name__} import serve_once; serve_once()"
+    if not all(key in _faults for key in keys):
+        code = f"from {__name__} import check_stdin; check_stdin()"
         try:
             done = subprocess.run(
                 [sys.executable, "-c", code],
@@ -92,22 +92,22 @@ def _faults_found_apart(texts: Sequence[str]) -> list[str | None]:
                 check=True,
                 timeout=CHECK_TIMEOUT_S,
             )
-            found: list[str | None] = json.loads(done.stdout)
+            faults: list[str | None] = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return [f"its input schemas could not be checked: {type(error).__name__}", *[None] * (len(texts) - 1)]
-        for key, fault in zip(keys, found, strict=True):
-            _remember(key, fault)
-        return found
-    return [_checked[key] for key in keys]
+        for key, fault in zip(keys, faults, strict=True):
+            _store_fault(key, fault)
+        return faults
+    return [_faults[key] for key in keys]
 
 
-def serve_once() -> None:
-    """Reads schemas from standard input, writes what is wrong with them."""
+def check_stdin() -> None:
+    """Read schemas from standard input and write their faults to standard output."""
     json.dump(faults_of_schemas(json.load(sys.stdin)), sys.stdout)
 
 
 def _fault_of_schema(text: str) -> str | None:
-    """Against the metaschema that it names, of those that came with jsonschema: nothing is ever fetched."""
+    """Fault of the schema by the metaschema that it names. Only jsonschema's own are used: nothing is ever fetched."""
     if len(text) > MAX_SCHEMA_CHARS:
         return f"its input schema has {len(text)} characters; at most {MAX_SCHEMA_CHARS} are taken"
     schema = json.loads(text)
@@ -121,7 +121,7 @@ def _fault_of_schema(text: str) -> str | None:
     except SchemaError as fault:  # the metaschema itself: never seen, but it is data of another package
         error = fault
     if error is not None:
-        where = "/".join(map(str, error.absolute_path)) or "its root"
+        location = "/".join(map(str, error.absolute_path)) or "its root"
         why = f"{error.message[:200]}{f': {error.cause}' if error.cause else ''}"
-        return f"its input schema is not valid JSON Schema: at {where}: {why}"
+        return f"its input schema is not valid JSON Schema: at {location}: {why}"
     return None

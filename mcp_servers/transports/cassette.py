@@ -1,4 +1,4 @@
-"""Recordings of servers elsewhere: a file of JSON lines that can be read, reviewed and committed.
+"""Cassettes: recordings of remote servers, as files of JSON lines that can be read, reviewed and committed.
 
 ::
 
@@ -7,11 +7,11 @@
     {"task": "oslo", "call": "forecast", "arguments": {"city": "Oslo"}, "result": {"content": [...]}}
 
 A call is found by task, tool and canonical arguments; the n-th such call of an episode gets the n-th answer on the
-cassette. Of a server that is declared stateless the task does not count, and one answer serves every time: the same
-question has the same answer. Anything else is a `CassetteMiss`: where a cassette is played, nothing is ever called.
+cassette. For a stateless server the task does not count, and one answer serves every time: the same question has the
+same answer. Any other call is a `CassetteMiss`: during a replay no server is ever called.
 
-Recording adds what is new when an episode ends, all of it or nothing; an answer that is on the cassette stays as it is.
-What came as the value of an environment variable (a token that the server repeats) is written as ``${NAME}``
+Recording adds new answers when an episode ends, all of them or none. An answer that is on the cassette already stays as
+it is. Values of environment variables, such as a token that the server repeats, are written as ``${NAME}``
 (`gymcp.mcp_servers.redaction`).
 """
 
@@ -39,63 +39,63 @@ from gymcp.types import Json
 FORMAT = 1
 RECORD = "record it with: gymcp eval ENV --cassette record"
 Key = tuple[str | None, str, str]
-"""(task, or None of a stateless server; tool; canonical arguments)."""
+"""(task, or None for a stateless server; tool; canonical arguments)."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Tape:
-    """What a cassette holds, or what one session adds to it."""
+class Cassette:
+    """Content of a cassette, or the part that one session adds to it."""
 
     server_info: dict[str, Json] = field(default_factory=dict)
     tools: list[Json] = field(default_factory=list)
-    """As the server lists them."""
+    """Tools as the server lists them."""
     answers: dict[Key, list[dict[str, Json]]] = field(default_factory=dict)
     """``{"result": ...}`` or ``{"error": ...}``, in order of occurrence."""
 
 
 def key_of(spec: ServerSpec, task: str, tool: str, arguments: Json) -> Key:
-    """Where a call's answers are."""
+    """Key of a call's answers."""
     return (None if spec.state == "stateless" else task, tool, canonical_json(arguments or {}))
 
 
 def cassette_sha256(path: Path) -> str:
-    """Of the file. Raises ConfigError."""
-    return hashlib.sha256(_bytes(path)).hexdigest()
+    """sha256 of the file. Raises ConfigError."""
+    return hashlib.sha256(_read_bytes(path)).hexdigest()
 
 
-def read_tape(path: Path) -> Tape:
-    """Raises ConfigError for a file that is missing, malformed, or of a newer format, naming the line."""
-    tape = Tape()
-    for number, line in enumerate(_bytes(path).splitlines(), 1):
+def read_cassette(path: Path) -> Cassette:
+    """Content of the file. Raises ConfigError, naming the line, if it is missing, malformed, or of a newer format."""
+    cassette = Cassette()
+    for number, line in enumerate(_read_bytes(path).splitlines(), 1):
         try:
             row = json.loads(line)
             if number == 1:
                 if row["cassette"] != FORMAT:
                     raise ValueError(f"format {row['cassette']!r}; this gymcp reads format {FORMAT}")
-                tape.server_info = dict(row["serverInfo"])
+                cassette.server_info = dict(row["serverInfo"])
             elif "tool" in row:
-                tape.tools.append(row["tool"])
+                cassette.tools.append(row["tool"])
             else:
                 key = (row.get("task"), row["call"], canonical_json(row["arguments"]))
                 answer = {name: row[name] for name in ("result", "error") if isinstance(row.get(name), dict)}
                 if len(answer) != 1:
                     raise ValueError("it has no result and no error")
-                tape.answers.setdefault(key, []).append(answer)
+                cassette.answers.setdefault(key, []).append(answer)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigError(f"cassette '{path}': line {number}: {what}") from error
-    if not tape.tools:
+    if not cassette.tools:
         raise ConfigError(f"cassette '{path}': lists no tools; {RECORD}")
-    return tape
+    return cassette
 
 
-def check_tools(spec: ServerSpec, tape: Tape) -> None:
-    """Raises IntegrityError where the server lists other tools than when its cassette was begun."""
+def check_tools(spec: ServerSpec, heard: Cassette) -> None:
+    """Raise IntegrityError if the server now lists other tools than its cassette has."""
     if spec.cassette is not None and spec.cassette.exists():
-        on_file = {_name(tool): digest(tool) for tool in read_tape(spec.cassette).tools}
-        listed = {_name(tool): digest(tool) for tool in tape.tools}
+        on_file = {_name(tool): digest(tool) for tool in read_cassette(spec.cassette).tools}
+        listed = {_name(tool): digest(tool) for tool in heard.tools}
         if other := sorted(name for name in on_file.keys() | listed if on_file.get(name) != listed.get(name)):
             raise IntegrityError(
                 f"server '{spec.name}': its tools are not those of cassette '{spec.cassette}': {', '.join(other)}; to "
@@ -103,49 +103,49 @@ def check_tools(spec: ServerSpec, tape: Tape) -> None:
             )
 
 
-def add_to_cassette(spec: ServerSpec, take: Tape, redaction: Redaction | None) -> None:
-    """Writes what a session has heard and the cassette does not hold yet: all of it, or nothing."""
+def add_to_cassette(spec: ServerSpec, heard: Cassette, redaction: Redaction | None) -> None:
+    """Add the answers that a session has heard and the cassette does not hold yet: all of them, or none."""
     path = spec.cassette
-    if path is None or not take.tools or (path.exists() and not take.answers):
+    if path is None or not heard.tools or (path.exists() and not heard.answers):
         return
-    with _locked(path):
-        tape = read_tape(path) if path.exists() else Tape(server_info=take.server_info, tools=take.tools)
-        kept = 0
-        for key, answers in take.answers.items():
-            known = tape.answers.setdefault(key, [])
-            clean = [json.loads(_line(answer, redaction)) for answer in answers]
+    with _lock_folder(path):
+        cassette = read_cassette(path) if path.exists() else Cassette(server_info=heard.server_info, tools=heard.tools)
+        differing = 0
+        for key, answers in heard.answers.items():
+            known = cassette.answers.setdefault(key, [])
+            clean = [json.loads(_to_line(answer, redaction)) for answer in answers]
             if key[0] is None:
-                kept += any(digest(answer) != digest((known or clean)[0]) for answer in clean)
+                differing += any(digest(answer) != digest((known or clean)[0]) for answer in clean)
                 clean = clean[:1]
             else:
-                kept += sum(digest(old) != digest(new) for old, new in zip(known, clean, strict=False))
+                differing += sum(digest(old) != digest(new) for old, new in zip(known, clean, strict=False))
             known += clean[len(known) :]
-        _write(path, spec, tape, redaction)
-    if kept:
+        _write(path, spec, cassette, redaction)
+    if differing:
         log.warning(
             "server '%s': answered %d calls in other words than on cassette '%s', which stays as it is; to record it "
             "anew remove the file",
-            *(spec.name, kept, path),
+            *(spec.name, differing, path),
         )
 
 
-def _write(path: Path, spec: ServerSpec, tape: Tape, redaction: Redaction | None) -> None:
+def _write(path: Path, spec: ServerSpec, cassette: Cassette, redaction: Redaction | None) -> None:
     rows: list[Json] = [
-        {"cassette": FORMAT, "server": spec.name, "url": spec.url, "serverInfo": tape.server_info},
-        *({"tool": tool} for tool in tape.tools),
+        {"cassette": FORMAT, "server": spec.name, "url": spec.url, "serverInfo": cassette.server_info},
+        *({"tool": tool} for tool in cassette.tools),
     ]
-    for (task, call, arguments), answers in tape.answers.items():
+    for (task, call, arguments), answers in cassette.answers.items():
         about = {"task": task} if task is not None else {}
         rows += [{**about, "call": call, "arguments": json.loads(arguments), **answer} for answer in answers]
-    text = "".join(_line(row, redaction) + "\n" for row in rows)
+    text = "".join(_to_line(row, redaction) + "\n" for row in rows)
     try:
         write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise ConfigError(f"cassette '{path}': cannot be written: {error.strerror}") from error
 
 
-def _line(value: Json, redaction: Redaction | None) -> str:
-    """As one line of JSON; half of a character stays escaped, which UTF-8 cannot hold."""
+def _to_line(value: Json, redaction: Redaction | None) -> str:
+    """The value as one line of JSON. A lone surrogate stays escaped, because UTF-8 cannot encode it."""
     value = value if redaction is None else redaction.json(value)
     text = json.dumps(value, ensure_ascii=False)
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
@@ -154,7 +154,7 @@ def _line(value: Json, redaction: Redaction | None) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_folder(path: Path) -> Iterator[None]:
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -166,7 +166,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:

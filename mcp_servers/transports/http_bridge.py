@@ -1,8 +1,8 @@
 """Local servers that speak only streamable HTTP, as servers over standard streams.
 
-The server and a bridge (`programs/http_bridge.py`) run in one sandbox, whose loopback no other can reach, so any number
-of episodes may use the same port. To the harness the bridge is the server: one process tree, one wall, one set of
-limits; what it says is as untrusted as what the server says.
+The server and a bridge (`programs/http_bridge.py`) run in one sandbox with a loopback of its own, so any number of
+episodes may use the same port. To the harness the bridge is the server: one process tree, one sandbox, one set of
+limits. The bridge's messages are as untrusted as the server's.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from gymcp.mcp_servers.programs import http_bridge
 from gymcp.mcp_servers.sandbox import Launch, Mount
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
 
-INSIDE = PurePosixPath("/srv/bridge")
+BRIDGE_FOLDER = PurePosixPath("/srv/bridge")
 _START = (
     *("python3", "-I", "-S", "-B", "-c"),
-    f"import sys; sys.path.insert(0, {str(INSIDE)!r}); from server_main import main; main()",
+    f"import sys; sys.path.insert(0, {str(BRIDGE_FOLDER)!r}); from server_main import main; main()",
 )
-_LONGEST_ANSWER = 4
-"""Times a line's limit up to which the bridge hands on an answer, which is then an error of its request alone."""
-_OWN_SHARE = 0.8
-"""Of the time for a start, after which the bridge itself says that the port was not opened."""
+_MAX_ANSWER_LINES = 4
+"""Size up to which the bridge passes on an answer, in limits of a line. Beyond one limit it is only an error of its
+request."""
+_PORT_TIME_SHARE = 0.8
+"""Share of the time for a start after which the bridge itself reports that the port was not opened."""
 
 
-def bridged(spec: ServerSpec) -> Launch:
-    """The launch of the server; of one with a port, the bridge with the server behind it. Raises ConfigError."""
+def bridge_launch(spec: ServerSpec) -> Launch:
+    """Launch of the server; for a server with a port, of the bridge in front of it. Raises ConfigError."""
     launch, http = spec.launch(), spec.http
     if http is None:
         return launch
@@ -39,20 +40,20 @@ def bridged(spec: ServerSpec) -> Launch:
     options = {
         "port": http.port,
         "path": http.path,
-        "deadline_s": _OWN_SHARE * spec.start_timeout_s,
-        "max_bytes": _LONGEST_ANSWER * spec.limits.line_bytes,
+        "deadline_s": _PORT_TIME_SHARE * spec.start_timeout_s,
+        "max_bytes": _MAX_ANSWER_LINES * spec.limits.line_bytes,
     }
     return replace(
         launch,
         argv=(*_START, json.dumps(options), *launch.argv),
-        mounts=(Mount(source=_program(), target=INSIDE), *launch.mounts),
+        mounts=(Mount(source=_program(), target=BRIDGE_FOLDER), *launch.mounts),
         loopback=True,
         fork=None,
     )
 
 
 def fault_of_http(spec: ServerSpec) -> str | None:
-    """Why a server with a port cannot be started, in words."""
+    """Reason why a server with a port cannot be started; None if there is none."""
     if spec.http is None:
         return None
     if not isinstance(spec.http, HttpPort) or not 1 <= spec.http.port <= 65535 or not spec.http.path.startswith("/"):

@@ -1,4 +1,4 @@
-"""Streams of the MCP SDK whose messages pass through a function on their way."""
+"""Streams of the MCP SDK with a tap: a function that sees every message, and may change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TappedStream:
-    """A stream, to read from or to write to; `tap` sees every message first, and may change it."""
+    """A stream to read from or to write to. `tap` sees every message first and may change it."""
 
     inner: Any
     tap: Callable[[SessionMessage], None]
@@ -63,11 +63,11 @@ class TappedStream:
 async def redact_transport(
     transport: AbstractAsyncContextManager[TransportStreams], redaction: Redaction | None, share: LoopShare
 ) -> AsyncIterator[TransportStreams]:
-    """The transport, with secret values removed from the server's messages; the time is charged to the server."""
+    """The transport, with secret values removed from the server's messages. The server's share pays for the time."""
 
     def redact(item: SessionMessage) -> None:
         assert redaction is not None
-        with share.charged():
+        with share.charge_elapsed():
             item.message = redaction.message(item.message)
 
     async with transport as (read, write):

@@ -13,13 +13,13 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.errors import ConfigError, EnvInfraError
 from gymcp.mcp_servers.digest import DigestMemo
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.users.ownership import give_to_servers
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import unfinished
+from gymcp.process_owner import staging_folder
 from gymcp.scratch import remove_tree
 from gymcp.types import Json
 
@@ -75,8 +75,8 @@ def _exists(folder: Path) -> bool:
 
 
 def _make_staging_folder(folder: Path, stack: contextlib.ExitStack) -> Path:
-    with in_cache():
-        staging = stack.enter_context(unfinished(folder))
+    with cache_errors():
+        staging = stack.enter_context(staging_folder(folder))
     staging.chmod(0o755)
     return staging
 

@@ -1,4 +1,4 @@
-"""The boundary to gymcp's cache folder."""
+"""Boundary to gymcp's cache folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gymcp.paths import gymcp_home
 
 
 @contextmanager
-def in_cache() -> Iterator[None]:
-    """An OSError over the cache comes out as one UsageError that says what to set; others come out as they are."""
+def cache_errors() -> Iterator[None]:
+    """Turn an OSError over the cache folder into one UsageError that says what to set; other errors pass unchanged."""
     try:
         yield
     except OSError as error:

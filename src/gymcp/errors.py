@@ -3,25 +3,28 @@
 ::
 
     GymcpError
-    ├── UsageError              the caller asked for something that is not there (command line: exit 2)
-    │   ├── ConfigError         an unknown name, a malformed environment file, a contradictory option
-    │   ├── SandboxUnavailable  this machine lacks what the sandbox needs
-    │   ├── IntegrityError      a download or a lock entry does not have the expected hash
-    │   ├── NoEpisode           a step where no episode is under way: before reset, after its end, after close
-    │   └── StoreError          a run folder that cannot be written, read, or continued
-    ├── EnvInfraError           the harness's side of an environment broke: the episode has no score
-    │   ├── ServerDied          the server process ended, or closed its pipe, in the middle of an episode
-    │   │   └── ServerExhausted a call used up its time, or its server's memory: graded as it stands
-    │   ├── Undigestible        a state has no digest or cannot be recorded: in a step graded as it stood before
-    │   ├── ServerTimeout       the server did not answer in time
-    │   ├── ProtocolError       the server said something that is not MCP, too long, or too deep
-    │   ├── CassetteMiss        a call is not on the cassette that is played instead of the server
-    │   ├── DirtyReset          a fresh world is not the one its task has always started from
-    │   └── SnapshotError       a world cannot be copied, or its copy is not the same world
-    ├── PolicyInfraError        the policy's server could not be reached: the episode has no score
-    │   ├── PolicyRefused       it was reached and will not serve us: wrong key, no such model, a bad request
-    │   └── PromptTooLong       the prompt is longer than the model's context
-    └── GraderError             the grader raised: the episode can be graded again
+    ├── UsageError                      the caller asked for something that is not there (command line: exit 2)
+    │   ├── ConfigError                 an unknown name, a malformed environment file, a contradictory option
+    │   ├── SandboxUnavailable          this machine lacks what the sandbox needs
+    │   ├── IntegrityError              a download or a lock entry does not have the expected hash
+    │   ├── NoActiveEpisode             a step without an active episode: before reset, after its end, after close
+    │   └── StoreError                  a run folder that cannot be written, read, or continued
+    ├── EnvInfraError                   the harness's side of an environment broke: the episode has no score
+    │   ├── ServerDied                  the server process ended, or closed its pipe, in the middle of an episode
+    │   │   └── ServerLimitExceeded     a call used up its time, or its server's memory: graded as it stands
+    │   ├── Undigestible                a state has no digest or cannot be recorded: in a step graded as it stood before
+    │   ├── CannotFork                  a live server cannot be copied: its calls are replayed on a fresh one instead
+    │   ├── ServerTimeout               the server did not answer in time
+    │   ├── ProtocolError               the server sent something that is not MCP, too long, or too deep
+    │   ├── CassetteMiss                a call is not on the cassette that is played instead of the server
+    │   ├── DirtyReset                  a fresh world differs from the one that its task has always started from
+    │   └── SnapshotError               a world cannot be copied, or its copy is not the same world
+    ├── PolicyInfraError                the policy's server could not be reached: the episode has no score
+    │   ├── PolicyRefused               it was reached and refuses the request: wrong key, no such model, a bad request
+    │   └── PromptTooLong               the prompt is longer than the model's context
+    └── GraderError                     the grader raised: the episode can be graded again
+
+`tests/test_errors.py` compares the drawing with the classes of this module.
 
 A tool that fails is not an exception: it is a `ToolResult` with ``is_error=True`` that the agent sees.
 """
@@ -30,11 +33,11 @@ from __future__ import annotations
 
 
 class GymcpError(Exception):
-    """Anything gymcp raises on purpose. The message says who, what, why, and what there is instead."""
+    """Base of all errors that gymcp raises on purpose. The message says who, what, why, and what there is instead."""
 
 
 class UsageError(GymcpError):
-    """The caller can mend this: the command line prints one line and exits with 2."""
+    """Error that the caller can mend: the command line prints one line and exits with 2."""
 
 
 class ConfigError(UsageError):
@@ -46,11 +49,11 @@ class SandboxUnavailable(UsageError):
 
 
 class IntegrityError(UsageError):
-    """Something fetched or locked does not have the hash it should have."""
+    """A download or a locked file does not have the expected hash."""
 
 
-class NoEpisode(UsageError):
-    """No episode is under way that could be stepped or copied; `gymcp.envs.errors` has it as Gymnasium's errors."""
+class NoActiveEpisode(UsageError):
+    """No episode is active that could be stepped or copied; `gymcp.envs.errors` combines it with Gymnasium's errors."""
 
 
 class StoreError(UsageError):
@@ -65,23 +68,23 @@ class ServerDied(EnvInfraError):
     """The server process ended, or closed its pipe, in the middle of an episode."""
 
 
-class ServerExhausted(ServerDied):
+class ServerLimitExceeded(ServerDied):
     """A call took its server over a limit of its sandbox, or did not end in time at a server that declares its state.
 
-    In a step of an episode that is what the agent did: the episode ends and is graded on its last known state.
+    In a step of an episode the agent caused it: the episode ends and is graded on its last known state.
     """
 
 
 class Undigestible(EnvInfraError):
     """The state of a server has no digest or cannot be recorded: over a limit, never at rest, or not JSON.
 
-    After a reset that is the environment's fault. In a step it is what the agent did: the episode ends and is graded on
-    the state before that step.
+    After a reset it is the environment's fault. In a step the agent caused it: the episode ends and is graded on the
+    state before that step.
     """
 
 
 class CannotFork(EnvInfraError):
-    """A live server cannot be copied as it is; its calls can still be replayed on a fresh one."""
+    """A live server cannot be copied as it is; its calls can still be replayed on a fresh server."""
 
 
 class ServerTimeout(EnvInfraError):
@@ -89,15 +92,15 @@ class ServerTimeout(EnvInfraError):
 
 
 class ProtocolError(EnvInfraError):
-    """The server said something that is not MCP, too long, or too deeply nested."""
+    """The server sent something that is not MCP, too long, or too deeply nested."""
 
 
 class CassetteMiss(EnvInfraError):
-    """A call is not on the cassette that is played instead of the server, which is never called then."""
+    """A call is not on the cassette that is played instead of the server; the server itself is never called."""
 
 
 class DirtyReset(EnvInfraError):
-    """A fresh world is not the one its task has always started from."""
+    """A fresh world differs from the one that its task has always started from."""
 
 
 class SnapshotError(EnvInfraError):
@@ -109,7 +112,7 @@ class PolicyInfraError(GymcpError):
 
 
 class PolicyRefused(PolicyInfraError):
-    """The policy's server will not answer this request, however often it is asked."""
+    """The policy's server refuses this request; asking again does not help."""
 
 
 class PromptTooLong(PolicyInfraError):

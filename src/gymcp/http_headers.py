@@ -1,4 +1,4 @@
-"""Values that cannot be sent as an HTTP header, said before anything is sent."""
+"""Find HTTP headers that cannot be sent, before anything is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOT_SENT = re.compile(r"[^\t\x20-\x7e]")
 
 
 def check_headers(who: str, headers: Mapping[str, str]) -> None:
-    """Raises ConfigError, which does not show the value, for a header that is not printable ASCII."""
+    """Raise ConfigError, which does not show the value, for a header that is not printable ASCII."""
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{who}: header {name!a}: its name is no HTTP header's: letters, digits and - only")

@@ -1,4 +1,4 @@
-"""Where gymcp keeps what outlives a run. Nothing is created here; the environment is read when called."""
+"""Path of the folder for files that outlive a run. Importing creates nothing; each call reads the environment."""
 
 from __future__ import annotations
 

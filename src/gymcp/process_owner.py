@@ -1,6 +1,6 @@
-"""Who a thing belongs to: processes by name, so that what dead ones left can be told from what living ones use.
+"""Owners of files and processes, by name: they tell what dead processes left from what living ones use.
 
-An owner is ``PID-STARTTIME``, the start in clock ticks since boot: a reused process id is another owner.
+An owner is ``PID-STARTTIME``, with the start in clock ticks since boot: a reused process id is another owner.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Neither systemd nor Debian assigns it, and containers that map 65,536 ids have i
 """
 OWNER = r"(\d+)-(\d+)"
 OWNER_VARIABLE = "GYMCP_OWNER"
-"""Environment variable that marks a process as its owner's."""
-_UNFINISHED = re.compile(rf"\..+-(?P<owner>{OWNER})-\w{{8}}")
+"""Environment variable that names the owner of a process."""
+_STAGING = re.compile(rf"\..+-(?P<owner>{OWNER})-\w{{8}}")
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks from boot to the start of the process; None where there is none, or only its zombie."""
+    """Clock ticks from boot to the start of the process; None if there is no such process, or only its zombie."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    fields = content[content.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
+    fields = content[content.rindex(b")") + 2 :].split()  # the process name before it may hold blanks and brackets
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def owner() -> str:
-    """This process."""
+    """Owner name of this process."""
     return _owner_of(os.getpid())
 
 
@@ -48,31 +48,31 @@ def _owner_of(pid: int) -> str:
 
 
 def is_alive(owner_tag: str) -> bool:
-    """False where the process is gone, or where its id is another's now."""
+    """False if the process is gone, or if another process has its id now."""
     if not (match := re.fullmatch(OWNER, owner_tag)):
         return False
     return start_time(int(match[1])) == int(match[2])
 
 
-def owned_environment() -> dict[str, str]:
-    """This process's environment, for a child that is a leftover once this process is dead."""
+def environment_with_owner() -> dict[str, str]:
+    """Environment of this process for a child, which counts as a leftover once this process is dead."""
     return {**os.environ, OWNER_VARIABLE: owner()}
 
 
 def pid_namespace() -> str:
-    """Which one this process is in: process ids of another mean nothing here."""
+    """Name of the pid namespace of this process: process ids of another namespace mean nothing here."""
     return str(Path("/proc/self/ns/pid").readlink())
 
 
-def held(folder: Path) -> int:
-    """A descriptor; as long as it is open, `is_free` is False. Says so to processes in other pid namespaces, too."""
+def lock_folder(folder: Path) -> int:
+    """A descriptor that locks the folder: `is_unlocked` is False while it is open, also in other pid namespaces."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
 
 
-def is_free(folder: Path) -> bool:
-    """True for a folder of this user's that nobody holds."""
+def is_unlocked(folder: Path) -> bool:
+    """True for a folder of this user that no process has locked."""
     try:
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
@@ -90,22 +90,22 @@ def is_free(folder: Path) -> bool:
 
 
 @contextmanager
-def unfinished(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder`, to be filled and renamed to it; at the end of the context it is gone.
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder`, to fill and to rename to it; it is removed at the end of the context.
 
-    It bears the mark of its owner: `owner_of_unfinished`.
+    Its name holds its owner: `owner_of_staging_folder`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-{owner()}-", dir=folder.parent))
-    handle = held(made)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-{owner()}-", dir=folder.parent))
+    handle = lock_folder(staging)
     try:
-        yield made
+        yield staging
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         os.close(handle)
 
 
-def owner_of_unfinished(name: str) -> str | None:
-    """Of a folder that `unfinished` has made; None for any other name."""
-    match = _UNFINISHED.fullmatch(name)
+def owner_of_staging_folder(name: str) -> str | None:
+    """Owner of a folder that `staging_folder` has staging; None for any other name."""
+    match = _STAGING.fullmatch(name)
     return match["owner"] if match else None

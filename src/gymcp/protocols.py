@@ -1,4 +1,4 @@
-"""What a layer may ask of one above it. `gymcp.cli` wires the two together."""
+"""Protocols through which a layer uses one above it. `gymcp.cli` connects the two."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gymcp.types import (
     GiveUp,
     Json,
     Message,
+    ModelUsage,
     Observation,
     Sampled,
     Sampling,
     Score,
-    Spent,
     Task,
     Tool,
     Trajectory,
@@ -27,7 +27,7 @@ class StateReader(Protocol):
     """Reads recorded states by their content address."""
 
     def __call__(self, ref: str, /) -> Json:
-        """The state recorded under `ref`. Raises KeyError where there is none."""
+        """The state recorded under `ref`. Raises KeyError if there is none."""
         ...
 
 
@@ -38,15 +38,15 @@ class Grader(Protocol):
 
 
 class Agent(Protocol):
-    """Lives for one episode."""
+    """Decides the actions of one episode."""
 
     async def act(self, observation: Observation) -> Action | Decision | GiveUp:
-        """Raises PolicyInfraError where its model cannot be reached."""
+        """The next action. Raises PolicyInfraError if the agent's model cannot be reached."""
         ...
 
 
 class AgentFactory(Protocol):
-    """Makes the agent of one episode. Only scripted agents look at the task's gold."""
+    """Makes the agent of one episode. Only scripted agents read the task's gold."""
 
     def __call__(self, task: Task, seed: int) -> Agent: ...
 
@@ -54,42 +54,42 @@ class AgentFactory(Protocol):
 class User(Protocol):
     """Speaks first, and answers when the agent speaks.
 
-    Keeps nothing from one answer to the next: what they do follows from the talk alone, so that an episode can be gone
-    on from at any point of it.
+    A user keeps no state between answers: each answer follows from the talk alone, so that an episode can be continued
+    from any of its points.
     """
 
     async def reply(self, view: UserView) -> Action | Decision | None:
-        """What the user says next, or calls of `UserView.tools` to make before.
+        """The user's next message, or calls of `UserView.tools` to make first.
 
-        None, or a decision that neither says nor calls anything: they have nothing left to say, and leave.
+        None, or a decision without text and calls: the user has nothing left to say and leaves.
 
-        Raises PolicyInfraError where their model cannot be reached.
+        Raises PolicyInfraError if the user's model cannot be reached.
         """
         ...
 
 
 @runtime_checkable
 class Confirms(Protocol):
-    """A user who can be asked whether something may be done. Of others the answer is no."""
+    """A user that can be asked to allow an action. For any other user the answer is no."""
 
     async def confirm(self, question: str) -> bool: ...
 
 
 @runtime_checkable
 class Answers(Protocol):
-    """A user who can be asked for facts. Of others nothing is to be had."""
+    """A user that can be asked for facts. Any other user gives none."""
 
     async def answer_question(self, question: str) -> str: ...
 
 
 class Policy(Protocol):
-    """A language model, tokens in and tokens out. What it knows of an earlier prompt it may keep: prompts only grow."""
+    """A language model, tokens in and tokens out. It may cache what it computed for a prompt: prompts only grow."""
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Sampled:
-        """Raises PolicyInfraError where the engine fails, never for what the model says.
+        """The tokens that the model draws. Raises PolicyInfraError if the engine fails, never for the model's text.
 
-        `PromptTooLong` where the prompt leaves no room in the context; fewer than ``sampling.max_tokens`` tokens where
-        it leaves less, with ``finish="length"``.
+        Raises `PromptTooLong` if the prompt leaves no space in the context. If it leaves less than
+        ``sampling.max_tokens``, the sample is shorter, with ``finish="length"``.
         """
         ...
 
@@ -98,16 +98,16 @@ class ChatPolicy(Protocol):
     """A language model behind a chat endpoint: no tokens, so nothing to train on."""
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
-        """Raises PolicyInfraError where the endpoint fails, never for what the model says.
+        """The model's decision. Raises PolicyInfraError if the endpoint fails, never for the model's text.
 
-        `PromptTooLong` where the endpoint says that the prompt is longer than the context.
+        Raises `PromptTooLong` if the endpoint says that the prompt is longer than the context.
         """
         ...
 
 
 class Judge(Protocol):
-    """A language model that is asked one thing, once."""
+    """A language model that answers one question at a time."""
 
-    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, Spent | None]:
-        """What it says, and what that took. Raises PolicyInfraError; PromptTooLong where the question does not fit."""
+    async def ask(self, messages: Sequence[Message], sampling: Sampling) -> tuple[str, ModelUsage | None]:
+        """The answer and its usage. Raises PolicyInfraError; PromptTooLong if the question does not fit."""
         ...

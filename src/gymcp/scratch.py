@@ -13,18 +13,18 @@ import tempfile
 from pathlib import Path
 
 from gymcp.errors import SandboxUnavailable
-from gymcp.process_owner import held, owner
+from gymcp.process_owner import lock_folder, owner
 
 
 def runtime_folder() -> Path:
-    """Where the scratch folders of this user's harnesses are; it may not exist."""
+    """Folder that holds the scratch folders of this user's harnesses; it may not exist."""
     return Path(tempfile.gettempdir()) / f"gymcp-{os.getuid()}"
 
 
 def scratch_folder() -> Path:
     """This process's private folder, made on first use and removed at exit.
 
-    Raises SandboxUnavailable where someone else has made the folder it should be in.
+    Raises SandboxUnavailable if another user has made the folder that should hold it.
     """
     return _scratch_of(os.getpid(), runtime_folder())
 
@@ -32,15 +32,15 @@ def scratch_folder() -> Path:
 @functools.cache
 def _scratch_of(pid: int, root: Path) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
-    _check_ours(root)
+    _check_private(root)
     folder = root / owner()
     folder.mkdir(mode=0o700, exist_ok=True)
-    held(folder)  # as long as this process lives
+    lock_folder(folder)  # locked as long as this process lives
     atexit.register(_remove_own_scratch, pid, folder)
     return folder
 
 
-def _check_ours(root: Path) -> None:
+def _check_private(root: Path) -> None:
     found = root.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise SandboxUnavailable(
@@ -54,7 +54,7 @@ def _remove_own_scratch(pid: int, folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes it with everything below, whatever the modes and however deep; what stays is left to `gymcp clean`."""
+    """Remove the folder with its content, whatever the modes and the depth; `gymcp clean` removes what remains."""
     with contextlib.suppress(OSError, RecursionError):
         shutil.rmtree(folder)
         return

@@ -1,4 +1,4 @@
-"""Text of foreign origin as text that people can trust: what cannot be seen, or would act, is spelt out.
+"""Make untrusted text safe to read: characters that are invisible, or that act on a terminal, are spelt out.
 
 Every string that reaches a terminal (`gymcp.cli.output`) or a page (`gymcp.evaluators.report`) goes through `visible`;
 the viewer's page has the same list in ``static/dom.js``.
@@ -15,15 +15,15 @@ UNSEEN = (
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff"
 )
-"""The characters, as the inside of a class of a regular expression."""
+"""Unseen characters, as the inside of a character class of a regular expression."""
 _UNSEEN = re.compile(f"[{UNSEEN}]")
 
 
 def visible(text: str) -> str:
     r"""The text with every unseen character spelt out (``\u202e``), but ``\n`` and ``\t``: safe to print and encode."""
-    return _UNSEEN.sub(_spelt_out, text)
+    return _UNSEEN.sub(_escape, text)
 
 
-def _spelt_out(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

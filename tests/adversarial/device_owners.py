@@ -16,7 +16,7 @@ from typing import Any, Literal
 from captive import Captive
 
 from gymcp.errors import GymcpError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -30,10 +30,10 @@ STARTS: tuple[Literal["exec", "fork"], ...] = ("exec", "fork")
 async def changed(start: Literal["exec", "fork"]) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         try:
-            sandbox = await stack.enter_async_context(warmed(get_sandbox("bwrap")))
+            sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox("bwrap")))
             spec = native_server("captive", Captive, start=start)
             session = await stack.enter_async_context(open_session(spec, sandbox, initial_state=None, seed=0))
-            said = await session.call(ToolCall(id="", name="run", arguments={}), {"code": CHANGE}, timeout_s=60)
+            said = await session.call_tool(ToolCall(id="", name="run", arguments={}), {"code": CHANGE}, timeout_s=60)
         except GymcpError as error:
             return {"refused": f"{type(error).__name__}: {error}"}
     modes = {oct(os.stat(f"/dev/{name}").st_mode & 0o777) for name in NODES}  # noqa: PTH116

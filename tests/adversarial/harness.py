@@ -93,7 +93,7 @@ class Play:
 async def said_by(session: ToolSession, tool: str, **arguments: Json) -> str:
     """How a call went, in the harness's words."""
     try:
-        result = await session.call(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
+        result = await session.call_tool(ToolCall(id="c", name=tool), arguments, timeout_s=CALL_S)
     except GymcpError as error:
         return f"{type(error).__name__}: {error}"
     return f"{'failed' if result.is_error else 'result'}: {result.content}"
@@ -342,7 +342,7 @@ def _forked_from(sandbox: Sandbox) -> dict[str, Any]:
     """
     if not isinstance(sandbox, WarmSandbox):
         return {"templates": 0, "refused": []}
-    servers = [key for key in sandbox._templates if "reads_all=True" not in key]
+    servers = [key for key in sandbox._fork_servers if "reads_all=True" not in key]
     return {"templates": len(servers), "refused": list(sandbox.refused.values())}
 
 

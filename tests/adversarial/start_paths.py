@@ -15,7 +15,7 @@ from typing import Literal
 from rogue import MODULES
 
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import PROGRAM, native_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -26,13 +26,13 @@ class StartPath:
     sandbox: Literal["bwrap", "docker", "none"]
     start: Literal["exec", "fork", "zygote"] = "exec"
     """How one starts: by itself, forked as a program of gymcp's own, or as a script of others."""
-    spares: int = 0
+    warm_pool_size: int = 0
     has_worlds: bool = True
     """False where a server whose state is in files is started as on another path."""
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[Sandbox]:
-        async with warmed(get_sandbox(self.sandbox)) as sandbox:
+        async with open_warm_sandbox(get_sandbox(self.sandbox)) as sandbox:
             yield sandbox
 
     def rogue(
@@ -49,14 +49,14 @@ class StartPath:
             spec = replace(spec, argv=argv, fork=forkable_script(argv))
         else:
             spec = replace(spec, argv=(*spec.argv, *arguments))
-        return replace(spec, state="opaque", wire="legacy", spares=self.spares, env={**spec.env, **env})
+        return replace(spec, state="opaque", wire="legacy", warm_pool_size=self.warm_pool_size, env={**spec.env, **env})
 
 
 START_PATHS = {
     "exec": StartPath(sandbox="bwrap"),
     "fork": StartPath(sandbox="bwrap", start="fork", has_worlds=False),
     "zygote": StartPath(sandbox="bwrap", start="zygote"),
-    "pool": StartPath(sandbox="bwrap", spares=1, has_worlds=False),
+    "pool": StartPath(sandbox="bwrap", warm_pool_size=1, has_worlds=False),
     "docker": StartPath(sandbox="docker"),
 }
 UNCONFINED = StartPath(sandbox="none")

@@ -32,7 +32,7 @@ from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.run.checkpoints import find_saved_state
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
-VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "train")
+VERBS_THAT_READ = ("report", "compare", "export", "view", "grade", "credit")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def refused(verb: str, run: Path, other: Path) -> str:
         "compare": ("compare", run, other),
         "export": ("export", run, "--format", "jsonl", "--out", run.parent / "out.jsonl"),
         "grade": ("grade", run, "--env", BANK),
-        "train": ("train", "--dry-run", run),
+        "credit": ("credit", run),
     }
     try:
         if verb == "view":
@@ -91,14 +91,14 @@ def hostile(tmp_path: Path, mark: Path) -> Path:
 
 WORDS_THAT_RUN = (
     ("grade",),
-    ("train", "--preset", "matchtir", "--dry-run"),
+    ("credit", "--preset", "matchtir"),
     ("export", "--format", "jsonl", "--preset", "matchtir"),
 )
 """Verbs that need the code of a run's environment; the run folder follows."""
 
 
 def with_run(words: tuple[str, ...], run: Path) -> tuple[object, ...]:
-    return (*words, run) if words[-1] == "--dry-run" else (words[0], run, *words[1:])
+    return (words[0], run, *words[1:])
 
 
 @pytest.mark.parametrize("words", WORDS_THAT_RUN)
@@ -122,7 +122,7 @@ def test_code_that_the_user_names_is_run(words: tuple[str, ...], hostile: Path, 
     assert mark.exists()
 
 
-@pytest.mark.parametrize("verb", ["report", "compare", "export", "view", "train"])
+@pytest.mark.parametrize("verb", ["report", "compare", "export", "view", "credit"])
 def test_verbs_that_only_read_run_no_code(verb: str, hostile: Path, mark: Path, tmp_path: Path) -> None:
     run = named(make_run(tmp_path / "run"), str(hostile))
     assert refused(verb, run, make_run(tmp_path / "other")) == ""
@@ -133,7 +133,7 @@ def test_a_training_run_that_names_a_file_runs_none(hostile: Path, mark: Path, t
     run = make_run(tmp_path / "run")
     state = {"iteration": 0, "recipe": {"env": str(hostile)}, "trackers": {}}
     (run / "training.json").write_text(json.dumps(state))
-    result = gymcp("train", "--preset", "matchtir", "--dry-run", run)
+    result = gymcp("credit", run, "--preset", "matchtir")
     assert isinstance(result.exception, ConfigError)
     assert "training.json: names the environment file" in str(result.exception)
     assert not mark.exists()
@@ -222,7 +222,7 @@ def test_a_pipe_in_the_place_of_a_record_is_not_waited_for(tmp_path: Path) -> No
         (run / name).unlink(missing_ok=True)
         os.mkfifo(run / name)
         refused("report", run, run)
-        refused("train", run, run)
+        refused("credit", run, run)
 
 
 def changed(run: Path, script: str) -> Path:
@@ -294,7 +294,7 @@ def test_pages_that_name_each_other_again_and_again_do_not_hold_up_a_reader(tmp_
     file.write_bytes(content)
     with closing(sqlite3.connect(file)) as db:  # the control
         assert len(db.execute("SELECT rest FROM trajectories").fetchmany(10_000)) == 10_000
-    for verb in ("report", "compare", "export", "train"):
+    for verb in ("report", "compare", "export", "credit"):
         refused(verb, run, make_run(tmp_path / f"other-{verb}"))
     with pytest.raises(StoreError, match="out of order"), TrajectoryStore.open(run) as store:
         store.summaries()
@@ -421,7 +421,7 @@ def test_a_record_that_is_none_is_one_line(attempt: str, tmp_path: Path) -> None
 def test_nothing_of_this_reached_the_cache(tmp_path: Path) -> None:
     """Reading runs writes nothing outside of them."""
     run = make_run(tmp_path / "run")
-    for verb in ("report", "compare", "export", "view", "train"):
+    for verb in ("report", "compare", "export", "view", "credit"):
         refused(verb, run, make_run(tmp_path / f"other-{verb}"))
     assert not gymcp_home().exists()
 

@@ -13,7 +13,7 @@ import pytest
 from captive import Captive
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -35,13 +35,13 @@ async def captive(warm: WarmSandbox) -> AsyncIterator[ToolSession]:
 
 @contextlib.asynccontextmanager
 async def warm_bwrap(bwrap: Bubblewrap) -> AsyncIterator[WarmSandbox]:
-    async with warmed(bwrap) as warm:
+    async with open_warm_sandbox(bwrap) as warm:
         assert isinstance(warm, WarmSandbox)
         yield warm
 
 
 async def run(session: ToolSession, code: str) -> str:
-    result = await session.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await session.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 
@@ -83,7 +83,7 @@ def test_every_forked_server_has_namespaces_of_its_own(bwrap: Bubblewrap) -> Non
         async with warm_bwrap(bwrap) as warm, captive(warm) as one:
             copies = await fork_session(one, 2)
             async with captive(warm):  # the template makes it when those that made the copies' cells have ended
-                everyone = [os.getpid(), *descendants(warm.templates[0].process.pid)]
+                everyone = [os.getpid(), *descendants(warm.fork_servers[0].process.pid)]
                 found = Counter(filter(None, map(namespaces, everyone)))
             for copy in copies:
                 await copy.discard()
@@ -222,7 +222,7 @@ def test_a_copys_control_group_is_not_its_origins_to_enter(bwrap: Bubblewrap) ->
             origin = one.process
             assert isinstance(origin, ForkedProcess)
             assert origin.cgroup is not None
-            live = [copy for copy in warm.templates[0]._copies if copy.cgroup is not None]
+            live = [copy for copy in warm.fork_servers[0]._copies if copy.cgroup is not None]
             places = [namespace_of(copy.pid) for copy in live]
             of_origin = [namespace_of(pid) in places for pid in origin.cgroup.processes()]
             of_copies = [

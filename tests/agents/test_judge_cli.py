@@ -113,7 +113,7 @@ def test_a_run_is_judged_once_and_then_from_the_stored_verdicts(run: Path, rubri
 
 def test_a_verdict_beside_the_score_does_not_change_it(run: Path, rubric: Path) -> None:
     with chat_server(fair) as server:
-        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--beside")
+        done = gymcp("judge", run, "--policy", f"openai:{server.url}#m", "--rubric", rubric, "--as-component")
     assert done.exit_code == 0, (done.output, done.exception)
     assert "2 judged, 0 without a verdict, 2 asked for now" in done.stdout
     found = rows(run)
@@ -238,9 +238,9 @@ def test_a_wrong_command_line_is_one_error(run: Path, rubric: Path, tmp_path: Pa
         (("judge", run, "--policy", "tiny", "--rubric", empty), ConfigError, "is empty: give it points"),
         (("judge", run, "--policy", "tiny", "--rubric", tmp_path / "no"), ConfigError, "cannot be read: No such file"),
         (("judge", run, "--policy", "gpt", "--rubric", rubric), ConfigError, "no policy 'gpt'"),
-        (("judge", run, "x", "--policy", "tiny", "--rubric", rubric), ConfigError, "one run at a time"),
+        (("judge", run, "x", "--policy", "tiny", "--rubric", rubric), SystemExit, "2"),
         (("judge", tmp_path / "no", "--policy", "tiny", "--rubric", rubric), StoreError, "holds no run.json"),
-        (("judge", "agreement"), ConfigError, "name a file of labels"),
+        (("judge", "agreement"), SystemExit, "2"),
     ):
         result = gymcp(*words)
         assert isinstance(result.exception, kind), (words, result.output)

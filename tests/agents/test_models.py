@@ -16,7 +16,7 @@ from gymcp.agents.policies.tiny_model import make_tiny_tokenizer
 from gymcp.agents.prompts.rendering import Renderer
 from gymcp.agents.tool_calls.formats import compact
 from gymcp.errors import PromptTooLong
-from gymcp.types import Message, Sampled, Sampling, Spent
+from gymcp.types import Message, ModelUsage, Sampled, Sampling
 
 QUESTION = (Message(role="user", content="Is Bob paid?"),)
 
@@ -55,7 +55,7 @@ def test_an_answer_has_its_text_and_its_cost() -> None:
     answer = asyncio.run(model.generate([5] * 10, Sampling()))
     count = len(answer.sampled.ids)
     assert answer.text == "Yes"
-    assert answer.usage == Spent(
+    assert answer.usage == ModelUsage(
         model="tiny", prompt_tokens=10, completion_tokens=count, cost=(10 + 100 * count) / 1_000_000
     )
 

@@ -226,7 +226,7 @@ def test_a_pause_requested_for_one_request_delays_all() -> None:
 def test_a_malformed_call_comes_out_as_a_call_with_a_problem() -> None:
     with chat_server(in_turn(says("", ("pay", "{to: bob}"), ("pay", '{"a": NaN}'), ("pay", "")))) as server:
         calls = ask(endpoint(server)).action.tool_calls
-    assert [bool(call.problem) for call in calls] == [True, True, False]
+    assert [bool(call.parse_error) for call in calls] == [True, True, False]
     assert calls[0].arguments == "{to: bob}"
 
 
@@ -238,7 +238,7 @@ def test_a_conversation_is_sent_in_the_format_of_endpoints() -> None:
             content="",
             tool_calls=(
                 ToolCall(id="call00001", name="pay", arguments={"to": "b\ud800"}),
-                ToolCall(id="call00002", name="", arguments="{to", problem="not JSON"),
+                ToolCall(id="call00002", name="", arguments="{to", parse_error="not JSON"),
             ),
         ),
         Message(role="tool", content="done", tool_call_id="call00001"),

@@ -38,12 +38,12 @@ def read(text: str, format_name: str) -> Action:
 
 
 def calls(action: Action) -> list[tuple[str, Any]]:
-    assert all(not call.problem for call in action.tool_calls), action
+    assert all(not call.parse_error for call in action.tool_calls), action
     return [(call.name, call.arguments) for call in action.tool_calls]
 
 
 def problems(action: Action) -> list[str]:
-    return [call.problem for call in action.tool_calls]
+    return [call.parse_error for call in action.tool_calls]
 
 
 BOTH = [("pay", {"to": "bob", "amount": 5}), ("ping", {})]
@@ -163,7 +163,7 @@ def test_text_and_calls_beyond_the_limits_are_not_read() -> None:
     assert "at most 400000" in problems(read("x" * (MAX_CHARS + 1), "hermes"))[0]
     found = read('<tool_call>{"name": "ping"}</tool_call>' * (MAX_CALLS + 9), "hermes")
     assert len(found.tool_calls) == MAX_CALLS + 1
-    assert found.tool_calls[-1].problem.startswith("more than 128 calls")
+    assert found.tool_calls[-1].parse_error.startswith("more than 128 calls")
 
 
 def test_ids_are_unique_and_nine_letters_long() -> None:
@@ -211,8 +211,8 @@ PIECES = st.sampled_from(
 def test_parsing_never_raises(format_name: str, parts: list[str]) -> None:
     action = read("".join(parts), format_name)
     for call in action.tool_calls:
-        assert call.problem or isinstance(call.arguments, dict)
-        if not call.problem:
+        assert call.parse_error or isinstance(call.arguments, dict)
+        if not call.parse_error:
             assert isinstance(check_arguments(call.arguments, 1_000_000), dict | str)
 
 

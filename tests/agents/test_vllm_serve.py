@@ -170,7 +170,7 @@ def test_tools_are_called_natively(vllm_spec: str, tied_models: dict[str, Path],
     finally:
         asyncio.run(load(tied_models["0"], "0"))
     (call,) = decided.action.tool_calls
-    assert (call.name, call.arguments, call.problem) == ("pay", {"to": "bob", "amount": 42}, "")
+    assert (call.name, call.arguments, call.parse_error) == ("pay", {"to": "bob", "amount": 42}, "")
     assert decided.action.text == "Now."
     assert decided.spent is not None
     assert decided.spent.prompt_tokens == len(prompt)

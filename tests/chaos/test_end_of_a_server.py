@@ -11,7 +11,7 @@ import pytest
 from faults import environment
 
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.pidfd import ProcessEnd
@@ -42,7 +42,7 @@ def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
     async def main() -> str | None:
         state = {**env.suite.tasks[0].initial_state, "at": 1}
         async with (
-            warmed(get_sandbox("bwrap")) as warm,
+            open_warm_sandbox(get_sandbox("bwrap")) as warm,
             open_session(server, warm, initial_state=state, seed=0) as session,
         ):
             process = session.process
@@ -53,7 +53,7 @@ def test_whoever_waits_for_an_end_that_has_just_been_seen_learns_the_limit(
             assert ended
             end._on_end()  # what the loop calls first
             if isinstance(process, ForkedProcess):
-                process.ended(137)
+                process.set_status(137)
             await process.wait()
             return process.limit_hit()
 

@@ -1,4 +1,4 @@
-"""Runs the installed command as a user does."""
+"""Run the installed command as a user does."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ TIMEOUT_S = 300
 def gymcp(
     *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The finished command; bounded, without a terminal, from a process that has imported it already."""
+    """The finished command: bounded in time, without a terminal, from a process that has imported gymcp already."""
     environment = {**os.environ, **(env or {})}
     return warm_command.run(list(map(str, arguments)), cwd=cwd, env=environment, timeout_s=TIMEOUT_S)

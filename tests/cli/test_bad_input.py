@@ -1,4 +1,4 @@
-"""What a user reads of a server that nobody can work with: one line that names server, stage and its last words."""
+"""Errors of unusable servers: one line that names the server, the stage and the server's last words."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def env_file(folder: Path, mode: str, *, image: str | None = None, timeout_s: fl
         ("dies", "start: the server ended (exit status 1)" + STARTING + "\nno API key was given"),
     ],
 )
-def test_check_says_in_one_error_which_server_at_which_stage_and_its_last_words(
-    mode: str, says: str, tmp_path: Path
-) -> None:
+def test_check_names_the_server_the_stage_and_its_last_words_in_one_error(mode: str, says: str, tmp_path: Path) -> None:
     done = gymcp("check", env_file(tmp_path, mode, timeout_s=5.0 if mode == "silent" else 20.0), cwd=tmp_path)
     assert done.returncode == 1
     (at, *more) = [n for n, line in enumerate(done.stderr.splitlines()) if line.startswith("gymcp: server 'bad': ")]
@@ -71,7 +69,7 @@ def test_check_says_in_one_error_which_server_at_which_stage_and_its_last_words(
     assert "Traceback" not in done.stderr
 
 
-def test_eval_records_it_and_tells_the_first(tmp_path: Path) -> None:
+def test_eval_records_the_failure_and_prints_the_first(tmp_path: Path) -> None:
     done = gymcp("eval", env_file(tmp_path, "dies"), "--out", "run", cwd=tmp_path)
     assert done.returncode == 3
     assert "server 'bad': start: the server ended (exit status 1)" in done.stdout

@@ -1,4 +1,4 @@
-"""`gymcp clean` and what a run does before it begins: orphans go, what is in use stays."""
+"""`gymcp clean`, and the clean-up before a run: orphans are removed, everything in use stays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cli_runner import BANK, gymcp
 
 from gymcp.mcp_servers.packages.install import folder_of
-from gymcp.mcp_servers.packages.lockfile import LockedServer, locked, write_lock
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_locked_server, write_lock
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
 DEAD = "1-1"
@@ -28,7 +28,7 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def test_a_run_removes_what_a_killed_one_has_left_and_says_so_in_one_line(home: Path, tmp_path: Path) -> None:
+def test_a_run_removes_leftovers_of_a_killed_run_and_prints_one_line(home: Path, tmp_path: Path) -> None:
     left = make(home / "servers" / f".clock-{DEAD}-abcdefgh")
     done = gymcp("eval", BANK, "--out", "run", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -41,14 +41,15 @@ def test_a_run_removes_what_a_killed_one_has_left_and_says_so_in_one_line(home: 
 
 
 def test_servers_that_no_lock_names_are_removed_only_when_asked(home: Path, tmp_path: Path) -> None:
-    kept = make(folder_of(locked(LOCK, "time")))
+    kept = make(folder_of(read_locked_server(LOCK, "time")))
     old = make(home / "servers" / "old-0123456789abcdef")
     in_use = make(home / "servers" / "used-0123456789abcdef")
     gymcp("clean")
     assert all(folder.is_dir() for folder in (kept, old, in_use))
 
     code = (
-        "import sys, pathlib; from gymcp.process_owner import held; held(pathlib.Path(sys.argv[1])); print(); input()"
+        "import sys, pathlib; from gymcp.process_owner import lock_folder\n"
+        "lock_folder(pathlib.Path(sys.argv[1])); print(); input()"
     )
     command = [sys.executable, "-c", code, str(in_use)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
@@ -69,7 +70,7 @@ def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path)
     lock = tmp_path / "elsewhere" / "servers.lock"
     lock.parent.mkdir()
     lock.write_text(LOCK.read_text().replace('name = "time"', 'name = "clock"'))
-    kept = make(folder_of(locked(lock, "clock")))
+    kept = make(folder_of(read_locked_server(lock, "clock")))
     assert gymcp("servers", "list", "--lock", lock).returncode == 0
     assert str(kept) not in gymcp("clean", "--servers").stdout
     assert kept.is_dir()
@@ -78,10 +79,10 @@ def test_a_lock_that_was_ever_read_keeps_its_servers(home: Path, tmp_path: Path)
     assert not kept.exists()
 
 
-def test_images_and_servers_elsewhere_have_no_folder_to_keep(home: Path, tmp_path: Path) -> None:
+def test_images_and_remote_servers_have_no_folder_to_keep(home: Path, tmp_path: Path) -> None:
     image = LockedServer(name="boxed", runtime="image", package="box", version="1", command=("docker", "run", "box:1"))
     remote = LockedServer(name="far", runtime="remote", package="far", version="1", command=("https://far.test/mcp",))
-    lock, clock = tmp_path / "servers.lock", locked(LOCK, "time")
+    lock, clock = tmp_path / "servers.lock", read_locked_server(LOCK, "time")
     write_lock(lock, {server.name: server for server in (image, remote, clock)})
     kept, old = make(folder_of(clock)), make(home / "servers" / "boxed-0123456789abcdef")
     done = gymcp("clean", "--servers", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The command line on a small environment: what is printed, what is written, and every bad input."""
+"""The command line on a small environment: its output, the files it writes, and every bad input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from cli_runner import BANK, gymcp
 from said import errors
 
-from gymcp.cli.evaluation.eval import _unused
+from gymcp.cli.evaluation.eval_run import make_run_folder
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.audit.leaks import find_leaks
 from gymcp.envs.suites.bfcl.suite import BFCL
@@ -104,7 +104,7 @@ def test_check_finds_gold_that_a_server_can_read(tmp_path: Path) -> None:
     assert "/srv/notes.txt" in leaks["detail"]
 
 
-def test_suites_and_doctor_and_clean_say_what_there_is(tmp_path: Path) -> None:
+def test_suites_doctor_and_clean_list_their_findings(tmp_path: Path) -> None:
     assert "bfcl" in gymcp("suites").stdout
     assert [s["name"] for s in json.loads(gymcp("suites", "--json").stdout)["suites"]] == [
         "agentdojo",
@@ -209,7 +209,7 @@ ENV = EnvSpec(name="x", servers=(SERVER,), suite=SUITE, grade=final_state_equals
         ("version=sys.exit(0)", "SystemExit: 0"),
     ],
 )
-def test_what_is_no_environment_is_said_in_one_line(change: str, said: str, tmp_path: Path) -> None:
+def test_a_malformed_environment_is_one_line(change: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "env.py"
     file.write_text(f"{IMPORTS}\nENV = replace(ENV, {change})")
     with pytest.raises(ConfigError) as caught:
@@ -274,7 +274,7 @@ def test_an_edited_run_json_is_one_line(config: object, said: str, tmp_path: Pat
     assert said in done.stderr
 
 
-def test_eval_says_why_an_episode_was_lost(tmp_path: Path) -> None:
+def test_eval_prints_why_an_episode_was_lost(tmp_path: Path) -> None:
     (tmp_path / "env.py").write_text(
         IMPORTS + "raise_it = 'import sys; sys.exit(\"\\x1b[31m[bold]no\")'\n"
         "ENV = replace(ENV, servers=(replace(SERVER, argv=('python3', '-c', raise_it)),))"
@@ -287,7 +287,7 @@ def test_eval_says_why_an_episode_was_lost(tmp_path: Path) -> None:
 
 
 def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
-    folders = {_unused(tmp_path / "runs" / "x") for _ in range(3)}
+    folders = {make_run_folder(tmp_path / "runs" / "x") for _ in range(3)}
     assert {folder.name for folder in folders} == {"x", "x-2", "x-3"}
 
 
@@ -335,7 +335,7 @@ def test_ctrl_c_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
     assert [(done.returncode, "Traceback" in done.stderr) for done in (importing, starting)] == [(130, False)] * 2
 
 
-def test_a_leak_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_search_that_does_not_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymcp.envs.audit.leaks.SEARCH_TIMEOUT_S", 0.0)
     with pytest.raises(EnvInfraError, match="leak test of server 'bank': not done within 0 s"):
         asyncio.run(find_leaks(load_env(load_spec(str(BANK))), get_sandbox("bwrap")))
@@ -348,7 +348,7 @@ def test_the_cache_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
     assert gymcp_home() == tmp_path / "cache" / "gymcp"
 
 
-def test_check_says_what_does_not_apply(tmp_path: Path) -> None:
+def test_check_reports_checks_that_do_not_apply(tmp_path: Path) -> None:
     (tmp_path / "talk.py").write_text(
         "from dataclasses import replace\n"
         + BANK.read_text()
@@ -365,7 +365,7 @@ def test_check_says_what_does_not_apply(tmp_path: Path) -> None:
     assert checks["leaks"]["detail"] == "not applicable: nothing is confined"
 
 
-def test_no_bubblewrap_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_bubblewrap_names_the_package_to_install(tmp_path: Path) -> None:
     done = gymcp("eval", BANK, env={"PATH": "/nonexistent"}, cwd=tmp_path)
     assert done.returncode == 2
     assert "bubblewrap" in done.stderr
@@ -386,7 +386,7 @@ def test_a_second_run_in_the_same_folder_loses_nothing(tmp_path: Path) -> None:
         assert len(store.summaries()) == 3
 
 
-def test_resume_starts_where_there_is_no_run(tmp_path: Path) -> None:
+def test_resume_starts_a_run_if_there_is_none(tmp_path: Path) -> None:
     done = gymcp("eval", BANK, "--out", tmp_path / "new", "--resume", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 3
@@ -405,7 +405,7 @@ def test_a_run_of_a_newer_version_is_refused(verb: str, tmp_path: Path) -> None:
     assert len(errors(done.stderr)) == 1
 
 
-def test_the_sandbox_none_says_so_loudly(tmp_path: Path) -> None:
+def test_the_sandbox_none_prints_a_warning(tmp_path: Path) -> None:
     done = gymcp("eval", BANK, "--sandbox", "none", "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["success"] == 1.0

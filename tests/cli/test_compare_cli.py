@@ -1,4 +1,4 @@
-"""``gymcp compare`` and what ``gymcp grade`` can be told, as a user types them."""
+"""``gymcp compare`` and the options of ``gymcp grade``, as a user types them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Typed = Callable[..., Done]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command line in this process, which spares the imports."""
+def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """The command line in this process, which saves the imports."""
 
     def type_(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["gymcp", *map(str, arguments)])
@@ -64,12 +64,12 @@ def strong(tmp_path: Path) -> Path:
     return make_run(tmp_path / "strong", [float(n < 30) for n in range(40)])
 
 
-def test_compare_says_who_is_better_and_by_how_much(typed: Typed, weak: Path, strong: Path) -> None:
-    done = typed("compare", weak, strong)
+def test_compare_names_the_better_run_and_the_difference(type_command: Typed, weak: Path, strong: Path) -> None:
+    done = type_command("compare", weak, strong)
     assert (done.returncode, done.stderr) == (0, "")
     assert "strong is better than weak by 50.0 points, 95 % interval 33.8 to 66.2 points" in done.stdout
     assert "strong is the best in success." in done.stdout
-    printed = json.loads(typed("compare", weak, strong, "--json").stdout)
+    printed = json.loads(type_command("compare", weak, strong, "--json").stdout)
     assert printed["problems"] == []
     (found,) = printed["comparisons"]
     assert [each["name"] for each in found["runs"]] == ["weak", "strong"]
@@ -77,22 +77,22 @@ def test_compare_says_who_is_better_and_by_how_much(typed: Typed, weak: Path, st
     assert found["pairs"][0]["paired"]["p_mcnemar"] == pytest.approx(2 / 2**20)
 
 
-def test_compare_refuses_to_rank_inside_the_noise(typed: Typed, strong: Path, tmp_path: Path) -> None:
+def test_compare_does_not_rank_differences_within_the_noise(type_command: Typed, strong: Path, tmp_path: Path) -> None:
     nearly = make_run(tmp_path / "nearly", [float(n < 29) for n in range(40)])
-    done = typed("compare", strong, nearly)
+    done = type_command("compare", strong, nearly)
     assert done.returncode == 0
     assert "No run can be put before another in success" in done.stdout
 
 
-def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
-    typed: Typed, weak: Path, strong: Path, tmp_path: Path
+def test_a_run_that_cannot_be_compared_is_reported_and_the_rest_is_compared(
+    type_command: Typed, weak: Path, strong: Path, tmp_path: Path
 ) -> None:
     other = make_run(tmp_path / "other", [1.0] * 40, suite_version="2")
     lost = make_run(tmp_path / "lost", [None] * 3)
     cut = make_run(tmp_path / "cut", [1.0] * 40)
     database = cut / "trajectories.sqlite"
     database.write_bytes(database.read_bytes()[:10_000])
-    done = typed("compare", weak, other, lost, cut, tmp_path / "nowhere", strong)
+    done = type_command("compare", weak, other, lost, cut, tmp_path / "nowhere", strong)
     assert done.returncode == 1
     assert "strong is better than weak by 50.0 points" in done.stdout
     assert "0/3 scored, 3 infra" in done.stdout
@@ -107,8 +107,10 @@ def test_what_cannot_be_compared_is_said_and_the_rest_is_compared(
         assert sum(said in line for line in errors) == 1
 
 
-def test_an_unknown_metric_is_said_and_the_others_are_compared(typed: Typed, weak: Path, strong: Path) -> None:
-    done = typed("compare", weak, strong, "--metric", "success", "--metric", "beauty", "--metric", "steps")
+def test_an_unknown_metric_is_reported_and_the_others_are_compared(
+    type_command: Typed, weak: Path, strong: Path
+) -> None:
+    done = type_command("compare", weak, strong, "--metric", "success", "--metric", "beauty", "--metric", "steps")
     assert done.returncode == 1
     assert done.stderr.startswith("gymcp: not compared: compare: no metric 'beauty'; these runs have success, score")
     assert "strong is the best in success." in done.stdout
@@ -124,10 +126,10 @@ def test_an_unknown_metric_is_said_and_the_others_are_compared(typed: Typed, wea
         (["{weak}", "/nowhere"], "1 of 2 runs can be read; it takes two: run folder /nowhere: holds no run.json"),
     ],
 )
-def test_a_comparison_that_cannot_be_is_one_line(
-    arguments: list[str], said: str, typed: Typed, weak: Path, strong: Path
+def test_an_impossible_comparison_is_one_line(
+    arguments: list[str], said: str, type_command: Typed, weak: Path, strong: Path
 ) -> None:
-    done = typed("compare", *(argument.format(weak=weak, strong=strong) for argument in arguments))
+    done = type_command("compare", *(argument.format(weak=weak, strong=strong) for argument in arguments))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert said in done.stderr
@@ -146,17 +148,17 @@ def bank_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("env", [BANK, "backoffice"])
-def test_grading_again_gives_the_same_to_the_last_bit(env: object, typed: Typed, tmp_path: Path) -> None:
+def test_grading_again_gives_the_same_scores_to_the_last_bit(env: object, type_command: Typed, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert gymcp("eval", env, "--agent", "random", "--limit", "8", "--out", run, "--json").returncode == 0
     first = grades(run)
     for _ in range(2):
-        done = typed("grade", run, "--json")
+        done = type_command("grade", run, "--json")
         assert (done.returncode, json.loads(done.stdout)["changed"]) == (0, 0)
         assert grades(run) == first
 
 
-def test_a_run_can_be_graded_by_another_grader_and_back(bank_run: Path, typed: Typed, tmp_path: Path) -> None:
+def test_a_run_can_be_graded_by_another_grader_and_back(bank_run: Path, type_command: Typed, tmp_path: Path) -> None:
     run = shutil.copytree(bank_run, tmp_path / "run")
     first = grades(run)
     mine = tmp_path / "mine.py"
@@ -165,21 +167,21 @@ def test_a_run_can_be_graded_by_another_grader_and_back(bank_run: Path, typed: T
         "def GRADE(task, trajectory, states):\n"
         "    return Score(value=0.5, reason=f'{len(trajectory.steps)} steps')\n"
     )
-    by_mine = typed("grade", run, "--grader", mine)
+    by_mine = type_command("grade", run, "--grader", mine)
     assert by_mine.returncode == 1
     assert "pay_back_5 trial 0: 1.0 -> 0.5: 2 steps" in by_mine.stdout
     with TrajectoryStore.open(run) as store:
         assert {row.grader for row in store.summaries()} == {str(mine)}
-    unfit = typed("grade", run, "--grader", "calls", "--json")
+    unfit = type_command("grade", run, "--grader", "calls", "--json")
     assert json.loads(unfit.stdout)["outcomes"] == {"grader_error": 3}
-    assert typed("grade", run, "--json").returncode == 1
+    assert type_command("grade", run, "--json").returncode == 1
     assert grades(run) == first
-    refused = typed("grade", run, "--grader", "poetry")
+    refused = type_command("grade", run, "--grader", "poetry")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "no grader 'poetry'; have NAME or NAME:KEY" in refused.stderr
 
 
-def test_a_truth_is_used_again_until_it_is_refreshed(typed: Typed, tmp_path: Path) -> None:
+def test_a_ground_truth_is_reused_until_it_is_refreshed(type_command: Typed, tmp_path: Path) -> None:
     truth, env, run = tmp_path / "truth.json", tmp_path / "env.py", tmp_path / "run"
     env.write_text(
         BANK.read_text()
@@ -192,12 +194,12 @@ def test_a_truth_is_used_again_until_it_is_refreshed(typed: Typed, tmp_path: Pat
     truth.write_text(json.dumps(right))
     assert json.loads(gymcp("eval", env, "--out", run, "--json").stdout)["success"] == 1.0
     truth.write_text(json.dumps({**right, "pay_back_5": {"accounts": {}}}))
-    assert typed("grade", run, "--json").returncode == 0
+    assert type_command("grade", run, "--json").returncode == 0
     for options in (["--refresh"], []):  # what was found out anew is kept in its turn
-        done = typed("grade", run, "--json", *options)
+        done = type_command("grade", run, "--json", *options)
         assert (done.returncode, json.loads(done.stdout)["success"]) == (1 if options else 0, pytest.approx(2 / 3))
     truth.unlink()
-    lost = json.loads(typed("grade", run, "--refresh", "--json").stdout)
+    lost = json.loads(type_command("grade", run, "--refresh", "--json").stdout)
     assert lost["outcomes"] == {"grader_error": 3}
     assert "FileNotFoundError" in lost["lost"]["grader_error"]
-    assert json.loads(typed("grade", run, "--json").stdout)["success"] == pytest.approx(2 / 3)
+    assert json.loads(type_command("grade", run, "--json").stdout)["success"] == pytest.approx(2 / 3)

@@ -32,13 +32,13 @@ def test_check_passes_in_containers(engine: None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_base_image_is_not_made_twice(engine: None) -> None:
+def test_the_base_image_is_built_once(engine: None) -> None:
     done = gymcp("sandbox", "build")
     assert done.returncode == 0, done.stderr
     assert "is there already" in done.stdout
 
 
-def test_no_engine_is_one_line_and_no_fault_of_the_doctors() -> None:
+def test_a_missing_engine_is_one_line_and_no_failure_of_the_doctor() -> None:
     done = gymcp("eval", BANK, "--sandbox", "docker", env=NO_ENGINE)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(
@@ -51,7 +51,7 @@ def test_no_engine_is_one_line_and_no_fault_of_the_doctors() -> None:
     assert finding["detail"].startswith("optional, not usable here: docker: no engine answers")
 
 
-def test_a_dockerfile_that_is_not_there_is_one_line(engine: None, tmp_path: Path) -> None:
+def test_a_missing_dockerfile_is_one_line(engine: None, tmp_path: Path) -> None:
     done = gymcp("sandbox", "build", tmp_path / "Dockerfile")
     assert done.returncode == 2
     assert f"no Dockerfile at {tmp_path}/Dockerfile" in done.stderr

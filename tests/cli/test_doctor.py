@@ -1,4 +1,4 @@
-"""`gymcp doctor` on machines that lack something: it names it, and says what to type."""
+"""`gymcp doctor` on machines that lack something: it names what is missing and the command that installs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli_runner import gymcp
 
-from gymcp.cli.machine.doctor import docker_fix, namespaces, node, uv
+from gymcp.cli.machine.doctor import choose_docker_fix, namespaces, node, uv
 
 
 def program(path: Path, script: str) -> Path:
@@ -28,7 +28,7 @@ def findings(**env: str) -> tuple[int, dict[str, Any]]:
 
 
 def path_without(*names: str, tmp_path: Path) -> str:
-    """The programs of the PATH by links, without some."""
+    """A folder of links to the programs of the PATH, without some."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(":")):
@@ -64,7 +64,7 @@ def test_an_old_bubblewrap_is_named(tmp_path: Path) -> None:
     assert found["bubblewrap"]["fix"].startswith("apt-get install bubblewrap")
 
 
-def test_an_engine_that_is_not_running_is_to_be_started(tmp_path: Path) -> None:
+def test_the_fix_for_a_stopped_engine_starts_it(tmp_path: Path) -> None:
     address = str(tmp_path / "docker.sock")
     with socket.socket(socket.AF_UNIX) as left:  # what a dead engine leaves
         left.bind(address)
@@ -76,13 +76,13 @@ def test_an_engine_that_is_not_running_is_to_be_started(tmp_path: Path) -> None:
     assert found["docker"]["fix"] == "unset DOCKER_HOST"
 
 
-def test_an_engine_that_one_may_not_use_takes_a_group() -> None:
-    """Root may use any, so this is the words of a refusal alone."""
+def test_the_fix_for_a_forbidden_engine_is_a_group() -> None:
+    """Only the message is tested, because root may use any engine."""
     said = "docker: no engine answers at /var/run/docker.sock (Permission denied)"
-    assert docker_fix(said) == "sudo usermod --append --groups docker $USER, then log in again"
+    assert choose_docker_fix(said) == "sudo usermod --append --groups docker $USER, then log in again"
 
 
-def test_node_missing_and_too_old_and_fine(tmp_path: Path) -> None:
+def test_node_is_missing_too_old_or_fine(tmp_path: Path) -> None:
     assert node(tmp_path / "node").detail == (f"servers from npm: no {tmp_path}/node, which alone is seen in a sandbox")
     old = node(program(tmp_path / "old", "echo v16.20.2"))
     assert (old.works, old.detail) == (False, f"servers from npm: {tmp_path}/old is v16.20.2, too old: they need 18")
@@ -90,7 +90,7 @@ def test_node_missing_and_too_old_and_fine(tmp_path: Path) -> None:
     assert "cannot be run" in node(tmp_path).detail
 
 
-def test_uv_missing_is_to_be_installed() -> None:
+def test_the_fix_for_missing_uv_installs_it() -> None:
     def find() -> str:
         raise FileNotFoundError("no uv")
 
@@ -111,9 +111,7 @@ def test_uv_missing_is_to_be_installed() -> None:
         ),
     ],
 )
-def test_a_kernel_without_user_namespaces_is_told_how_to_have_them(
-    switch: str, closed: str, fix: str, tmp_path: Path
-) -> None:
+def test_the_fix_for_missing_user_namespaces_enables_them(switch: str, closed: str, fix: str, tmp_path: Path) -> None:
     assert namespaces(tmp_path).works
     (tmp_path / switch).parent.mkdir()
     (tmp_path / switch).write_text(f"{closed}\n")

@@ -1,4 +1,4 @@
-"""Servers at a url from the command line: written, recorded, played, and never called where they must not be."""
+"""Servers at a URL on the command line: added, recorded, replayed, and never called in replay mode."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import pytest
 from cli_runner import gymcp
 
 from gymcp.errors import ConfigError, EnvInfraError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
 from gymcp.mcp_servers.packages.install import is_present
 from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.http_remote import check_remotes, in_mode
+from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
 
-ELSEWHERE = Path(__file__).parents[1] / "mcp_servers" / "elsewhere.py"
+REMOTE_SERVERS = Path(__file__).parents[1] / "mcp_servers" / "remote_servers.py"
 
 
 @contextmanager
 def elsewhere() -> Iterator[str]:
-    """The url of a server that counts, in a process of its own."""
+    """URL of a counting server, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, str(ELSEWHERE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(REMOTE_SERVERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -40,7 +40,7 @@ def elsewhere() -> Iterator[str]:
         process.wait(30)
 
 
-def test_a_newcomer_records_once_and_plays_for_ever(tmp_path: Path) -> None:
+def test_a_new_environment_records_once_and_replays_for_ever(tmp_path: Path) -> None:
     env = {"GYMCP_TEST_TOKEN": "s3cret-t0ken"}
     with elsewhere() as url:
         made = gymcp(
@@ -80,7 +80,7 @@ ENV = EnvSpec(name="far", servers=(server,), suite=Suite(name="far", version="1"
 """
 
 
-def test_a_run_and_all_that_is_made_of_it_holds_no_token_that_a_server_repeats(tmp_path: Path) -> None:
+def test_a_run_and_its_reports_hold_no_token_that_a_server_repeats(tmp_path: Path) -> None:
     token = base64.b64encode(b"anna:correct-horse").decode()
     with elsewhere() as url:
         (tmp_path / "far.py").write_text(f"URL = {url!r}\n{REPEATING}")
@@ -97,7 +97,7 @@ def test_a_run_and_all_that_is_made_of_it_holds_no_token_that_a_server_repeats(t
         assert secret not in said
 
 
-def test_a_lock_knows_servers_elsewhere(tmp_path: Path) -> None:
+def test_a_lock_holds_remote_servers(tmp_path: Path) -> None:
     lock = tmp_path / "servers.lock"
     wall = get_sandbox("bwrap")
     with elsewhere() as url:
@@ -117,7 +117,7 @@ def test_a_lock_knows_servers_elsewhere(tmp_path: Path) -> None:
 FAR = ServerSpec(name="far", url="https://example.org/mcp", headers={"A": "${GYMCP_TEST_UNSET}"}, state="stateless")
 
 
-def test_what_cannot_be_played_is_said_before_anything_runs(tmp_path: Path) -> None:
+def test_a_cassette_that_cannot_be_played_is_reported_before_anything_runs(tmp_path: Path) -> None:
     taped = replace(FAR, cassette=tmp_path / "far.jsonl")
     for servers, mode, said in (
         ((FAR,), "record", "--cassette record: no server has a cassette"),
@@ -129,17 +129,17 @@ def test_what_cannot_be_played_is_said_before_anything_runs(tmp_path: Path) -> N
         ((ServerSpec(name="web", argv=("a",), http=HttpPort(port=1)),), None, "--sandbox none has only the host's"),
     ):
         with pytest.raises(ConfigError) as caught:
-            check_remotes(in_mode(servers, mode), get_sandbox("none"))
+            check_remotes(select_cassette_mode(servers, mode), get_sandbox("none"))
         assert said in str(caught.value)
 
 
-def config(tmp_path: Path, **entry: object) -> list[Wanted]:
+def config(tmp_path: Path, **entry: object) -> list[InstallRequest]:
     path = tmp_path / "claude_desktop_config.json"
     path.write_text(json.dumps({"mcpServers": {"far": entry}}))
     return read_config(path)
 
 
-def test_entries_with_a_url_are_imported_as_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_with_a_url_are_imported_as_remote_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYMCP_TEST_TOKEN", "x")
     (far,) = config(tmp_path, url="https://example.org/mcp", headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})
     assert (far.name, far.runtime, far.url, far.package) == ("far", "remote", "https://example.org/mcp", "example.org")

@@ -1,4 +1,4 @@
-"""`gymcp report` and `gymcp view` as users type them, with what they may mistype."""
+"""`gymcp report` and `gymcp view` as users type them, with likely mistakes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """(exit code, standard output, standard error) of a command, in this process: it is imported once."""
+def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Function from words to (exit code, standard output, standard error), in this process, which imports once."""
 
     def type(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["gymcp", *map(str, words)])
@@ -42,40 +42,40 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return type
 
 
-def test_several_runs_are_reported_in_three_formats(runs: tuple[Path, Path], typed: Typed) -> None:
-    code, out, _ = typed("report", *runs)
+def test_several_runs_are_reported_in_three_formats(runs: tuple[Path, Path], type_command: Typed) -> None:
+    code, out, _ = type_command("report", *runs)
     assert (code, out.split()[-1]) == (0, str(runs[0].parent / "report.html"))
     assert "runs of bank" in (runs[0].parent / "report.html").read_text()
-    assert typed("report", *runs, "--format", "md")[1].startswith("# 2 runs")
-    found = json.loads(typed("report", *runs, "--format", "json")[1])
+    assert type_command("report", *runs, "--format", "md")[1].startswith("# 2 runs")
+    found = json.loads(type_command("report", *runs, "--format", "json")[1])
     assert [run["agent"] for run in found["runs"]] == ["oracle", "random"]
     assert [gate["state"] for gate in found["runs"][1]["gates"]] == ["held", "not run", "not run"]
 
 
-def test_a_run_that_is_none_is_told_and_the_others_are_reported(
-    runs: tuple[Path, Path], tmp_path: Path, typed: Typed
+def test_a_folder_without_a_run_is_named_and_the_others_are_reported(
+    runs: tuple[Path, Path], tmp_path: Path, type_command: Typed
 ) -> None:
-    code, out, errors = typed("report", runs[0], tmp_path / "none", "--format", "json")
+    code, out, errors = type_command("report", runs[0], tmp_path / "none", "--format", "json")
     assert code == 1
     assert f"gymcp: run folder {tmp_path / 'none'}" in errors
     assert len(json.loads(out)["runs"]) == 1
 
 
-def test_a_run_that_has_lost_its_end_is_told_and_the_rest_is_reported(tmp_path: Path, typed: Typed) -> None:
+def test_a_truncated_run_is_named_and_the_rest_is_reported(tmp_path: Path, type_command: Typed) -> None:
     file = write_run(tmp_path, "steady", paying=1) / FILE_NAME
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    code, out, errors = typed("report", tmp_path, "--json")
+    code, out, errors = type_command("report", tmp_path, "--json")
     read = json.loads(out)["episodes"]
     assert (code, 0 < read < 241, errors.count("\n")) == (1, True, 1)
     assert f"trajectories.sqlite is damaged: the figures are those of the first {read} episodes" in errors
-    assert typed("export", tmp_path, "--format", "csv")[2].endswith(
+    assert type_command("export", tmp_path, "--format", "csv")[2].endswith(
         "is damaged; gymcp report and gymcp view show what can be read of it\n"
     )
 
 
-def test_runs_of_other_tasks_are_told_and_shown(tmp_path: Path, typed: Typed) -> None:
+def test_runs_of_other_tasks_are_named_and_shown(tmp_path: Path, type_command: Typed) -> None:
     runs = [write_run(tmp_path / "a", "steady", paying=1, tasks=2), make_run(tmp_path / "b")]
-    code, out, errors = typed("report", *runs, "--format", "md")
+    code, out, errors = type_command("report", *runs, "--format", "md")
     why = "b: suite_version is unknown, of a it is 1: the tasks are others, so the two are not compared"
     assert (code, errors) == (1, f"gymcp: {why}\n")
     assert "\n\n> b: suite" in out
@@ -90,14 +90,14 @@ def test_runs_of_other_tasks_are_told_and_shown(tmp_path: Path, typed: Typed) ->
         (["report", "nowhere", "nowhere"], "is named twice"),
         (["view", "nowhere"], "run folder nowhere: no such folder"),
         (["view", "nowhere", "--tokenizer", "nothing"], "there is no tokenizer.json"),
-        (["train", "--save"], "train: "),
+        (["train", "--save"], "--save: has been replaced by: gymcp credit RUN --save"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_2(
-    words: list[str], why: str, tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+def test_an_impossible_report_is_one_line_and_exit_code_2(
+    words: list[str], why: str, tmp_path: Path, type_command: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, errors = typed(*words)
+    code, _, errors = type_command(*words)
     assert (code, errors.count("\n")) == (2, 1)
     assert why in errors
 
@@ -109,8 +109,8 @@ def test_tokens_of_the_policy_tiny_are_shown_as_text(tmp_path: Path) -> None:
     assert any(text.isalpha() for text in read(range(300)))
 
 
-def test_a_dry_run_keeps_its_credit_where_it_is_asked_to(runs: tuple[Path, Path], typed: Typed) -> None:
-    assert typed("train", "--dry-run", runs[1], "--preset", "rloo", "--save", "--json")[0] == 0
+def test_credit_is_stored_only_with_save(runs: tuple[Path, Path], type_command: Typed) -> None:
+    assert type_command("credit", runs[1], "--preset", "rloo", "--save", "--json")[0] == 0
     with TrajectoryStore.open(runs[1]) as store:
         rows = store.summaries()
         assert [store.credits(row.id)[0].preset for row in rows] == ["rloo"] * len(rows)

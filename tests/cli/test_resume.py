@@ -24,8 +24,8 @@ def start(run: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def recorded(run: Path) -> int:
-    """How many episodes are in the store; 0 where there is none yet."""
+def count_recorded(run: Path) -> int:
+    """Number of episodes in the store; 0 if there is no store yet."""
     if not (run / "trajectories.sqlite").exists():
         return 0
     with TrajectoryStore.open(run) as store:
@@ -33,8 +33,8 @@ def recorded(run: Path) -> int:
 
 
 def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signal.Signals) -> str:
-    """Sends the signal once that many episodes are recorded; what was printed on standard error."""
-    while recorded(run) < episodes and process.poll() is None:
+    """Send the signal once that many episodes are recorded; return what was printed on standard error."""
+    while count_recorded(run) < episodes and process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.02)
     process.send_signal(sign)
@@ -42,7 +42,7 @@ def end_at(process: subprocess.Popen[str], run: Path, episodes: int, sign: signa
 
 
 def finish(run: Path, ended: list[int]) -> None:
-    """Resumes to the end. `ended`: the processes before; nothing of them or of this one must be left."""
+    """Resume to the end. `ended`: earlier processes; neither they nor this one may leave anything behind."""
     process = start(run)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -74,5 +74,5 @@ def test_an_interrupted_run_stops_at_once_and_can_be_resumed(sign: signal.Signal
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said
-    assert 20 <= recorded(tmp_path) < EPISODES
+    assert 20 <= count_recorded(tmp_path) < EPISODES
     finish(tmp_path, [process.pid])

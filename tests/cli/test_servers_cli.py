@@ -20,7 +20,7 @@ CLOCK = "uvx mcp-server-time==2026.10.19"
 
 @pytest.mark.slow
 def test_the_documentation_works_as_it_is_written(node: None, tmp_path: Path) -> None:
-    """Every shell block is run and every Python block with a file name is written, in order, in one folder."""
+    """Run every shell block and write every Python block with a file name, in order, in one folder."""
     env = {**os.environ, "PATH": f"{GYMCP.parent}:{os.environ['PATH']}"}
     blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", DOC.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 7
@@ -44,7 +44,7 @@ def test_a_first_episode_takes_two_commands(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["success"] == 1.0
 
 
-def test_new_destroys_nothing(tmp_path: Path) -> None:
+def test_new_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "clock.py").write_text("mine")
     done = gymcp("new", "clock", "--server", CLOCK, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
@@ -54,8 +54,8 @@ def test_new_destroys_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["clock.py"]
 
 
-def test_another_server_of_the_same_name_takes_no_other_s_place(tmp_path: Path) -> None:
-    """Each is told before anything is fetched: neither package exists."""
+def test_a_server_does_not_replace_another_one_of_the_same_name(tmp_path: Path) -> None:
+    """Each error comes before any download: neither package exists."""
     shutil.copy(LOCK, tmp_path)
     before = LOCK.read_text()
     for words in (
@@ -65,13 +65,15 @@ def test_another_server_of_the_same_name_takes_no_other_s_place(tmp_path: Path) 
     ):
         done = gymcp(*words, cwd=tmp_path)
         assert (done.returncode, len(errors(done.stderr))) == (2, 1), done.stderr
-        assert re.search(r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --name NAME", done.stderr)
-    named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--name", "mine", cwd=tmp_path)
+        assert re.search(
+            r"has another server '(memory|time)': (npx|uvx) .*; call this one .* --(server-)?name NAME", done.stderr
+        )
+    named = gymcp("new", "mine", "--server", "uvx gymcp-nobody-time==1.0.0", "--server-name", "mine", cwd=tmp_path)
     assert "server 'mine': resolve" in named.stderr
     assert (tmp_path / "servers.lock").read_text() == before
 
 
-def test_a_lock_is_made_listed_checked_and_its_drift_is_told(tmp_path: Path) -> None:
+def test_a_lock_is_created_listed_checked_and_its_drift_is_reported(tmp_path: Path) -> None:
     lock = tmp_path / "servers.lock"
     added = gymcp("servers", "add", CLOCK, "--name", "clock", "--lock", lock)
     assert added.returncode == 0, added.stderr
@@ -148,7 +150,7 @@ def test_an_unset_secret_of_a_configuration_is_one_line(tmp_path: Path) -> None:
     assert len(errors(done.stderr)) == 1
 
 
-def test_sync_installs_again_what_was_changed_and_a_run_refuses_it_before(tmp_path: Path) -> None:
+def test_a_run_refuses_changed_files_and_sync_installs_them_again(tmp_path: Path) -> None:
     env = {"GYMCP_HOME": str(tmp_path / "home")}
     first = gymcp("servers", "sync", "time", "--lock", LOCK, env=env)
     assert "time: installed in" in first.stdout

@@ -1,4 +1,4 @@
-"""Strings of foreign origin reach a terminal as text: nothing of them acts on it, and nothing is taken for markup."""
+"""Untrusted text reaches a terminal as text: it neither acts on the terminal nor counts as markup."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """(exit code, standard output, standard error) of a command, in this process: it is imported once."""
+def type_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Function from words to (exit code, standard output, standard error), in this process, which imports once."""
 
     def type(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["gymcp", *map(str, words)])
@@ -94,7 +94,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def hostile_run(folder: Path, bad: str, **config: str) -> Path:
-    """A run folder of others in which each text acts on a terminal."""
+    """A hostile run folder in which every text would act on a terminal."""
     said = {"env": bad, "suite": bad, "suite_version": bad, "suite_digest": bad, "agent": bad, "policy": bad, bad: bad}
     with create_run(folder, {**said, "source": bad, **config}), TrajectoryStore.open(folder, write=True) as store:
         one = order_episode(bad, 0, pays=True, run="1", words=bad, reason=bad, components={bad: 1.0})
@@ -117,7 +117,7 @@ def hostile_lock(path: Path) -> Path:
 
 
 def hostile_files(folder: Path, bad: str) -> dict[str, str]:
-    """Labels, lines of an export, and a recipe, as others may have made them."""
+    """Labels, lines of an export and a recipe with hostile text."""
     labels, lines, recipe = folder / "labels.csv", folder / "lines.jsonl", folder / "recipe.toml"
     quoted = bad.replace('"', "").replace("\r", "").encode(errors="replace").decode()
     labels.write_text(f'task,trial,label,{quoted}\n"{quoted}",0,pass,x\n"{quoted}",1,fail,x\n', encoding="utf-8")
@@ -129,7 +129,7 @@ def hostile_files(folder: Path, bad: str) -> dict[str, str]:
 
 
 def assert_plain(*texts: str) -> None:
-    """Nothing in them acts on a terminal, and none is a traceback."""
+    """Fail if one of the outputs acts on a terminal or is a traceback."""
     for text in texts:
         assert ACTS.search(text) is None, repr(text)
         assert "Traceback" not in text, text
@@ -155,12 +155,13 @@ RUN_VERBS: list[list[str]] = [
     ["export", "RUN", "--format", "parquet"],
     ["export", "RUN", "--format", BAD],
     ["export", "RUN", "--format", "csv", "--out", f"out{BAD.replace('/', '')}.csv"],
-    ["train", "--dry-run", "RUN"],
-    ["train", "--dry-run", "RUN", "--preset", BAD],
-    ["train", "--dry-run", "RUN", "--set", f"{BAD}=1"],
-    ["train", "--dry-run", "RUN", "--preset", "matchtir"],
+    ["credit", "RUN"],
+    ["credit", "RUN", "--preset", BAD],
+    ["credit", "RUN", "--set", f"{BAD}=1"],
+    ["credit", "RUN", "--preset", "matchtir"],
     ["train", BAD],
     ["judge", "RUN"],
+    ["judge", "run", "RUN"],
     ["judge", "RUN", "--policy", BAD, "--rubric", "LABELS"],
     ["judge", "RUN", "--policy", "tiny", "--rubric", f"nowhere{BAD}"],
     ["judge", "agreement", "LABELS", "--run", "RUN"],
@@ -205,8 +206,8 @@ def test_every_verb_is_tried() -> None:
 
 @pytest.mark.parametrize("lone", [False, True], ids=["", "with-surrogates"])
 @pytest.mark.parametrize("words", RUN_VERBS, ids=lambda words: ascii(" ".join(words))[1:40])
-def test_no_verb_lets_a_string_of_others_act(
-    words: list[str], lone: bool, tmp_path: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+def test_no_verb_lets_untrusted_text_act_on_the_terminal(
+    words: list[str], lone: bool, tmp_path: Path, type_command: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bad = WORST if lone else BAD
@@ -218,27 +219,27 @@ def test_no_verb_lets_a_string_of_others_act(
         **hostile_files(tmp_path, bad),
     }
     typed_words = [re.sub(f"^({'|'.join(named)})", lambda found: named[found[1]], word) for word in words]
-    _, out, errors = typed(*typed_words)
+    _, out, errors = type_command(*typed_words)
     assert out or errors
     assert_plain(out, errors)
 
 
-def test_tools_that_are_called_like_markup_are_shown_as_they_are(tmp_path: Path, typed: Typed) -> None:
+def test_tools_named_like_markup_are_shown_unchanged(tmp_path: Path, type_command: Typed) -> None:
     file = tmp_path / "bad.py"
     file.write_text(f"BAD = {BAD!r}\n{ENV_FILE}")
-    code, out, errors = typed("tools", file, "--sandbox", "none")
+    code, out, errors = type_command("tools", file, "--sandbox", "none")
     assert (code, "[/nope], [link=" in out) == (0, True)
     assert_plain(out, errors)
-    code, out, errors = typed("tools", file, "--sandbox", "none", "--search", "CLICK")
+    code, out, errors = type_command("tools", file, "--sandbox", "none", "--search", "CLICK")
     assert (code, "[link=http://evil.invalid]CLICK[/link]" in out) == (0, True)
     assert_plain(out, errors)
     for words in (["check", file], ["eval", file, "--out", tmp_path / "run"], ["stress", file]):
-        _, out, errors = typed(*words, "--sandbox", "none")
+        _, out, errors = type_command(*words, "--sandbox", "none")
         assert_plain(out, errors)
 
 
-def test_a_title_of_others_is_shown_as_it_is(tmp_path: Path, typed: Typed) -> None:
-    code, out, _ = typed("report", hostile_run(tmp_path / "run", "[/nope][link=x]:warning:"))
+def test_an_untrusted_title_is_shown_unchanged(tmp_path: Path, type_command: Typed) -> None:
+    code, out, _ = type_command("report", hostile_run(tmp_path / "run", "[/nope][link=x]:warning:"))
     assert (code, out.count("[/nope][link=x]:warning:") > 3) == (0, True)
 
 
@@ -258,7 +259,7 @@ raise ValueError(text)
 """
 
 
-def test_logs_warnings_prints_and_tracebacks_go_through_the_same_place() -> None:
+def test_logs_warnings_prints_and_tracebacks_are_cleaned() -> None:
     command = [sys.executable, "-c", f"import ast{EVERYTHING}", ascii(WORST)]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     out, errors = done.stdout.decode(), done.stderr.decode()
@@ -282,7 +283,7 @@ def test_text_objects_and_live_lines_are_cleaned_and_keep_their_colours() -> Non
     Progress(WORST)._line()
 
 
-def test_what_another_library_prints_may_have_colours_and_nothing_else() -> None:
+def test_output_of_another_library_keeps_its_colours_and_nothing_else() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -295,7 +296,7 @@ def test_what_another_library_prints_may_have_colours_and_nothing_else() -> None
 
 
 def on_a_terminal(*words: object) -> str:
-    """What the installed command writes when both its streams are a terminal, bytes and all."""
+    """Output of the installed command, as bytes, if both its streams are a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen([GYMCP, *map(str, words)], stdout=theirs, stderr=theirs, stdin=theirs)
     os.close(theirs)
@@ -318,8 +319,8 @@ def test_a_terminal_gets_colours_and_nothing_else(words: list[str], tmp_path: Pa
     assert_plain(re.sub(r"\x1b\[[0-9;]*m", "", said).replace("\r\n", "\n"))
 
 
-def test_json_on_standard_output_is_json_whatever_it_holds(tmp_path: Path, typed: Typed) -> None:
-    _, out, _ = typed("report", hostile_run(tmp_path / "run", WORST), "--json")
+def test_json_on_standard_output_is_json_whatever_it_holds(tmp_path: Path, type_command: Typed) -> None:
+    _, out, _ = type_command("report", hostile_run(tmp_path / "run", WORST), "--json")
     assert json.loads(out)["env"] == WORST
 
 
@@ -330,5 +331,5 @@ def test_a_stream_that_holds_only_ascii_is_written_to() -> None:
     assert under.read() == "95 % interval \\xb7 \\xfc\\ud800"
 
 
-def test_what_is_seen_stays_as_it_is() -> None:
+def test_visible_text_stays_unchanged() -> None:
     assert visible("ümlaut\n\t漢字 🎉 ❤️ é") == "ümlaut\n\t漢字 🎉 ❤️ é"

@@ -24,7 +24,7 @@ def test_tools_are_listed_by_server_with_their_size(capsys: pytest.CaptureFixtur
     assert row["characters"] == found["characters"] > 100
 
 
-def test_words_find_tools_and_recall_says_how_well_those_of_tasks_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_find_tools_and_recall_measures_the_words_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     tools.command(ENV, search="transfers", as_json=True)
     assert json.loads(capsys.readouterr().out)["found"][0]["name"] == "transfer"
     tools.command(ENV, recall=True, k=[1, 2], as_json=True)
@@ -34,7 +34,7 @@ def test_words_find_tools_and_recall_says_how_well_those_of_tasks_do(capsys: pyt
         assert 0 <= row["ci95"][0] <= row["recall"] <= row["best"] <= 1
 
 
-def test_an_agent_that_searches_does_what_it_is_not_shown_at_first(tmp_path: Path) -> None:
+def test_an_agent_that_searches_uses_tools_that_are_not_shown_at_first(tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = gymcp("eval", BANK, "--agent", "adaptive", "--retrieve", 0, "--out", run, "--json")
     assert json.loads(done.stdout)["success"] == 1.0
@@ -51,7 +51,7 @@ def test_a_budget_without_room_is_one_line_and_exit_code_2() -> None:
     assert len(errors(done.stderr)) == 1
 
 
-def test_what_cannot_be_asked_says_why() -> None:
+def test_an_impossible_question_is_one_line() -> None:
     with pytest.raises(ConfigError, match="--k: only with --search or --recall"):
         tools.command(ENV, k=[3])
     with pytest.raises(ConfigError, match="--k: must be at least 1, not 0"):

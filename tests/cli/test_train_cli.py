@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, gymcp
 from said import errors
-from typer.testing import CliRunner
-
-from gymcp.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -18,16 +15,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_dry_run_prints_the_credit_of_a_recorded_run(run: Path) -> None:
-    done = gymcp("train", "--dry-run", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
+def test_credit_prints_the_advantages_of_a_recorded_run(run: Path) -> None:
+    done = gymcp("credit", str(run), "--preset", "gigpo", "--set", "gamma=0.9", "--json")
     found = json.loads(done.stdout)
     assert (done.returncode, found["preset"], found["options"], found["episodes"]) == (0, "gigpo", {"gamma": 0.9}, 9)
     assert set(found["anchors"]) == {"recorded", "world", "world+observation", "world+history", "turn"}
     assert sum(len(row["steps"]) for row in found["advantages"]) == found["steps"] == found["steps_without_tokens"]
 
 
-def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
-    done = gymcp("train", "--dry-run", str(run), "--preset", "matchtir", "--json")
+def test_credit_reads_gold_if_the_preset_needs_it(run: Path) -> None:
+    done = gymcp("credit", str(run), "--preset", "matchtir", "--json")
     assert any(value != 0 for row in json.loads(done.stdout)["advantages"] for value in row["steps"])
 
 
@@ -40,18 +37,6 @@ def test_dry_run_reads_gold_where_the_preset_needs_it(run: Path) -> None:
         (("--preset", "empg"), "needs entropy of every step, which only the model that learns gives"),
     ],
 )
-def test_what_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
-    done = gymcp("train", "--dry-run", str(run), *arguments)
+def test_credit_that_cannot_be_computed_is_one_clear_line(run: Path, arguments: tuple[str, ...], says: str) -> None:
+    done = gymcp("credit", str(run), *arguments)
     assert (done.returncode, says in done.stderr, len(errors(done.stderr))) == (2, True, 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("recipes/tiny.toml", "--dry-run", "runs/mine"), "it takes no recipe, --out, --resume or --deterministic"),
-        (("recipes/tiny.toml", "--preset", "grpo"), "of a recipe: --set credit.preset=grpo"),
-    ],
-)
-def test_an_option_that_would_be_ignored_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    result = CliRunner().invoke(app, ["train", *arguments])
-    assert says in str(result.exception)

@@ -49,14 +49,14 @@ def test_a_run_under_rules_keeps_them_and_is_graded_again_with_them(rules: Path,
         (("--privileges", "nowhere.toml"), "privileges 'nowhere.toml': cannot be read"),
     ],
 )
-def test_what_is_not_there_is_one_line_and_no_run(words: tuple[str, str], complaint: str, tmp_path: Path) -> None:
+def test_a_missing_file_or_name_is_one_line_and_no_run(words: tuple[str, str], complaint: str, tmp_path: Path) -> None:
     done = gymcp("eval", BANK, *words, cwd=tmp_path)
     assert (done.returncode, len(errors(done.stderr))) == (2, 1)
     assert complaint in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rules_over_a_tool_that_there_is_not_are_refused_before_a_run(tmp_path: Path) -> None:
+def test_rules_over_an_unknown_tool_are_refused_before_a_run(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(FORBID.replace("transfer", "send_money"))
     done = gymcp("eval", BANK, "--privileges", path, "--out", tmp_path / "run")
@@ -65,7 +65,7 @@ def test_rules_over_a_tool_that_there_is_not_are_refused_before_a_run(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_stress_reports_the_drop_of_who_knows_the_tools_by_heart() -> None:
+def test_stress_reports_the_drop_of_an_agent_that_knows_the_tools_by_heart() -> None:
     done = gymcp("stress", BANK, "--stressor", "renamed", "--stressor", "noisy", "--agent", "oracle", "--json")
     told = json.loads(done.stdout)
     assert (told["score"], told["tasks"]) == (1.0, 3)

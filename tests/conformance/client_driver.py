@@ -1,4 +1,4 @@
-"""What the conformance suite runs as the client under test: ``client_driver.py URL``, over the harness's session."""
+"""The client under test of the conformance suite, over the harness's session: ``client_driver.py URL``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG = logging.getLogger("httpx2")
 
 
 class Listening(logging.Handler):
-    """Set once the stream is open on which a server speaks unasked, as the HTTP client's own log tells."""
+    """Event that is set once the stream for unrequested messages is open, as the HTTP client's log shows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Listening(logging.Handler):
 
 
 async def main(url: str) -> None:
-    """Lists the tools and calls each one; all arguments of the suite's tools are numbers."""
+    """List the tools and call each one. All arguments of the suite's tools are numbers."""
     spec = ServerSpec(name="conformance", url=url, state="stateless")
     opened = open_session(spec, get_sandbox("none"), initial_state=None, seed=0)
     listening = Listening()
@@ -45,7 +45,7 @@ async def main(url: str) -> None:
             for tool in session.tools:
                 arguments = dict.fromkeys(tool.input_schema.get("properties", {}), 1)
                 call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-                print(await session.call(call, arguments, timeout_s=TIMEOUT_S))
+                print(await session.call_tool(call, arguments, timeout_s=TIMEOUT_S))
     except ProtocolError as error:
         # The server of this scenario has no tools, which no environment can be made of: said after the handshake.
         if os.environ["MCP_CONFORMANCE_SCENARIO"] != "initialize" or "it lists no tools" not in str(error):

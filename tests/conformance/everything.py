@@ -31,7 +31,7 @@ def notify(method: str, params: Object) -> None:
 
 
 def ask(method: str, params: Object) -> Object:
-    """What the client answers; what else it sends meanwhile is served."""
+    """The client's answer. Its other messages are served meanwhile."""
     global _asked  # noqa: PLW0603 (request ids count up for the life of the process)
     _asked += 1
     number = f"server-{_asked}"

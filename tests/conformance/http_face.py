@@ -1,7 +1,7 @@
-"""A streamable-HTTP face for servers that speak over pipes: what the conformance suite talks to.
+"""A streamable-HTTP front for servers that speak over pipes, for the conformance suite.
 
-Three ways to what is behind it: a plain process (`direct`); the same in the sandbox, over the harness's own transport,
-message by message (`wire`); and the harness's session, of which tools are all there is (`session`).
+There are three ways to the server: a plain process (`direct`); the same in the sandbox, over the harness's own
+transport, message by message (`wire`); and the harness's session, which has tools only (`session`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from gymcp.mcp_servers.sandbox import Launch, Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.transports.stdio import Violation, pipe_transport
+from gymcp.mcp_servers.transports.stdio import pipe_transport
+from gymcp.mcp_servers.transports.violation import ProtocolViolation
 from gymcp.types import ToolCall
 
 CALL_TIMEOUT_S = 20.0
@@ -40,7 +41,7 @@ LOCAL = TransportSecuritySettings(
 
 
 def direct(program: Path) -> Serve:
-    """A process of its own for every client, with nothing of the harness in between."""
+    """A process for every client, without any part of the harness in between."""
 
     async def serve(read: Any, write: Any) -> None:
         process = await asyncio.create_subprocess_exec(
@@ -74,7 +75,7 @@ def wire(launch: Launch, sandbox: Sandbox) -> Serve:
     async def serve(read: Any, write: Any) -> None:
         async with (
             sandbox.start(launch) as process,
-            pipe_transport(process, Violation(), line_bytes=launch.limits.line_bytes) as (received, writer),
+            pipe_transport(process, ProtocolViolation(), line_bytes=launch.limits.line_bytes) as (received, writer),
         ):
 
             async def got() -> AsyncIterator[SessionMessage]:
@@ -125,7 +126,7 @@ async def _answer(
         case "tools/call":
             arguments = params.get("arguments") or {}
             call = ToolCall(id=str(request.id), name=params["name"], arguments=arguments)
-            answer = await opened.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            answer = await opened.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             result = {"content": [{"type": "text", "text": answer.content}], "isError": answer.is_error}
         case _:
             error = mcp_types.ErrorData(code=-32601, message=f"no method {request.method}")
@@ -136,7 +137,7 @@ async def _answer(
 async def _relay(
     read: Any, write: Any, put: Callable[[SessionMessage], Awaitable[None]], got: AsyncIterator[SessionMessage]
 ) -> None:
-    """Both ways, until the client is gone. What the server says by itself belongs to the call that is under way."""
+    """Pass messages both ways until the client is gone. Unrequested messages belong to the current call."""
     pending: list[str | int] = []
 
     async def down() -> None:
@@ -193,7 +194,7 @@ class Face:
         return transport
 
     async def close(self) -> list[str]:
-        """What went wrong on the way, in words."""
+        """The failure on the way, in words."""
         for task in self._tasks:
             task.cancel()
         ended = await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -202,7 +203,7 @@ class Face:
 
 @contextlib.asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[str]:
-    """The address at which clients reach it."""
+    """Address of the server for clients."""
     face = Face(serve)
     server = uvicorn.Server(
         uvicorn.Config(face, host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1)

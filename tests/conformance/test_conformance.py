@@ -28,7 +28,7 @@ ARGV = ("python3", "-I", "-S", str(INSIDE))
 MOUNTS = (Mount(source=EVERYTHING, target=INSIDE),)
 TIMEOUT_S = 240.0
 _OPTIONS = ("--timeout", "120000")
-"""Of the suite for a client: milliseconds."""
+"""Timeout of the suite for a client, in milliseconds."""
 _DATE = re.compile(r"-\d{4}-\d\d-\d\dT[\w-]+$")
 
 DEFAULTS = ("general", "string-default", "integer-default", "number-default", "enum-default", "boolean-default")
@@ -39,11 +39,11 @@ CLIENT = {
     # the harness declines to answer in a user's place; "general" is that it did answer, and said no
     "elicitation-sep1034-client-defaults": {f"client-elicitation-sep1034-{check}" for check in DEFAULTS},
 }
-"""Scenario -> the checks that the session does not pass. Not run: ``auth/*``, which are about OAuth, and the harness
-speaks to nobody in a user's name but with the headers it was given."""
+"""Checks that the session does not pass, by scenario. Not run: ``auth/*``, which are about OAuth. The
+harness authenticates only with the headers that it was given."""
 TIMED = {"client-sse-retry-timing"}
-"""Wants a client to be there again after 0.5 s and before 0.7 s. A busy machine makes one late that waits as it was
-told, but not every time."""
+"""Checks that a client reconnects between 0.5 s and 0.7 s. On a busy machine a correct client is late sometimes, but
+not every time."""
 TRIES = 5
 
 WITHHELD = {
@@ -71,7 +71,7 @@ WITHHELD = {
     "prompts-get-embedded-resource": "tools are all that a session has",
     "prompts-get-with-image": "tools are all that a session has",
 }
-"""Scenario of the server suite -> why the session does not show it, though the server passes."""
+"""Reasons why the session does not show a scenario of the server suite that the server passes."""
 
 Suite = Callable[..., list[str]]
 Passed = frozenset[tuple[str, str]]
@@ -79,7 +79,7 @@ Passed = frozenset[tuple[str, str]]
 
 @pytest.fixture(scope="module")
 def suite() -> list[str]:
-    """How the suite is started: it and the node that it needs are locked, and installed in gymcp's cache."""
+    """Command that starts the suite. The suite and the Node that it needs are locked and installed in gymcp's cache."""
     try:
         if platform.machine() != "x86_64":
             raise SandboxUnavailable("the node that is pinned is for x86_64")
@@ -111,7 +111,7 @@ async def _run(words: list[str]) -> str:
 
 
 def _checks(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """Scenario -> (check, status), of what the suite has written."""
+    """(check, status) by scenario, from the files that the suite has written."""
     found: dict[str, list[tuple[str, str]]] = {}
     for path in folder.rglob("checks.json"):
         scenario = _DATE.sub("", str(path.parent.relative_to(folder)).removeprefix("server-"))
@@ -137,7 +137,7 @@ def passed_directly(suite: list[str], tmp_path_factory: pytest.TempPathFactory) 
     return _passed(direct(EVERYTHING), suite, tmp_path_factory.mktemp("direct"))
 
 
-def test_the_sandbox_and_the_transport_change_nothing_but_that_notifications_end_there(
+def test_sandbox_and_transport_change_nothing_except_that_they_drop_notifications(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
     notifications = {(name, name) for name in ("tools-call-with-progress", "tools-call-with-logging")}
@@ -146,7 +146,7 @@ def test_the_sandbox_and_the_transport_change_nothing_but_that_notifications_end
     assert len({scenario for scenario, _ in passed_directly}) >= 28
 
 
-def test_the_session_changes_nothing_but_what_it_withholds(
+def test_the_session_changes_nothing_except_what_it_documents_as_withheld(
     passed_directly: Passed, suite: list[str], bwrap: Sandbox, tmp_path: Path
 ) -> None:
     spec = ServerSpec(name="everything", argv=ARGV, mounts=MOUNTS)

@@ -21,7 +21,7 @@ from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ServerDied, SnapshotError
 from gymcp.evaluators.graders import final_state_equals
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.mcp_servers.spec import ServerSpec
@@ -83,7 +83,7 @@ BOTH = env_of({"counter": {"count": 5}, "desk": {"files": {"a": "1"}}}, COUNTER,
 def in_warm_episode(env: LoadedEnv, work: Callable[[Episode], Awaitable[None]]) -> None:
     async def main() -> None:
         async with (
-            warmed(get_sandbox("bwrap")) as warm,
+            open_warm_sandbox(get_sandbox("bwrap")) as warm,
             open_episode(env, warm, env.suite.tasks[0], seed=1) as episode,
         ):
             await work(episode)
@@ -137,7 +137,7 @@ def test_a_fork_and_its_origin_have_the_same_keys_for_the_same_steps() -> None:
 
 def test_a_fork_of_a_fork_outlives_its_origins() -> None:
     async def main() -> None:
-        async with warmed(get_sandbox("bwrap")) as warm:
+        async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
             async with open_episode(COUNT, warm, COUNT.suite.tasks[0], seed=1) as episode:
                 first = int(await ask(episode, "drift"))
                 async with episode.fork(2) as (child, other):

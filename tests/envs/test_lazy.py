@@ -15,11 +15,11 @@ from gymcp.envs.episodes.episode import Episode, open_episode
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import DirtyReset, EnvInfraError
 from gymcp.evaluators.graders import final_state_equals
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, SandboxProcess, get_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
-from gymcp.mcp_servers.sessions.tool_list_cache import keep_tools, known_tools
+from gymcp.mcp_servers.sessions.tool_list_cache import find_stored_tools, store_tools
 from gymcp.types import Json, Suite, Task, Tool
 
 
@@ -167,7 +167,7 @@ def names(episode: Episode) -> list[str]:
 def test_an_outdated_tool_list_fails_one_episode_and_is_then_replaced(own_home: None) -> None:
     env = lazy_env()
     old = (Tool(name="count_money", description="As it was.", input_schema={"type": "object"}),)
-    keep_tools(env.servers[0], old)
+    store_tools(env.servers[0], old)
 
     async def first(episode: Episode) -> None:
         assert "count_money" in names(episode)
@@ -178,7 +178,7 @@ def test_an_outdated_tool_list_fails_one_episode_and_is_then_replaced(own_home: 
         assert await ask(episode, "one__count_coins") == "5"
 
     run(env, first)
-    assert [tool.name for tool in known_tools(env.servers[0]) or ()] == ["count_coins", "put_coins"]
+    assert [tool.name for tool in find_stored_tools(env.servers[0]) or ()] == ["count_coins", "put_coins"]
     run(env, second)
 
 
@@ -187,7 +187,7 @@ def test_a_fork_copies_started_servers_and_starts_the_others_itself(own_home: No
 
     async def main() -> None:
         async with (
-            warmed(get_sandbox("bwrap")) as warm,
+            open_warm_sandbox(get_sandbox("bwrap")) as warm,
             open_episode(env, warm, env.suite.tasks[0], seed=1) as episode,
         ):
             fresh = episode.world_key

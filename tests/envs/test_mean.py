@@ -260,7 +260,7 @@ SAID: dict[str, ToolCall] = {
     "half a character in the id": ToolCall(id="\ud800", name="deposit", arguments={"amount": 1}),
     "half a character": ToolCall(id="1", name="deposit", arguments={"amount": "\ud800"}),
     "half a character in text": ToolCall(id="1", name="deposit", arguments="\ud800"),
-    "half a character in a problem": ToolCall(id="1", name="deposit", problem="\ud800"),
+    "half a character in a problem": ToolCall(id="1", name="deposit", parse_error="\ud800"),
     "nul": ToolCall(id="1", name="hold", arguments={"what": "a\0b"}),
     "endless integer": ToolCall(id="1", name="deposit", arguments={"amount": 10**4400}),
     "integer of 4200 digits": ToolCall(id="1", name="deposit", arguments={"amount": 10**4200}),

@@ -199,7 +199,7 @@ def test_a_world_that_changed_since_the_last_step_has_no_snapshot() -> None:
     async def work(episode: Episode) -> None:
         (session,) = episode.world.sessions
         late = {"path": "late", "text": "outside of any step, as a process that a call left behind writes"}
-        await session.call(ToolCall(id="late", name="write", arguments=late), late, timeout_s=60)
+        await session.call_tool(ToolCall(id="late", name="write", arguments=late), late, timeout_s=60)
         with pytest.raises(SnapshotError, match="changed since the last step"):
             await episode.snapshot()
 

@@ -61,7 +61,7 @@ def test_a_record_keeps_the_server_s_name_of_a_renamed_tool() -> None:
     known = [(call.name, call.arguments) for step in steps for call in server_calls(step)]
     assert known == [("read_note", {"name": "bill"}), ("pay_bill", {"to": "grocer", "amount": 12})]
     assert [call.name for step in steps for call in step.action.tool_calls] == ["readNote", "payBill"]
-    assert all(result.made is None for step in play("adaptive").steps for result in step.results)
+    assert all(result.executed_call is None for step in play("adaptive").steps for result in step.results)
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from gymcp.types import (
     Decision,
     GoldTurn,
     Message,
+    ModelUsage,
     Outcome,
     Sampling,
-    Spent,
     Suite,
     Task,
     Tool,
@@ -200,7 +200,7 @@ class Lines:
 
     async def chat(self, messages: Sequence[Message], tools: Sequence[Tool], sampling: Sampling) -> Decision:
         self.asked.append((list(messages), tuple(tools), sampling.seed))
-        return Decision(action=next(self.actions), spent=Spent(model="m", prompt_tokens=7, cost=0.5))
+        return Decision(action=next(self.actions), spent=ModelUsage(model="m", prompt_tokens=7, cost=0.5))
 
 
 def make_simulated(*actions: Action) -> tuple[LoadedEnv, Lines]:

@@ -47,7 +47,7 @@ def episode(*steps: Step, id: str = "1") -> Trajectory:
         (call("fly"), True),
         (ToolCall(id="1", name="pay", arguments='{"order": 7}'), False),
         (ToolCall(id="1", name="pay", arguments='{"order": 7'), True),
-        (ToolCall(id="1", name="pay", arguments={"order": 7}, problem="no closing tag"), True),
+        (ToolCall(id="1", name="pay", arguments={"order": 7}, parse_error="no closing tag"), True),
     ],
 )
 def test_invalid_calls_are_those_that_no_world_could_serve(made: ToolCall, invalid: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,12 @@ def test_all_of_names_the_lowest_first_and_keeps_inner_components() -> None:
         components={"both": 0.0, "both.state": 1.0, "both.answer": 0.0},
         reason='both: answer: the answer is "no", wanted "done"; state: the final state is the wanted one',
     )
+
+
+@pytest.mark.parametrize("combine", [all_of, any_of])
+def test_a_combination_of_no_graders_is_refused(combine: Callable[[Mapping[str, Grader]], Grader]) -> None:
+    with pytest.raises(ConfigError, match="no graders"):
+        combine({})
 
 
 def test_any_and_weighted_say_every_reason() -> None:

@@ -277,7 +277,11 @@ INVALID_TARGETS: dict[str, tuple[Grader, tuple[Json, ...], str]] = {
     "pattern": (answer_matches(), (None, "(", r"(a)\1"), "the target is"),
     "pattern by key": (answer_matches(target_key="pattern"), ({},), "task 'a': the target has no 'pattern'"),
     "JSON by key": (answer_includes_json(target_key="json"), (None,), "task 'a': the target has no 'json'"),
-    "state by key": (final_state_equals(target_key="end"), ({"other": 1}, None, "end"), "the target has no 'end'"),
+    "state by key": (
+        final_state_equals(target_key="end"),
+        ({"other": 1}, None, "end"),
+        "task 'a': the target has no 'end'",
+    ),
     "files": (final_files_equal(), ([],), "not a mapping of files"),
     "files by key": (final_files_equal(target_key="files"), ({},), "the target has no 'files'"),
     "changes": (

@@ -38,8 +38,9 @@ def test_the_final_state_is_compared_and_the_first_difference_is_the_reason(
 
 def test_a_state_that_was_not_recorded_says_nothing_about_the_agent() -> None:
     task = Task(id="a", prompts=("go",), target=ORDERS)
+    states: dict[str, Json] = {}
     for final_state, why in ((None, "no final state was recorded"), ("gone", "KeyError: 'gone'")):
-        graded = apply_grader(final_state_equals(), task, episode(final_state=final_state), {}.__getitem__)
+        graded = apply_grader(final_state_equals(), task, episode(final_state=final_state), states.__getitem__)
         assert (graded.outcome, graded.score) == (Outcome.GRADER_ERROR, None)
         assert why in graded.reason
 

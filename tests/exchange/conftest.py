@@ -1,4 +1,4 @@
-"""Harbor's own ATIF schema, in a virtualenv of its own in gymcp's cache: the first session needs a package index."""
+"""Harbor's own ATIF schema, in a virtualenv in gymcp's cache; the first session needs a package index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECKER = Path(__file__).with_name("harbor_checker.py")
 
 @pytest.fixture(scope="session")
 def harbor() -> Verdicts:
-    """Harbor's verdict on each document: its objections, and what it keeps where it has none."""
+    """Harbor's verdict on each document: its objections, or the parsed content if it has none."""
     try:
         python = _virtualenv() / "bin" / "python"
     except subprocess.CalledProcessError as error:
@@ -42,7 +42,7 @@ def harbor() -> Verdicts:
 
 
 def _virtualenv() -> Path:
-    """Harbor, and of its needs only pydantic: its schema imports no more, and runs on an older Python than the rest."""
+    """Harbor with pydantic only: its schema imports nothing else, and runs on an older Python than the rest."""
 
     def make(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

@@ -1,4 +1,4 @@
-"""Runs in Harbor's virtualenv: one ATIF document a line on standard input, Harbor's objections on standard output."""
+"""Check ATIF documents in Harbor's virtualenv: one per line on standard input, objections on standard output."""
 
 import json
 import sys

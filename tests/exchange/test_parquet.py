@@ -1,4 +1,4 @@
-"""Parquet as trainers read it: columns, token columns of one length, a row for every context."""
+"""Parquet for trainers: its columns, token columns of equal length, a row for every context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_runs import make_run
 from records import HOSTILE, LOST, PAID, SPOKEN
-from test_round_trips import exported
+from test_round_trips import export_run
 
 from gymcp.exchange.parquet import SCHEMA
 from gymcp.types import Json
@@ -24,7 +24,7 @@ def rows(file: Path) -> list[dict[str, Json]]:
 
 
 def test_a_row_holds_a_context_as_the_model_saw_it(tmp_path: Path) -> None:
-    first, edited, spoken = rows(exported(make_run(tmp_path / "run"), "parquet"))
+    first, edited, spoken = rows(export_run(make_run(tmp_path / "run"), "parquet"))
     assert (first["id"], first["row"], first["data_source"], first["uid"]) == ("episode 1", 0, "shop", "pay/bob v1")
     assert (first["reward"], first["tags"], first["advantages"]) == (0.5, ["refunds", "long"], None)
     assert first["prompt_ids"] == [1, 2, 3]
@@ -45,7 +45,7 @@ def test_a_row_holds_a_context_as_the_model_saw_it(tmp_path: Path) -> None:
 
 
 def test_messages_are_a_conversation(tmp_path: Path) -> None:
-    first, edited, spoken = rows(exported(make_run(tmp_path / "run"), "parquet"))
+    first, edited, spoken = rows(export_run(make_run(tmp_path / "run"), "parquet"))
     assert [message["role"] for message in first["prompt"]] == ["system", "user"]
     assert [message["role"] for message in first["completion"]] == ["assistant", "tool", "tool", "assistant"]
     assert first["messages"] == first["prompt"] + first["completion"]
@@ -59,7 +59,7 @@ def test_messages_are_a_conversation(tmp_path: Path) -> None:
 
 
 def test_advantages_are_those_of_the_preset(tmp_path: Path) -> None:
-    first, edited, spoken = rows(exported(make_run(tmp_path / "run"), "parquet", "--preset", "reinforce_pp"))
+    first, edited, spoken = rows(export_run(make_run(tmp_path / "run"), "parquet", "--preset", "reinforce_pp"))
     assert len(first["advantages"]) == len(first["completion_ids"])
     assert [bool(value) for value in first["advantages"]] == [True, True, False, True]
     assert {step["advantage"] for step in first["steps"]} == {first["advantages"][0]}
@@ -68,16 +68,16 @@ def test_advantages_are_those_of_the_preset(tmp_path: Path) -> None:
 
 
 def test_hostile_texts_and_lost_episodes_are_written(tmp_path: Path) -> None:
-    (hostile,) = rows(exported(make_run(tmp_path / "run", (LOST, HOSTILE)), "parquet"))
+    (hostile,) = rows(export_run(make_run(tmp_path / "run", (LOST, HOSTILE)), "parquet"))
     assert (hostile["id"], hostile["task"]) == ("? episode", "../../etc/x?\0")
 
 
 def test_a_run_without_a_step_is_a_file_without_a_row(tmp_path: Path) -> None:
-    assert rows(exported(make_run(tmp_path / "run", (LOST,)), "parquet")) == []
+    assert rows(export_run(make_run(tmp_path / "run", (LOST,)), "parquet")) == []
 
 
 @pytest.mark.parametrize("episodes", [(PAID,), (SPOKEN,)])
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, episodes: tuple[Json, ...]) -> None:
+def test_missing_pyarrow_names_the_package_to_install(tmp_path: Path, episodes: tuple[Json, ...]) -> None:
     run = make_run(tmp_path / "run", episodes)
     code = "import sys; sys.modules['pyarrow'] = None; from gymcp.cli.main import main; main()"
     command = [sys.executable, "-c", code, "export", str(run), "--format", "parquet"]

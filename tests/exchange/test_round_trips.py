@@ -1,4 +1,4 @@
-"""What is exported and imported again is what was recorded, as far as the format can carry it."""
+"""Export and import return the recorded run, as far as the format can carry it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from verdicts import Verdicts
 
 from gymcp.cli.app import app
 from gymcp.errors import ConfigError, StoreError
+from gymcp.exchange.csv_table import write_csv
 from gymcp.exchange.export import export
 from gymcp.exchange.source import open_source
-from gymcp.exchange.table import write_csv
 from gymcp.store import EpisodeRow, TrajectoryStore
 
 
@@ -27,15 +27,15 @@ def gymcp(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def done(*words: object) -> Result:
+def run_gymcp(*words: object) -> Result:
     result = gymcp(*words)
     assert result.exit_code == 0, (result.output, result.exception)
     return result
 
 
-def exported(run: Path, format: str, *options: object) -> Path:
+def export_run(run: Path, format: str, *options: object) -> Path:
     out = run.parent / f"{run.name}-{format}"
-    done("export", run, "--format", format, "--out", out, *options)
+    run_gymcp("export", run, "--format", format, "--out", out, *options)
     return out
 
 
@@ -45,17 +45,17 @@ def documents(folder: Path) -> list[dict[str, object]]:
 
 def test_json_lines_make_the_same_run_again(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE))
-    lines = exported(run, "jsonl").rename(tmp_path / "run.jsonl")
-    done("import", lines, "--out", tmp_path / "again")
+    lines = export_run(run, "jsonl").rename(tmp_path / "run.jsonl")
+    run_gymcp("import", lines, "--out", tmp_path / "again")
     again = read_run(tmp_path / "again")
     assert [repr(each) for each in again] == [repr(each) for each in (PAID, SPOKEN, LOST, HOSTILE)]
-    assert exported(tmp_path / "again", "jsonl").read_bytes() == lines.read_bytes()
+    assert export_run(tmp_path / "again", "jsonl").read_bytes() == lines.read_bytes()
 
 
 def test_atif_makes_the_same_run_again(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    folder = exported(run, "atif")
-    done("import", folder, "--out", tmp_path / "again")
+    folder = export_run(run, "atif")
+    run_gymcp("import", folder, "--out", tmp_path / "again")
     assert read_run(tmp_path / "again") == [PAID, SPOKEN, LOST]
     assert sorted(file.name for file in folder.iterdir()) == [
         "000001-pay-bob-1.json",
@@ -64,21 +64,21 @@ def test_atif_makes_the_same_run_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_later_grade_is_the_one_that_leaves(tmp_path: Path) -> None:
+def test_the_newest_grade_is_exported(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     graded = replace(PAID, score=1.0, components={"again": 1.0}, reason="all of it")
     with TrajectoryStore.open(run, write=True) as store:
         store.add_grade(graded, grader="another")
     for format in ("jsonl", "atif"):
-        out = exported(run, format)
+        out = export_run(run, format)
         path = out.rename(tmp_path / "run.jsonl") if format == "jsonl" else out
-        done("import", path, "--out", tmp_path / f"from {format}")
+        run_gymcp("import", path, "--out", tmp_path / f"from {format}")
         assert read_run(tmp_path / f"from {format}")[0] == graded
 
 
-def test_harbors_own_schema_takes_every_document(tmp_path: Path, harbor: Verdicts) -> None:
+def test_harbors_own_schema_accepts_every_document(tmp_path: Path, harbor: Verdicts) -> None:
     run = make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE))
-    found = documents(exported(run, "atif", "--preset", "grpo"))
+    found = documents(export_run(run, "atif", "--preset", "grpo"))
     verdicts = harbor(found)
     assert [verdict["errors"] for verdict in verdicts] == [[], [], [], []]
     steps = verdicts[0]["kept"]["steps"]
@@ -89,14 +89,14 @@ def test_harbors_own_schema_takes_every_document(tmp_path: Path, harbor: Verdict
     assert verdicts[0]["kept"]["agent"]["tool_definitions"][0]["function"]["name"] == "pay"
 
 
-def test_harbors_schema_is_one_that_can_refuse(tmp_path: Path, harbor: Verdicts) -> None:
-    (good, *_) = documents(exported(make_run(tmp_path / "run"), "atif"))
+def test_harbors_schema_refuses_a_malformed_document(tmp_path: Path, harbor: Verdicts) -> None:
+    (good, *_) = documents(export_run(make_run(tmp_path / "run"), "atif"))
     (verdict,) = harbor([{**good, "score": 1}])
     assert verdict["errors"] == ["trajectory.score: unexpected field (not part of ATIF schema)"]
 
 
 def test_a_csv_has_a_line_for_every_episode_and_runs_nothing(tmp_path: Path) -> None:
-    file = exported(make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE)), "csv")
+    file = export_run(make_run(tmp_path / "run", (PAID, SPOKEN, LOST, HOSTILE)), "csv")
     with file.open(newline="") as lines:
         paid, spoken, lost, hostile = csv.DictReader(lines)
     assert (paid["task"], paid["score"], paid["component.milestones"], paid["tags"]) == (
@@ -141,10 +141,10 @@ def test_no_cell_begins_a_formula_whatever_separates_cells(text: str, cell: str)
     assert all(line.startswith('"') and line.endswith('"') for line in file.getvalue().split("\r\n") if line)
 
 
-def test_a_replaced_attempt_is_left_out_unless_it_is_wanted(tmp_path: Path) -> None:
+def test_a_replaced_attempt_is_left_out_unless_attempts_are_asked_for(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", (LOST, replace(SPOKEN, task="lost")))
-    assert len(exported(run, "jsonl").read_text().splitlines()) == 1
-    lines = exported(run, "jsonl", "--attempts").read_text().splitlines()
+    assert len(export_run(run, "jsonl").read_text().splitlines()) == 1
+    lines = export_run(run, "jsonl", "--attempts").read_text().splitlines()
     assert [json.loads(line)["attempt"] for line in lines] == [0, 1]
 
 
@@ -175,7 +175,7 @@ def test_a_document_of_another_program_becomes_an_episode(tmp_path: Path, harbor
     file = tmp_path / "trajectory.json"
     file.write_text(json.dumps(FOREIGN))
     assert harbor([FOREIGN])[0]["errors"] == []
-    done("import", file, "--out", tmp_path / "run")
+    run_gymcp("import", file, "--out", tmp_path / "run")
     with TrajectoryStore.open(tmp_path / "run") as store:
         (found,) = store.iter_trajectories()
     first, second = found.steps
@@ -206,7 +206,7 @@ def test_a_document_of_another_program_becomes_an_episode(tmp_path: Path, harbor
         ('{"format": "gymcp-1"}', "is no episode of format gymcp-1: KeyError: 'tools'"),
     ],
 )
-def test_a_file_that_is_no_episode_is_one_error_and_makes_no_folder(text: str, why: str, tmp_path: Path) -> None:
+def test_a_file_without_an_episode_is_one_error_and_makes_no_folder(text: str, why: str, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text(text)
     result = gymcp("import", file, "--out", tmp_path / "run")
@@ -225,7 +225,7 @@ def test_bad_options_are_one_error(tmp_path: Path) -> None:
         (("export", run, "--format", "csv", "--preset", "grpo"), ConfigError, "no steps to give advantages to"),
         (("export", run, "--format", "atif", "--set", "x=1"), ConfigError, "of which preset?"),
         (("import", tmp_path / "none.json", "--out", tmp_path / "x"), ConfigError, "cannot be read: No such file"),
-        (("import", exported(run, "atif"), "--out", run), StoreError, "already holds a run"),
+        (("import", export_run(run, "atif"), "--out", run), StoreError, "already holds a run"),
     ):
         result = gymcp(*words)
         assert isinstance(result.exception, kind), (words, result.output)
@@ -235,7 +235,7 @@ def test_bad_options_are_one_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["jsonl", "atif"])
 def test_memory_does_not_grow_with_the_run(tmp_path: Path, format: str) -> None:
-    """Eight times the episodes, and not twice the memory."""
+    """Eight times the episodes take less than twice the memory."""
     sampled = replace(FIRST, ids=tuple(range(4, 2_004)), logprobs=(-0.5,) * 2_000, versions=(("v0", 0, 2_000),))
     long = replace(SPOKEN, steps=(replace(SPOKEN.steps[0], sampled=sampled),))
     peaks = []

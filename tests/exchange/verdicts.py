@@ -1,4 +1,4 @@
-"""What the fixture `harbor` gives."""
+"""Type of the fixture `harbor`."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from collections.abc import Callable, Iterable
 from gymcp.types import Json
 
 Verdicts = Callable[[Iterable[Json]], list[Json]]
-"""From documents to Harbor's objections to each, and what it keeps where it has none."""
+"""Documents -> for each, Harbor's objections, or the parsed content if there are none."""

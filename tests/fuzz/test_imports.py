@@ -18,7 +18,7 @@ from gymcp.errors import GymcpError
 from gymcp.exchange.atif import to_atif
 from gymcp.exchange.export import export
 from gymcp.exchange.importing import import_run
-from gymcp.exchange.lines import to_line
+from gymcp.exchange.json_lines import to_line
 from gymcp.exchange.source import Episode, open_source
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory

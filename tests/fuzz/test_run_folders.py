@@ -68,7 +68,7 @@ def prepared() -> Path:
     run = write_run(folder / "run", "react", paying=1, tasks=1, trials=2)
     with TrajectoryStore.open(run, write=True) as store:
         judged = replace(store.load("react-task000-0"), components={"judge": 1.0, "judge.verdicts": 1.0})
-        store.add_grade(judged, grader="judge kind/1", truths={"a": 1})
+        store.add_grade(judged, grader="judge kind/1", ground_truths={"a": 1})
     judge = {"policy": "tiny", "rubric": "kind/1", "prompt_version": "1", "votes": 1, "judged": 6, "errors": 0}
     measured = {"items": 2, "agree": 0.5, "agree_ci95": [0.1, 0.9], "kappa": 0.1, "kappa_ci95": [0.0, 0.5]}
     (run / "judge.json").write_text(json.dumps({**judge, "agreement": measured}))
@@ -109,7 +109,7 @@ VERBS: dict[str, Callable[[Path], tuple[object, ...]]] = {
     "csv": lambda run: ("export", run, "--format", "csv", "--out", run.parent / "out.csv", "--attempts"),
     "atif": lambda run: ("export", run, "--format", "atif", "--out", run.parent / "out"),
     "parquet": lambda run: ("export", run, "--format", "parquet", "--out", run.parent / "out.parquet"),
-    "credit": lambda run: ("train", "--dry-run", run),
+    "credit": lambda run: ("credit", run),
     "grade": lambda run: ("grade", run, "--env", BANK),
     "judge agreement": lambda run: ("judge", "agreement", labels(run), "--run", run),
 }

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.native import runtime
 from gymcp.mcp_servers.native.runtime import Server
-from gymcp.mcp_servers.sessions.connect import connected
+from gymcp.mcp_servers.sessions.connect import connect
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import ServerSpec, StateSource
-from gymcp.mcp_servers.transports.http_remote import Elsewhere
-from gymcp.mcp_servers.transports.stdio import decoded, has_many_values
+from gymcp.mcp_servers.transports.http_remote import RemoteProcess
+from gymcp.mcp_servers.transports.messages import decode_line, has_many_values
 from gymcp.types import ToolCall, ToolResult
 
 BOUND_S = 20.0
@@ -67,7 +67,7 @@ def lines(draw: st.DrawFn) -> bytes:
 # ----------------------------------------------------------------------------------------- from a server to the session
 
 
-class Scripted(Elsewhere):
+class Scripted(RemoteProcess):
     """A server in this process, over a socket: it lists one tool, and says what it is told when that is called."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ async def scripted(said: Sequence[bytes], state: StateSource) -> AsyncIterator[T
     reader, writer = await asyncio.open_connection(sock=ours)
     spec = ServerSpec(name="scripted", argv=("none",), wire="legacy", state=state)
     try:
-        async with connected(spec, Scripted(reader, writer), lambda session: session.start(None, 0)) as session:
+        async with connect(spec, Scripted(reader, writer), lambda session: session.start(None, 0)) as session:
             yield session
     finally:
         writer.close()
@@ -132,10 +132,10 @@ async def _called(said: Sequence[bytes], state: StateSource) -> list[ToolResult 
         async with asyncio.timeout(BOUND_S), scripted(said, state) as session:
             for number in range(2):
                 try:
-                    found.append(await session.call(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
+                    found.append(await session.call_tool(ToolCall(id=str(number), name="act"), {}, timeout_s=CALL_S))
                 except EnvInfraError as error:
                     found.append(error)
-            if session.tells_state:
+            if session.has_observable_state:
                 await session.state()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     return found
@@ -179,7 +179,7 @@ def _marks(value: Any) -> int:
 def test_what_can_be_read_can_be_written(line: bytes) -> None:
     """No half of a character is left."""
     with contextlib.suppress(ValueError):
-        json.dumps(decoded(line), ensure_ascii=False).encode()
+        json.dumps(decode_line(line), ensure_ascii=False).encode()
 
 
 # ---------------------------------------------------------------------------------------- from a client to the runtime

@@ -1,4 +1,4 @@
-"""Packages that attack whoever builds them, made on the spot, and what they look for."""
+"""Packages that attack the machine that builds them, made on the spot, and their targets."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ socket.on("error", () => done(false));
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prey:
-    """What an attack is after: a place to write to, a file, a secret in somebody's environment, a local service."""
+    """Targets of an attack: a folder to write to, a file, a secret in the environment of a process, a local service."""
 
     folder: Path
     port: int
@@ -92,7 +92,7 @@ class Prey:
         )
 
     def taken(self, loot: dict[str, object]) -> list[str]:
-        """What the attack got, by its own account and by what is seen from here."""
+        """Targets that the attack has reached, by its own report and by the traces it has left."""
         found = [name for name, value in loot.items() if value]
         return sorted({*found, *(["wrote"] * self.marker.exists()), *(["connected"] * self.reached.is_set())})
 
@@ -102,7 +102,7 @@ EVERYTHING = ["connected", "environment", "read", "wrote"]
 
 @contextmanager
 def prey(folder: Path) -> Iterator[Prey]:
-    """All of it there to be had by whoever is not confined."""
+    """All targets, which a process without a sandbox can reach."""
     folder.mkdir()
     (folder / "secret").write_text(CANARY)
     reached = threading.Event()
@@ -127,7 +127,7 @@ def prey(folder: Path) -> Iterator[Prey]:
 
 
 def write_sdist(folder: Path, victim: Prey) -> None:
-    """``gymcp-evil`` 1.0 in a folder that serves as an index. Its backend is in its own tree: it needs nothing else."""
+    """Write ``gymcp-evil`` 1.0 to a folder that serves as an index. It brings its own build backend."""
     files = {"setup.py": victim.constants() + _PYTHON, "backend.py": _BACKEND, "pyproject.toml": _PROJECT}
     files["PKG-INFO"] = "Metadata-Version: 2.1\nName: gymcp-evil\nVersion: 1.0\n"
     folder.mkdir()
@@ -137,7 +137,7 @@ def write_sdist(folder: Path, victim: Prey) -> None:
 
 
 def npm_files(victim: Prey) -> dict[str, str]:
-    """``gymcp-evil`` 1.0 of npm, whose script attacks when it is installed."""
+    """Files of npm's ``gymcp-evil`` 1.0, whose script attacks when it is installed."""
     return {"package.json": json.dumps(npm_manifest()), "attack.js": victim.constants("const ") + _NODE}
 
 

@@ -1,4 +1,4 @@
-"""A server for tests of the fork path: it runs the code it is given, which no real forked server may do."""
+"""A server for tests of forking: it runs any code that it is given, which no real forked server may do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cell:
         return note
 
     def run(self, code: str) -> str:
-        """What the code leaves in `out`."""
+        """Value of `out` after the code has run."""
         names: dict[str, Any] = {"out": None, "self": self, "seen": self.seen}
         exec(code, names)  # noqa: S102
         return str(names["out"])

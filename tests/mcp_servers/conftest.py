@@ -81,7 +81,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("mounted")
     programs = root / "gymcp" / "mcp_servers" / "programs"
     programs.mkdir(parents=True)
-    shutil.copy(RUNTIME, programs.parent)
+    native = programs.parent / "native"
+    native.mkdir()
+    shutil.copy(RUNTIME, native)
     shutil.copy(Path(__file__).parent / "programs_fixture" / "notes.py", programs)
     return root
 

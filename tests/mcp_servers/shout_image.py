@@ -1,4 +1,4 @@
-"""A small server in an image of a test's own, built from the base image."""
+"""A small server in an image that the test builds from the base image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from gymcp.mcp_servers.native import runtime
-from gymcp.mcp_servers.sandbox.docker.engine_api import request
+from gymcp.mcp_servers.sandbox.docker.engine_api import open_engine
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, inspect
 
 SERVER = '''
@@ -44,17 +44,18 @@ class Shout:
         self._ids: list[str] = []
 
     def build(self) -> str:
-        """The name, which from now on stands for what is in the folder."""
+        """Build the folder's image and return its name."""
         self._builds += 1
         copy = shutil.copytree(self.folder, self.folder.with_name(f"build-{self._builds}"))
         built = build_dockerfile(copy / "Dockerfile", lambda text: None)
         repo, tag = self.name.split(":")
-        request("POST", f"/images/{built}/tag", query={"repo": repo, "tag": tag})
+        with open_engine() as client:
+            client.tag(built, repo, tag)
         self._ids.append(self.id())
         return self.name
 
     def id(self) -> str:
-        """Of the image that the name stands for now."""
+        """Id of the image that the name stands for now."""
         found = inspect(self.name)
         assert found is not None
         return str(found["Id"])
@@ -65,7 +66,8 @@ class Shout:
         (self.folder / "server.py").write_text(text.replace(old, new))
 
     def remove(self) -> None:
-        """Every image that was built."""
+        """Remove every image that was built."""
         for found in self._ids:
             if inspect(found) is not None:
-                request("DELETE", f"/images/{found}", query={"force": 1})
+                with open_engine() as client:
+                    client.remove_image(found, force=True)

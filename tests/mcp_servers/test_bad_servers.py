@@ -11,7 +11,7 @@ from gymcp.errors import GymcpError, IntegrityError, ProtocolError, ServerDied, 
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.spec import ServerSpec
-from gymcp.mcp_servers.tools.hashes import hash_of_tools, hash_tools
+from gymcp.mcp_servers.tools.hashes import combine_hashes, hash_tools
 from gymcp.types import Tool, ToolCall
 
 SERVER = """
@@ -55,7 +55,7 @@ def started(server: ServerSpec, sandbox: Sandbox) -> tuple[Tool, ...]:
     return asyncio.run(run())
 
 
-def test_a_proper_list_is_taken(bwrap: Sandbox) -> None:
+def test_a_valid_list_is_accepted(bwrap: Sandbox) -> None:
     listed = started(spec(SERVER, json.dumps([tool("add", properties={"a": {"type": "integer"}})])), bwrap)
     assert [found.name for found in listed] == ["add"]
 
@@ -100,15 +100,13 @@ def doubled(levels: int = 40) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("schema", [{"properties": {"a": {"pattern": "^(a+)+$"}}}, doubled()])
-def test_what_a_tool_s_results_must_look_like_costs_the_harness_nothing(
-    schema: dict[str, object], bwrap: Sandbox
-) -> None:
+def test_a_hostile_output_schema_costs_the_harness_nothing(schema: dict[str, object], bwrap: Sandbox) -> None:
     """Python's own matcher would take years over that answer, and no timeout would end it."""
     listed = json.dumps([{**tool("add"), "outputSchema": OBJECT | schema}])
 
     async def run() -> str:
         async with open_session(spec(SERVER, listed), bwrap, initial_state=None, seed=0) as session:
-            return (await session.call(ToolCall(id="c", name="add", arguments={}), {}, timeout_s=20)).content
+            return (await session.call_tool(ToolCall(id="c", name="add", arguments={}), {}, timeout_s=20)).content
 
     assert asyncio.run(run()) == "said"
 
@@ -134,21 +132,21 @@ def test_a_server_that_dies_at_start_is_quoted(bwrap: Sandbox) -> None:
     )
 
 
-def test_a_server_that_never_answers_is_given_up(bwrap: Sandbox) -> None:
+def test_a_silent_server_is_given_up(bwrap: Sandbox) -> None:
     code = "import sys\nprint('still loading', file=sys.stderr)\nfor line in sys.stdin: pass"
     with pytest.raises(ServerTimeout) as caught:
         started(spec(code, timeout_s=5.0), bwrap)
     assert str(caught.value) == "server 'bad': handshake: no answer within 5 s; its last words: still loading"
 
 
-def test_a_command_that_is_not_there_is_named(bwrap: Sandbox) -> None:
+def test_a_missing_command_is_named(bwrap: Sandbox) -> None:
     with pytest.raises(GymcpError, match=r"server 'bad': start: .*no-such-program"):
         started(ServerSpec(name="bad", argv=("/usr/bin/no-such-program",), wire="legacy"), bwrap)
 
 
-def test_a_session_refuses_other_tools_than_the_locked_ones(bwrap: Sandbox) -> None:
+def test_a_session_refuses_tools_that_are_not_locked(bwrap: Sandbox) -> None:
     listed = json.dumps([tool("add", properties={"a": {"type": "integer"}})])
-    locked = hash_of_tools(hash_tools(started(spec(SERVER, listed), bwrap)))
+    locked = combine_hashes(hash_tools(started(spec(SERVER, listed), bwrap)))
     started(spec(SERVER, listed, tools_sha256=locked), bwrap)
     drifted = listed.replace("integer", "number")
     with pytest.raises(IntegrityError, match=r"server 'bad': list: its tools are not the locked ones.*servers check"):

@@ -1,4 +1,4 @@
-"""Packages that must be built: only when asked, only behind a wall, and what comes out is locked."""
+"""Packages that must be built: only if they are named, only in a sandbox, and with a locked result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from attackers import EVERYTHING, Prey, npm_files, npm_manifest, npm_registry, p
 
 from gymcp.errors import ConfigError, IntegrityError, SandboxUnavailable, UsageError
 from gymcp.mcp_servers.packages.builds import read_written, refuse_traps, run_build
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
 from gymcp.mcp_servers.packages.install import ensure_installed, resolve, verify_installed, with_tree
-from gymcp.mcp_servers.packages.locked_server import wanted_again
+from gymcp.mcp_servers.packages.locked_server import to_install_request
 from gymcp.mcp_servers.packages.lockfile import read_lock, write_lock
 from gymcp.mcp_servers.packages.node import run_scripts
 from gymcp.mcp_servers.packages.sdists import build_package
@@ -41,7 +41,7 @@ def victim(tmp_path: Path) -> Iterator[Prey]:
 
 @pytest.fixture
 def index(victim: Prey, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place where uv looks."""
+    """The only package index that uv searches."""
     write_sdist(tmp_path / "index", victim)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "index"))
@@ -63,7 +63,7 @@ def test_unconfined_the_same_source_gets_everything(victim: Prey, index: Path) -
         assert victim.taken(json.loads(built.read("gymcp_evil.json"))) == EVERYTHING
 
 
-def test_nothing_is_built_unasked(victim: Prey, index: Path, bwrap: Sandbox) -> None:
+def test_no_source_is_built_unless_it_is_named(victim: Prey, index: Path, bwrap: Sandbox) -> None:
     with pytest.raises(ConfigError, match="to build it in a sandbox add --build gymcp-evil") as caught:
         resolve(replace(EVIL, build=()))
     assert "\n" not in str(caught.value)
@@ -81,17 +81,17 @@ def test_nothing_is_built_without_bubblewrap(
     assert victim.taken({}) == []
 
 
-def test_what_was_built_is_built_again_from_the_lock_and_is_the_same(
+def test_a_build_from_the_lock_gives_the_same_wheel(
     index: Path, bwrap: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lock(tmp_path / "servers.lock", {"evil": with_tree(resolve(EVIL))})
     locked = read_lock(tmp_path / "servers.lock")["evil"]
-    assert wanted_again(locked) == EVIL
+    assert to_install_request(locked) == EVIL
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path / "another"))
     verify_installed(locked)
 
 
-def test_another_source_than_the_locked_one_is_refused(
+def test_a_source_that_differs_from_the_lock_is_refused(
     victim: Prey, index: Path, bwrap: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     locked = resolve(EVIL)
@@ -102,8 +102,8 @@ def test_another_source_than_the_locked_one_is_refused(
 
 
 @pytest.fixture
-def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wanted]:
-    """What to ask for of npm's registry, which is the test's own."""
+def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallRequest]:
+    """Request to npm's registry, which is the test's own."""
     packed = tar({f"package/{name}": text for name, text in npm_files(victim).items()})
     with npm_registry(packed, npm_manifest()) as address:
         monkeypatch.setenv("npm_config_registry", address)
@@ -111,12 +111,14 @@ def registry(victim: Prey, node: None, tmp_path: Path, monkeypatch: pytest.Monke
         yield replace(parse_command("npx gymcp-evil@1.0.0", name="evil"), build=("gymcp-evil",))
 
 
-def test_scripts_of_npm_that_attack_get_nothing(victim: Prey, registry: Wanted, home: Path, bwrap: Sandbox) -> None:
+def test_scripts_of_npm_that_attack_get_nothing(
+    victim: Prey, registry: InstallRequest, home: Path, bwrap: Sandbox
+) -> None:
     server = with_tree(resolve(registry))
     loot = ensure_installed(server) / "node_modules" / "gymcp-evil" / "loot.json"
     assert victim.taken(json.loads(loot.read_text())) == []
     verify_installed(server)
-    assert wanted_again(server) == registry
+    assert to_install_request(server) == registry
 
 
 def test_unconfined_the_same_scripts_get_everything(victim: Prey, node: None, tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_unconfined_the_same_scripts_get_everything(victim: Prey, node: None, tm
     assert victim.taken(json.loads((package / "loot.json").read_text())) == EVERYTHING
 
 
-def test_no_script_of_npm_runs_unasked(victim: Prey, registry: Wanted, home: Path) -> None:
+def test_no_npm_script_runs_unless_its_package_is_named(victim: Prey, registry: InstallRequest, home: Path) -> None:
     with pytest.raises(ConfigError, match=r"runs scripts when .*; nothing is built unasked: .* add --build gymcp-evil"):
         resolve(replace(registry, build=()))
     assert victim.taken({}) == []
@@ -144,7 +146,7 @@ def test_no_script_of_npm_runs_unasked(victim: Prey, registry: Wanted, home: Pat
         ("import sys; print('y\\n' * 10**6); sys.exit('no compiler')", Limits(), 60, "status 1; its last words: "),
     ],
 )
-def test_a_build_that_does_not_end_well_is_one_line(
+def test_a_failed_build_is_one_line(
     code: str, limits: Limits, timeout_s: float, said: str, bwrap: Sandbox, tmp_path: Path
 ) -> None:
     argv = ["python3", "-I", "-S", "-c", code]
@@ -154,7 +156,7 @@ def test_a_build_that_does_not_end_well_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_build_leaves_is_not_followed_out_of_its_folder(tmp_path: Path) -> None:
+def test_links_that_a_build_leaves_are_not_followed_out_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from gymcp.errors import EnvInfraError, Undigestible
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.programs.digest.tree import RACY_NS
 from gymcp.mcp_servers.sandbox import SandboxProcess
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -71,7 +71,7 @@ async def helpers(folder: Path, source: FileState, count: int = 1) -> AsyncItera
     give_to_servers(folder)
     workspace = Workspace(folder=folder, upper_folder=folder, seed=folder, entry=entry)
     async with contextlib.AsyncExitStack() as stack:
-        sandbox = await stack.enter_async_context(warmed(Bubblewrap()))
+        sandbox = await stack.enter_async_context(open_warm_sandbox(Bubblewrap()))
         opened = [open_digester("desk", source, workspace, sandbox) for _ in range(count)]
         found = [await stack.enter_async_context(each) for each in opened]
         assert {isinstance(each._process, ForkedProcess) for each in found} == {WAY == "forked"}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gymcp.errors import ServerExhausted
+from gymcp.errors import ServerLimitExceeded
 from gymcp.mcp_servers.loop_share import BURST_S, SHARE, Deadline, LoopShare
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Sandbox
@@ -34,14 +34,14 @@ class Adder:
 
 
 async def stand_still() -> None:
-    """Another episode's work that the loop cannot leave."""
+    """Work of another episode that blocks the loop."""
     time.sleep(STALL_S)  # noqa: ASYNC251
 
 
 @pytest.mark.parametrize("stalls", [1, 3])
-def test_server_is_not_blamed_for_a_loop_that_stood_still(bwrap: Sandbox, stalls: int) -> None:
+def test_a_server_is_not_blamed_for_a_blocked_loop(bwrap: Sandbox, stalls: int) -> None:
     async def call(session: ToolSession) -> ToolResult:
-        return await session.call(ToolCall(id="c", name="add"), {"number": 2}, timeout_s=CALL_S)
+        return await session.call_tool(ToolCall(id="c", name="add"), {"number": 2}, timeout_s=CALL_S)
 
     async def main() -> str:
         async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
@@ -57,24 +57,24 @@ def test_server_is_not_blamed_for_a_loop_that_stood_still(bwrap: Sandbox, stalls
 def test_server_that_does_not_answer_is_exhausted_however_late_the_loop_is(bwrap: Sandbox) -> None:
     async def main() -> None:
         async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
-            calling = asyncio.create_task(session.call(ToolCall(id="c", name="hang"), {}, timeout_s=CALL_S))
+            calling = asyncio.create_task(session.call_tool(ToolCall(id="c", name="hang"), {}, timeout_s=CALL_S))
             await asyncio.sleep(0)
             await stand_still()
-            with pytest.raises(ServerExhausted, match=r"did not end within 0\.8 s"):
+            with pytest.raises(ServerLimitExceeded, match=r"did not end within 0\.8 s"):
                 await calling
 
     asyncio.run(main())
 
 
 def test_states_of_an_episode_are_bounded_together(bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymcp.mcp_servers.sessions.session.MAX_STATES_CHARS", 100)
+    monkeypatch.setattr("gymcp.mcp_servers.sessions.state_trackers.MAX_STATES_CHARS", 100)
 
     async def main() -> None:
         async with open_session(native_server("adder", Adder), bwrap, initial_state={}, seed=0) as session:
             for number in range(20):
-                await session.call(ToolCall(id="c", name="add"), {"number": number}, timeout_s=30)
+                await session.call_tool(ToolCall(id="c", name="add"), {"number": number}, timeout_s=30)
 
-    with pytest.raises(ServerExhausted, match="its states have more than 100 characters together"):
+    with pytest.raises(ServerLimitExceeded, match="its states have more than 100 characters together"):
         asyncio.run(main())
 
 
@@ -92,7 +92,7 @@ def test_deadline_counts_punctual_time_only() -> None:
     asyncio.run(main())
 
 
-def test_share_is_a_burst_and_then_a_part() -> None:
+def test_a_server_may_use_a_burst_of_loop_time_and_then_a_share() -> None:
     share = LoopShare()
     share.charge(BURST_S / 2)
     assert share.owed_s() == 0.0

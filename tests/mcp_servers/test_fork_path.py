@@ -1,4 +1,4 @@
-"""Servers forked from a template: the same answers as started ones, nothing carried over, clean ends, live copies."""
+"""Servers of a fork server: the same answers as started ones, nothing carried over, clean ends, live copies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cell_program import Cell, Threaded
 
 from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox import Launch, Limits, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
@@ -39,12 +39,12 @@ async def session(sandbox: Sandbox, spec: ServerSpec = FORKED) -> AsyncIterator[
 
 
 async def write(opened: ToolSession, note: str) -> str:
-    result = await opened.call(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="write", arguments={}), {"note": note}, timeout_s=20)
     return result.content
 
 
 async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 
@@ -62,7 +62,7 @@ def test_forked_server_answers_as_a_started_one(bwrap: Bubblewrap) -> None:
             return [first, await write(opened, "a"), opened.world_key, opened.tools, await run(opened, look)]
 
     async def both() -> tuple[list[object], list[object]]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return await record(warm, FORKED), await record(bwrap, STARTED)
 
     one, other = asyncio.run(both())
@@ -80,7 +80,7 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap) -> None:
     )
 
     async def episodes() -> tuple[str, str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm) as opened:
                 await run(opened, leave)
                 async with session(warm) as beside:
@@ -93,7 +93,7 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap) -> None:
 
 def test_killed_server_takes_only_its_own_episode(bwrap: Bubblewrap) -> None:
     async def episodes() -> str:
-        async with warmed(bwrap) as warm, session(warm) as one, session(warm) as other:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as one, session(warm) as other:
             os.kill(forked(one).pid, signal.SIGKILL)
             assert await forked(one).wait() == -signal.SIGKILL
             with pytest.raises(ServerDied, match="the server ended"):
@@ -107,7 +107,7 @@ def test_killed_server_takes_only_its_own_episode(bwrap: Bubblewrap) -> None:
 
 def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
     async def episode() -> None:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             await run(opened, "import os; os._exit(7)")
 
     with pytest.raises(ServerDied, match="exit status 7"):
@@ -116,7 +116,7 @@ def test_server_that_leaves_by_itself_has_died(bwrap: Bubblewrap) -> None:
 
 def test_server_that_leaves_children_behind_has_died_too(bwrap: Bubblewrap) -> None:
     async def episode() -> None:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             await run(opened, "import os, signal\nif os.fork() == 0: signal.pause()\nos._exit(5)")
 
     with pytest.raises(ServerDied, match="exit status 5"):
@@ -125,16 +125,16 @@ def test_server_that_leaves_children_behind_has_died_too(bwrap: Bubblewrap) -> N
 
 def test_killed_template_ends_its_episodes_and_is_replaced(bwrap: Bubblewrap) -> None:
     async def episodes() -> str:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
             async with session(warm) as opened:
-                template = warm.templates[0]
-                os.kill(template.process.pid, signal.SIGKILL)
-                await asyncio.gather(template.gone.wait(), forked(opened).wait())
+                fork_server = warm.fork_servers[0]
+                os.kill(fork_server.process.pid, signal.SIGKILL)
+                await asyncio.gather(fork_server.gone.wait(), forked(opened).wait())
                 with pytest.raises(ServerDied):
                     await write(opened, "x")
             async with session(warm) as opened:
-                assert warm.templates[0] is not template
+                assert warm.fork_servers[0] is not fork_server
                 return await write(opened, "y")
 
     assert asyncio.run(episodes()) == "y"
@@ -155,8 +155,8 @@ def test_limits_hold_for_each_server(limited: Bubblewrap, limits: Limits, code: 
     spec = native_server("cell", Cell, start="fork", limits=limits)
 
     async def episodes() -> str:
-        async with warmed(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
-            call = greedy.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+        async with open_warm_sandbox(limited) as warm, session(warm, spec) as greedy, session(warm, spec) as beside:
+            call = greedy.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
             (ended,) = await asyncio.gather(call, return_exceptions=True)
             # where the kernel refuses a fork the server hears of it and lives
             assert "BlockingIOError" in str(ended) or (isinstance(ended, ServerDied) and said in str(ended)), ended
@@ -169,7 +169,7 @@ def test_program_with_threads_is_started_instead(bwrap: Bubblewrap, caplog: pyte
     spec = replace(native_server("threaded", Threaded, start="fork"), start_timeout_s=20.0)
 
     async def episode() -> bool:
-        async with warmed(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0) as opened:
+        async with open_warm_sandbox(bwrap) as warm, open_session(spec, warm, initial_state=None, seed=0) as opened:
             return isinstance(opened.process, ForkedProcess)
 
     assert asyncio.run(episode()) is False
@@ -177,12 +177,14 @@ def test_program_with_threads_is_started_instead(bwrap: Bubblewrap, caplog: pyte
 
 
 @pytest.mark.parametrize("shared", ["network", "workspace"])
-def test_what_cells_would_share_is_started_instead(bwrap: Bubblewrap, shared: str, tmp_path: Path) -> None:
+def test_a_program_with_a_shared_network_or_folder_is_started_instead(
+    bwrap: Bubblewrap, shared: str, tmp_path: Path
+) -> None:
     launch = Launch(argv=FORKED.argv, env=FORKED.env, mounts=FORKED.mounts, fork=FORKED.fork)
     other = replace(launch, network=True) if shared == "network" else replace(launch, workspace=tmp_path)
 
     async def starts() -> list[bool]:
-        async with warmed(bwrap) as warm, warm.start(launch) as one, warm.start(other) as two:
+        async with open_warm_sandbox(bwrap) as warm, warm.start(launch) as one, warm.start(other) as two:
             return [isinstance(process, ForkedProcess) for process in (one, two)]
 
     assert asyncio.run(starts()) == [True, False]
@@ -191,12 +193,12 @@ def test_what_cells_would_share_is_started_instead(bwrap: Bubblewrap, shared: st
 HARNESS = """
 import asyncio, sys
 sys.path.insert(0, {folder!r})
-from test_fork_path import fork_session, forked, session, warmed
+from test_fork_path import fork_session, forked, session, open_warm_sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 async def main():
-    async with warmed(Bubblewrap()) as warm, session(warm) as opened:
+    async with open_warm_sandbox(Bubblewrap()) as warm, session(warm) as opened:
         copies = await fork_session(opened, 2)
-        print(forked(opened).pid, warm.templates[0].process.pid, *(copy._process.pid for copy in copies), flush=True)
+        print(forked(opened).pid, warm.fork_servers[0].process.pid, *(copy._process.pid for copy in copies), flush=True)
         await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -214,11 +216,11 @@ def test_killed_harness_leaves_no_process() -> None:
     assert len(handles) == 4
 
 
-def test_copies_go_on_from_the_same_state_apart(bwrap: Bubblewrap) -> None:
+def test_copies_go_on_independently_from_the_same_state(bwrap: Bubblewrap) -> None:
     draw = "import random; out = random.random(), random.getrandbits(64), list({'a', 'b', 'c'}), open('/tmp/f').read()"
 
     async def tree() -> None:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             await write(opened, "shared")
             await run(opened, "import random; random.seed(3); open('/tmp/f', 'w').write('text'); self._kept.append(3)")
             copies = await fork_session(opened, 3)
@@ -240,7 +242,7 @@ def test_copies_go_on_from_the_same_state_apart(bwrap: Bubblewrap) -> None:
 
 def test_copies_outlive_their_origin_and_can_be_copied(bwrap: Bubblewrap) -> None:
     async def tree() -> list[str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm) as opened:
                 first, second = await fork_session(opened, 2)
             await second.discard()
@@ -255,9 +257,9 @@ def test_copies_outlive_their_origin_and_can_be_copied(bwrap: Bubblewrap) -> Non
     assert len(key) == 64
 
 
-def test_killed_copy_takes_nobody_with_it(bwrap: Bubblewrap) -> None:
+def test_a_killed_copy_ends_no_other_server(bwrap: Bubblewrap) -> None:
     async def tree() -> list[str]:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             first, second = await fork_session(opened, 2)
             async with first.open() as one, second.open() as two:
                 os.kill(forked(one).pid, signal.SIGKILL)
@@ -289,7 +291,7 @@ def test_killed_copy_takes_nobody_with_it(bwrap: Bubblewrap) -> None:
 )
 def test_server_that_cannot_be_copied_says_why_and_goes_on(bwrap: Bubblewrap, code: str, said: str) -> None:
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             await run(opened, code)
             with pytest.raises(CannotFork, match=said):
                 await fork_session(opened, 2)
@@ -324,10 +326,10 @@ out = count
 
 
 def test_descriptors_in_flight_keep_no_other_server_from_starting(bwrap: Bubblewrap) -> None:
-    """They count for the user whoever sends, and a process may send while there are fewer than it may open."""
+    """They count for the user, whichever process sends, and a process may send while they are fewer than its limit."""
 
     async def episodes() -> tuple[str, str]:
-        async with warmed(bwrap) as warm, session(warm) as greedy:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as greedy:
             said = await run(greedy, IN_FLIGHT)
             async with session(warm) as beside:
                 (copy,) = await fork_session(beside, 1)
@@ -341,7 +343,7 @@ def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
     spec = native_server("cell", Cell, start="fork", limits=Limits(open_files=99))
 
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm, spec) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, spec) as opened:
             return await run(opened, "import resource; out = resource.getrlimit(resource.RLIMIT_NOFILE)")
 
     assert asyncio.run(episode()) == "(99, 99)"
@@ -349,7 +351,7 @@ def test_a_servers_open_files_are_its_own_limit(bwrap: Bubblewrap) -> None:
 
 def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
     async def episodes() -> None:
-        async with warmed(bwrap) as warm, session(warm) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm) as opened:
             first, *_ = await fork_session(opened, 3)
             async with first.open():
                 pass

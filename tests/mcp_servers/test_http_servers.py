@@ -14,14 +14,14 @@ import pytest
 from gymcp.envs import EnvSpec, load_env
 from gymcp.envs.episodes.episode import open_episode
 from gymcp.errors import ConfigError, EnvInfraError, ProtocolError, ServerDied, ServerTimeout
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.mcp_servers.programs.http_bridge import ProtocolBreach, events
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.http_bridge import bridged
+from gymcp.mcp_servers.transports.http_bridge import bridge_launch
 from gymcp.types import Action, Score, Suite, Task, ToolCall, ToolResult
 
 LOCK = Path(__file__).parents[2] / "envs" / "catalog" / "servers.lock"
@@ -162,11 +162,11 @@ def inside(spec: ServerSpec, sandbox: Sandbox, work: Callable[[ToolSession], Awa
 
 
 async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 async def nothing(session: ToolSession) -> None:
-    """For servers with which there is no session."""
+    """Body of a session that is expected not to open."""
 
 
 @pytest.fixture(params=["bwrap", "docker"])
@@ -178,7 +178,7 @@ def sandbox(request: pytest.FixtureRequest, bwrap: Sandbox) -> Sandbox:
 
 
 @pytest.mark.parametrize("style", ["json", "events"])
-def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbox) -> None:
+def test_a_hand_written_http_server_works_like_any_other(style: str, sandbox: Sandbox) -> None:
     async def work(session: ToolSession) -> None:
         assert len(session.tools) == 12
         assert [(await call(session, "count")).content for _ in range(3)] == ["1", "2", "3"]
@@ -186,7 +186,7 @@ def test_a_server_by_hand_is_a_server_like_any_other(style: str, sandbox: Sandbo
     inside(by_hand(style), sandbox, work)
 
 
-def test_a_loopback_is_a_servers_own(sandbox: Sandbox) -> None:
+def test_each_server_has_its_own_loopback(sandbox: Sandbox) -> None:
     """Two servers on one port number count for themselves, and neither reaches what listens on the host's loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -202,7 +202,7 @@ def test_a_loopback_is_a_servers_own(sandbox: Sandbox) -> None:
         inside(by_hand(), sandbox, work)
 
 
-def test_without_a_wall_there_is_no_loopback_of_its_own() -> None:
+def test_without_a_sandbox_a_server_has_no_loopback_of_its_own() -> None:
     with pytest.raises(ConfigError, match="none: a server that speaks HTTP needs a loopback of its own"):
         inside(by_hand(), get_sandbox("none"), nothing)
 
@@ -218,17 +218,17 @@ def processes() -> set[int]:
     return {int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
 
 
-def test_files_are_its_state_and_spares_wait_with_their_port_open(
+def test_an_http_server_can_have_files_as_state_and_be_prestarted(
     bwrap: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spec = replace(by_hand(), spares=1)
+    spec = replace(by_hand(), warm_pool_size=1)
 
     async def main() -> None:
-        async with asyncio.timeout(TIMEOUT_S), warmed(bwrap) as warm:
+        async with asyncio.timeout(TIMEOUT_S), open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
             seen: set[int] = set()
             for number in range(3):
-                await warm.filled()
+                await warm.wait_until_full()
                 running = processes()
                 async with open_session(spec, warm, initial_state=None, seed=0) as session:
                     assert (await call(session, "count")).content == "1"
@@ -248,11 +248,11 @@ def test_files_are_its_state_and_spares_wait_with_their_port_open(
     asyncio.run(main())
 
 
-def test_the_bridge_answers_a_ping_and_what_is_no_line_of_its_own(bwrap: Sandbox) -> None:
+def test_the_bridge_answers_a_ping_and_rejects_malformed_lines(bwrap: Sandbox) -> None:
     lines = (b"{]", b"[1]", b'{"headers": {}, "message": 1}', b'{"jsonrpc": "2.0", "id": "a", "method": "ping"}')
 
     async def main() -> None:
-        async with asyncio.timeout(TIMEOUT_S), bwrap.start(bridged(by_hand())) as process:
+        async with asyncio.timeout(TIMEOUT_S), bwrap.start(bridge_launch(by_hand())) as process:
             process.stdin.write(b"".join(line + b"\n" for line in lines))
             *refused, pong = [json.loads(await process.stdout.readline()) for _ in lines]
             assert [answer["error"]["code"] for answer in refused] == [-32600] * 3
@@ -262,7 +262,7 @@ def test_the_bridge_answers_a_ping_and_what_is_no_line_of_its_own(bwrap: Sandbox
 
 
 def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
-    """The copies have servers of their own, which count anew: what is copied is what was written."""
+    """The copies have servers of their own, which count anew: only files are copied."""
     spec = EnvSpec(
         name="web",
         servers=(replace(by_hand(), state=FileState()),),
@@ -283,7 +283,7 @@ def test_a_live_episode_is_copied_with_its_files(bwrap: Sandbox) -> None:
     asyncio.run(main())
 
 
-def test_what_goes_wrong_in_one_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) -> None:
+def test_a_failed_call_is_an_observation_and_the_server_goes_on(bwrap: Sandbox) -> None:
     async def work(session: ToolSession) -> None:
         refused = await call(session, "refuse")
         assert (refused.is_error, refused.content) == (True, "HTTP 500 Internal Server Error: <h1>no</h1>")
@@ -419,12 +419,12 @@ def test_an_event_without_an_end_is_a_breach(stream: bytes) -> None:
     ("text", "port"),
     [("3000", HttpPort(port=3000)), (":80/", HttpPort(port=80, path="/")), ("1/a/b", HttpPort(port=1, path="/a/b"))],
 )
-def test_a_port_is_written_as_in_an_address(text: str, port: HttpPort) -> None:
+def test_a_port_is_parsed_as_in_a_url(text: str, port: HttpPort) -> None:
     assert HttpPort.parse(text) == port
 
 
 @pytest.mark.parametrize("text", ["", "http", "0", "70000", "3000mcp", "3000/a b"])
-def test_what_is_no_port_is_refused(text: str) -> None:
+def test_a_malformed_port_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected PORT or PORT/PATH"):
         HttpPort.parse(text)
 
@@ -437,6 +437,6 @@ def test_what_is_no_port_is_refused(text: str) -> None:
         ({"http": HttpPort(port=0)}, "expected HttpPort"),
     ],
 )
-def test_a_port_that_cannot_be_is_refused(change: dict[str, object], said: str) -> None:
+def test_a_contradictory_port_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        bridged(replace(by_hand(), **change))  # type: ignore[arg-type]
+        bridge_launch(replace(by_hand(), **change))  # type: ignore[arg-type]

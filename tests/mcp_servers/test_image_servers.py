@@ -1,4 +1,4 @@
-"""Servers in images: locked by id, run by id, and told apart from what their name stands for now."""
+"""Servers in images: locked by id, run by id, whatever image the name stands for now."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from shout_image import Shout
 
 from gymcp.errors import ConfigError, EnvInfraError, GymcpError, IntegrityError, SandboxUnavailable
 from gymcp.mcp_servers.packages import image
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command
-from gymcp.mcp_servers.packages.image import built_name
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command
+from gymcp.mcp_servers.packages.image import build_tag
 from gymcp.mcp_servers.packages.install import ensure_present, is_present
-from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, spec_of
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sandbox.docker.backend import Docker
-from gymcp.mcp_servers.sandbox.docker.engine_api import request
+from gymcp.mcp_servers.sandbox.docker.engine_api import open_engine
 from gymcp.mcp_servers.sandbox.docker.images import context_digest, inspect, name_of_build, remove_image
 from gymcp.mcp_servers.sandbox.docker.pool import Pool
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -33,7 +33,7 @@ from gymcp.types import ToolCall
 
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Sandbox]:
-    """Without spares, which would hold on to the images of tests that are over."""
+    """Without warm_pool_size, which would hold on to the images of tests that are over."""
     pool = Pool(size=0)
     usable("docker")
     yield Docker(pool=pool)
@@ -54,11 +54,16 @@ def _locked(shout: Shout, docker: Sandbox, *args: str) -> LockedServer:
 
 def _say(server: LockedServer, sandbox: Sandbox) -> str:
     async def run() -> str:
-        async with open_session(spec_of(server), sandbox, initial_state=None, seed=0) as session:
+        async with open_session(make_spec(server), sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name="shout", arguments={"text": "hi"})
-            return (await session.call(call, {"text": "hi"}, timeout_s=20)).content
+            return (await session.call_tool(call, {"text": "hi"}, timeout_s=20)).content
 
     return asyncio.run(run())
+
+
+def image_ids() -> set[str]:
+    with open_engine() as client:
+        return {row["Id"] for row in client.images(all=True)}
 
 
 def test_a_server_runs_from_its_locked_image_with_its_arguments(shout: Shout, docker: Sandbox) -> None:
@@ -79,12 +84,13 @@ def test_a_name_that_has_moved_to_another_image_is_an_error_that_names_both(shou
     with pytest.raises(IntegrityError, match=f"'{shout.name}' is now {shout.id()}, locked is {was}; .* lock loud"):
         check_server(server, docker)
     assert _say(server, docker) == "HI"  # what runs is what was locked
-    request("DELETE", f"/images/{was}", query={"force": 1})
+    with open_engine() as client:
+        client.remove_image(was, force=True)
     with pytest.raises(IntegrityError, match=f"is now {shout.id()}, locked is {was}"):
-        spec_of(server)
+        make_spec(server)
 
 
-def test_other_tools_than_the_locked_ones_are_named(shout: Shout, docker: Sandbox) -> None:
+def test_tools_that_differ_from_the_lock_are_named(shout: Shout, docker: Sandbox) -> None:
     server = _locked(shout, docker)
     shout.change("text: str", "text: str, twice: bool")
     shout.build()
@@ -113,7 +119,7 @@ def test_a_registry_s_digest_is_locked_beside_the_id(shout: Shout, docker: Sandb
     assert not image.is_locked(replace(server, packages=(pulled,)), elsewhere)
 
 
-def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout: Shout) -> None:
+def test_a_dockerfile_is_locked_by_the_content_of_its_folder(docker: Sandbox, shout: Shout) -> None:
     wanted = parse_command("docker run -i --rm ./shout/Dockerfile !", base=shout.folder.parent)
     assert (wanted.name, wanted.dockerfile) == ("shout", shout.folder / "Dockerfile")
     server = lock_server(wanted, docker)
@@ -124,12 +130,12 @@ def test_a_dockerfile_is_locked_by_what_is_in_its_folder(docker: Sandbox, shout:
         with pytest.raises(IntegrityError, match=r"Dockerfile' is now sha256:\w+, locked is sha256:"):
             check_server(server, docker)
     finally:
-        remove_image(built_name(server) or "")
+        remove_image(build_tag(server) or "")
 
 
 @pytest.mark.parametrize("line", ["./refused/Dockerfile", "./refused/Dockerfile --and-end"])
 def test_an_image_that_was_built_in_vain_is_removed(line: str, docker: Sandbox, tmp_path: Path) -> None:
-    """It prints before the handshake, or ends at once."""
+    """The server prints before the handshake, or ends at once."""
     (tmp_path / "refused").mkdir()
     script = 'RUN echo "print(1); import sys; sys.argv[1:] or input()" > /srv/server.py'
     (tmp_path / "refused" / "Dockerfile").write_text(
@@ -142,7 +148,7 @@ def test_an_image_that_was_built_in_vain_is_removed(line: str, docker: Sandbox, 
     assert inspect(name_of_build(context_digest(wanted.dockerfile))) is None
 
 
-def test_an_image_that_was_there_before_is_left_where_it_is_refused(shout: Shout, docker: Sandbox) -> None:
+def test_an_image_that_existed_before_is_not_removed_when_it_is_refused(shout: Shout, docker: Sandbox) -> None:
     shout.change("server.run()", "pass")
     wanted = parse_command(["docker", "run", shout.build()], name="silent")
     with pytest.raises(EnvInfraError, match="server 'silent': start: the server ended"):
@@ -150,17 +156,17 @@ def test_an_image_that_was_there_before_is_left_where_it_is_refused(shout: Shout
     assert inspect(shout.name) is not None
 
 
-def test_nothing_of_a_build_that_failed_is_left(docker: Sandbox, tmp_path: Path) -> None:
-    before = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+def test_a_failed_build_leaves_nothing(docker: Sandbox, tmp_path: Path) -> None:
+    before = image_ids()
     (tmp_path / "Dockerfile").write_text(f"FROM gymcp-base\nENV A={tmp_path.name}\nRUN echo {tmp_path}\nRUN exit 3\n")
     with pytest.raises(ConfigError, match="cannot be built"):
         lock_server(parse_command("docker run ./Dockerfile", name="broken", base=tmp_path), docker)
-    after = {row["Id"] for row in request("GET", "/images/json", query={"all": 1})}
+    after = image_ids()
     mine = [found for found in after - before if tmp_path.name in str(inspect(found))]
     assert mine == []
 
 
-def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
+def test_a_dockerfile_that_cannot_be_built_is_one_line(docker: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text("FROM gymcp-base\nRUN echo nearly && exit 3\n")
     with pytest.raises(
         ConfigError, match=r"cannot be built: .*returned a non-zero code: 3; its last words: nearly"
@@ -177,7 +183,7 @@ def test_a_dockerfile_that_does_not_build_is_one_line(docker: Sandbox, tmp_path:
         ("docker run gymcp-base false", r"server 'nope': start: the server ended \(exit status 1\)"),
     ],
 )
-def test_what_cannot_be_had_is_one_line(line: str, said: str, docker: Sandbox, tmp_path: Path) -> None:
+def test_an_unavailable_image_is_one_line(line: str, said: str, docker: Sandbox, tmp_path: Path) -> None:
     with pytest.raises(GymcpError, match=said) as caught:
         lock_server(parse_command(line, name="nope", base=tmp_path), docker)
     assert "\n" not in str(caught.value)
@@ -195,7 +201,7 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         assert (refused.returncode, len(errors(refused.stderr))) == (2, 1)
         assert "need --sandbox docker" in refused.stderr
         lock = shout.folder.parent / "servers.lock"
-        name = built_name(entry)
+        name = build_tag(entry)
         assert f"image {name} (" in (kept := _gymcp(shout, "clean", "--dry-run").stdout)
         assert f" MB): kept: {lock} names it" in kept
         lock.unlink()
@@ -206,17 +212,17 @@ def test_a_first_episode_from_a_dockerfile_takes_two_commands(docker: Sandbox, s
         assert " MB): nothing needs it; removed" in _gymcp(shout, "clean").stdout
         assert inspect(str(name)) is None
     finally:
-        remove_image(built_name(entry) or "")
+        remove_image(build_tag(entry) or "")
 
 
 def _gymcp(shout: Shout, *words: str) -> subprocess.CompletedProcess[str]:
-    """With a cache of the test's own, and so no images but its own to clean."""
+    """Run the command line with a cache of the test's own, so that only its own images can be cleaned."""
     command, folder = [str(Path(sys.executable).with_name("gymcp")), *words], shout.folder.parent
     env = {**os.environ, "GYMCP_HOME": str(folder / "home")}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
+def test_without_an_engine_no_image_is_present_and_the_reason_is_given(
     shout: Shout, docker: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = _locked(shout, docker)
@@ -229,10 +235,13 @@ def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("docker run -i --rm mcp/time", Wanted(name="time", runtime="image", package="mcp/time", version="latest")),
+        (
+            "docker run -i --rm mcp/time",
+            InstallRequest(name="time", runtime="image", package="mcp/time", version="latest"),
+        ),
         (
             "docker run -i --rm -e KEY --env=A=b here:5000/x/y:2 --root /w",
-            Wanted(
+            InstallRequest(
                 name="y",
                 runtime="image",
                 package="here:5000/x/y",
@@ -243,11 +252,11 @@ def test_without_an_engine_nothing_is_there_and_the_reason_is_told(
         ),
         (
             f"docker run y@sha256:{'a' * 64}",
-            Wanted(name="y", runtime="image", package="y", version=f"sha256:{'a' * 64}"),
+            InstallRequest(name="y", runtime="image", package="y", version=f"sha256:{'a' * 64}"),
         ),
     ],
 )
-def test_a_docker_line_is_understood(line: str, wanted: Wanted) -> None:
+def test_a_docker_line_becomes_an_install_request(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     again = parse_command(wanted.command(str(wanted.version)), env=wanted.env)
     assert again == wanted
@@ -265,7 +274,7 @@ def test_a_docker_line_is_understood(line: str, wanted: Wanted) -> None:
         ("docker run 'Not an image'", "'Not an image' is not the name of an image"),
     ],
 )
-def test_what_a_sandbox_would_not_give_is_refused(line: str, said: str) -> None:
+def test_docker_options_beyond_the_sandbox_are_refused(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(line)
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""Real servers from the registries, installed apart, checked to the byte, run in the real sandbox."""
+"""Real servers from the registries: installed separately, compared byte for byte, run in the real sandbox."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 
 from gymcp.errors import ConfigError, IntegrityError, UsageError
 from gymcp.mcp_servers.packages.commands import parse_command
-from gymcp.mcp_servers.packages.install import ensure_installed, folder_of, mend_installed, resolve, verify_installed
-from gymcp.mcp_servers.packages.install_folder import MANIFEST, hash_files, hold, let_go, servers_folder
-from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server, spec_of
+from gymcp.mcp_servers.packages.install import ensure_installed, folder_of, repair_installed, resolve, verify_installed
+from gymcp.mcp_servers.packages.install_folder import MANIFEST, hash_files, hold_folder, release_folder, servers_folder
+from gymcp.mcp_servers.packages.locked_server import check_server, lock_server, locked_server, make_spec
 from gymcp.mcp_servers.packages.lockfile import LockedServer, read_lock, write_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -55,7 +55,7 @@ def called(spec: ServerSpec, sandbox: Sandbox, tool: str, arguments: Mapping[str
     async def run() -> str:
         async with open_session(spec, sandbox, initial_state=None, seed=0) as session:
             call = ToolCall(id="call_1", name=tool, arguments=arguments)
-            result = await session.call(call, arguments, timeout_s=20)
+            result = await session.call_tool(call, arguments, timeout_s=20)
             assert not result.is_error, result.content
             return result.content
 
@@ -67,18 +67,18 @@ def test_servers_that_need_different_major_versions_of_the_sdk_run_side_by_side(
 ) -> None:
     assert (time.sdk_major, calculator.sdk_major) == (2, 1)
     noon = {"source_timezone": "Asia/Tokyo", "time": "12:00", "target_timezone": "Asia/Kathmandu"}
-    answer = json.loads(called(spec_of(time), bwrap, "convert_time", noon))
+    answer = json.loads(called(make_spec(time), bwrap, "convert_time", noon))
     assert answer["target"]["datetime"][11:16] == "08:45"
-    assert called(spec_of(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
+    assert called(make_spec(calculator), bwrap, "calculate", {"expression": "6*7"}) == "42"
 
 
 def test_a_node_server_runs_in_the_sandbox(memory: LockedServer, bwrap: Sandbox) -> None:
     ann = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
-    assert "likes tea" in called(spec_of(memory), bwrap, "create_entities", {"entities": [ann]})
+    assert "likes tea" in called(make_spec(memory), bwrap, "create_entities", {"entities": [ann]})
 
 
-def test_what_is_resolved_today_is_locked_to_the_byte(calculator: LockedServer, node: None) -> None:
-    """Every package of both closures has hashes; names of files, never where they came from."""
+def test_resolving_again_gives_the_locked_bytes(calculator: LockedServer, node: None) -> None:
+    """Every package of both closures has hashes, and names of files without their addresses."""
     sequential = resolve(parse_command("npx -y @modelcontextprotocol/server-sequential-thinking@2026.8.31"))
     assert sequential.sdk_major == 1
     assert all(package.files["integrity"].startswith("sha512-") for package in sequential.packages)
@@ -88,7 +88,7 @@ def test_what_is_resolved_today_is_locked_to_the_byte(calculator: LockedServer, 
     assert len([package for package in calculator.packages if package.files]) > 10
 
 
-def test_what_is_installed_is_used_without_a_network_and_without_installers(
+def test_an_installed_server_needs_no_network_and_no_installers(
     time: LockedServer, memory: LockedServer, bwrap: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for server in (time, memory):
@@ -99,7 +99,7 @@ def test_what_is_installed_is_used_without_a_network_and_without_installers(
         assert len(check_server(server, bwrap)) == len(server.tools)
 
 
-def test_two_who_install_at_once_get_the_same_folder(
+def test_concurrent_installs_get_the_same_folder(
     time: LockedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
@@ -125,39 +125,39 @@ def test_an_environment_refuses_a_changed_file(file: str, time: LockedServer, ti
     changed.write_bytes(changed.read_bytes() + b"\n# harmless?\n")
     with pytest.raises(IntegrityError, match=r"server 'time': installed file '.*' has changed; run: gymcp servers sy"):
         locked_server("time", lock=LOCK)
-    hold(time_copy)
+    hold_folder(time_copy)
     with pytest.raises(UsageError, match=r"a process uses .*: end it, then run: gymcp servers sync"):
-        mend_installed(time)
-    let_go(time_copy)
+        repair_installed(time)
+    release_folder(time_copy)
 
 
-def test_what_was_changed_is_installed_again(time: LockedServer, time_copy: Path) -> None:
+def test_a_changed_server_is_installed_again(time: LockedServer, time_copy: Path) -> None:
     (changed,) = time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py")
     was = changed.read_bytes()
     changed.write_bytes(was + b"\n# harmless?\n")
-    assert "has changed" in (mend_installed(time) or "")
+    assert "has changed" in (repair_installed(time) or "")
     assert changed.read_bytes() == was
-    assert mend_installed(time) is None
+    assert repair_installed(time) is None
     assert [path.name for path in servers_folder().iterdir()] == [time_copy.name]
     locked_server("time", lock=LOCK)
 
 
-def test_an_environment_refuses_another_version_than_the_locked_one(time: LockedServer, time_copy: Path) -> None:
+def test_an_environment_refuses_a_version_that_is_not_locked(time: LockedServer, time_copy: Path) -> None:
     with pytest.raises(
         IntegrityError, match=r"server 'time': locked is version 1\.0, installed is 2026\.10\.19; run: gymcp servers"
     ):
-        spec_of(replace(time, version="1.0"))
+        make_spec(replace(time, version="1.0"))
 
 
 def test_changed_byte_code_is_named(time: LockedServer, time_copy: Path) -> None:
-    """It is what runs: nothing checks it against its source."""
+    """Byte code is what runs: nothing else compares it with its source."""
     code = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/__pycache__/server.*.pyc"))
     code.write_bytes(code.read_bytes() + b"\0")
     with pytest.raises(IntegrityError, match=r"__pycache__/server\..*\.pyc' has changed"):
         verify_installed(time)
 
 
-def test_a_file_too_many_or_too_few_is_named(time: LockedServer, time_copy: Path) -> None:
+def test_an_added_or_missing_file_is_named(time: LockedServer, time_copy: Path) -> None:
     extra = next(time_copy.glob("venv/lib/*/site-packages")) / "sitecustomize.py"
     extra.write_text("")
     with pytest.raises(IntegrityError, match=r"sitecustomize\.py' was not installed"):
@@ -168,7 +168,7 @@ def test_a_file_too_many_or_too_few_is_named(time: LockedServer, time_copy: Path
         verify_installed(time)
 
 
-def test_changing_the_list_of_files_as_well_does_not_help(time: LockedServer, time_copy: Path) -> None:
+def test_a_change_is_found_even_if_the_manifest_is_changed_as_well(time: LockedServer, time_copy: Path) -> None:
     module = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time/server.py"))
     module.write_text(module.read_text() + "\n# harmless?\n")
     (time_copy / MANIFEST).write_text(json.dumps(hash_files(time_copy)))
@@ -176,7 +176,7 @@ def test_changing_the_list_of_files_as_well_does_not_help(time: LockedServer, ti
         verify_installed(time)
 
 
-def test_another_version_than_the_locked_one_is_named(time: LockedServer, time_copy: Path) -> None:
+def test_a_version_that_differs_from_the_lock_is_named(time: LockedServer, time_copy: Path) -> None:
     info = next(time_copy.glob("venv/lib/*/site-packages/mcp_server_time-*.dist-info"))
     info.rename(info.with_name("mcp_server_time-9.9.9.dist-info"))
     (time_copy / MANIFEST).write_text(json.dumps(hash_files(time_copy)))
@@ -188,7 +188,7 @@ def test_another_version_than_the_locked_one_is_named(time: LockedServer, time_c
     ("name", "package", "digest"),
     [("time", "mcp-server-time", "sha256:" + "0" * 64), ("memory", "node_modules/ajv", "sha512-" + "A" * 86 + "==")],
 )
-def test_a_package_with_another_hash_is_refused_and_nothing_is_kept(
+def test_a_package_with_another_hash_is_refused_and_leaves_nothing(
     name: str, package: str, digest: str, node: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
@@ -241,7 +241,7 @@ def test_two_versions_of_a_package_for_two_versions_of_python_are_both_locked(tm
         ("npx -y bufferutil@4.0.8", "resolve: package 'bufferutil' 4.0.8 runs scripts.*add --build bufferutil"),
     ],
 )
-def test_what_cannot_be_had_is_one_error(line: str, said: str, node: None) -> None:
+def test_an_unavailable_package_is_one_error(line: str, said: str, node: None) -> None:
     wanted = parse_command(line, name="nope")
     with pytest.raises(ConfigError, match=f"server 'nope': {said}") as caught:
         resolve(wanted)
@@ -262,24 +262,24 @@ def test_real_packages_are_built_when_their_names_are_given(
     verify_installed(bufferutil)
 
 
-def test_a_program_that_the_package_lacks_says_what_it_has(time: LockedServer, memory: LockedServer) -> None:
+def test_an_error_for_a_missing_program_names_those_that_exist(time: LockedServer, memory: LockedServer) -> None:
     wrong = replace(time, command=("uvx", "--from", "mcp-server-time==2026.10.19", "clock"))
     with pytest.raises(
         ConfigError, match=r"install: package 'mcp-server-time' has no program 'clock'; have mcp-server-"
     ):
-        spec_of(wrong)
+        make_spec(wrong)
     wrong = replace(memory, command=("npx", "-y", "-p", "@modelcontextprotocol/server-memory@2026.8.31", "clock"))
     with pytest.raises(ConfigError, match=r"has no program 'clock'; have mcp-server-memory"):
-        spec_of(wrong)
+        make_spec(wrong)
 
 
-def test_a_reference_that_is_not_set_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_variable_prevents_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLOCK_ZONE", raising=False)
     with pytest.raises(ConfigError, match="server 'time': start: environment variable 'CLOCK_ZONE' is not set"):
         locked_server("time", lock=LOCK, env={"TZ": "${CLOCK_ZONE}"})
 
 
-def test_what_is_filled_in_is_known_as_a_secret(time: LockedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filled_in_values_are_known_as_secrets(time: LockedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOCK_TOKEN", "value-of-a-token")
     monkeypatch.setenv("CLOCK_ZONE", "Asia/Tokyo")
     args = ["--local-timezone", "${CLOCK_ZONE}"]
@@ -293,15 +293,15 @@ def test_what_is_filled_in_is_known_as_a_secret(time: LockedServer, monkeypatch:
         locked_server("time", lock=LOCK, env={"KEY": "Bearer ${CLOCK_TOKEN}"})
 
 
-def test_other_arguments_are_free_to_change_the_tools(time: LockedServer, bwrap: Sandbox) -> None:
-    """What a server lists may hang on its arguments, so only the locked ones are held to the locked tools."""
+def test_with_other_arguments_the_tools_are_not_compared(time: LockedServer, bwrap: Sandbox) -> None:
+    """Tools may depend on the arguments, so they are compared only for the locked arguments."""
     spec = locked_server("time", lock=LOCK, args=["--local-timezone", "Asia/Tokyo"])
     assert (spec.tools_sha256, locked_server("time", lock=LOCK).tools_sha256) == (None, time.tools_sha256)
     assert "Asia/Tokyo" in called(spec, bwrap, "get_current_time", {"timezone": "Asia/Tokyo"})
 
 
 def test_nothing_is_imported_from_the_folder_that_the_agent_writes_to(time: LockedServer) -> None:
-    assert spec_of(time).argv[:4] == (
+    assert make_spec(time).argv[:4] == (
         "/srv/server/venv/bin/python",
         "-s",
         "-B",

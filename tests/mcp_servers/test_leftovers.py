@@ -1,4 +1,4 @@
-"""What a harness that was killed leaves is found and removed; what a living one has is not."""
+"""Leftovers of a killed harness are found and removed; the files and processes of a living one are not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gymcp.scratch import runtime_folder, scratch_folder
 
 HARNESS = """
 import asyncio, signal
-from gymcp.mcp_servers.leftovers import owner
+from gymcp.process_owner import owner
 from gymcp.mcp_servers.sandbox import Launch
 from gymcp.mcp_servers.sandbox.unconfined import Unconfined
 
@@ -56,7 +56,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def harness(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
-    """A running one with an unconfined server, its owner tag, and the server's process."""
+    """(running harness with an unconfined server, its owner tag, the server's process)."""
     command = [sys.executable, "-c", HARNESS]
     env = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env, stderr=subprocess.DEVNULL) as process:
@@ -94,8 +94,8 @@ def test_living_harness_is_left_alone(harness: tuple[subprocess.Popen[str], str,
     os.kill(pid, 0)
 
 
-def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
-    """Of processes and control groups a command of another test may remove some first: they are gone all the same."""
+def test_leftovers_of_a_killed_harness_are_found_and_removed(harness: tuple[subprocess.Popen[str], str, int]) -> None:
+    """A command of another test may have removed some processes and cgroups before: they are gone all the same."""
     process, tag, pid = harness
     processes = find_by_environment(OWNER_VARIABLE, tag)
     assert (pid in processes, len(processes)) == (True, 2)
@@ -116,10 +116,7 @@ def test_killed_harness_leaves_what_is_found_and_removed(harness: tuple[subproce
 
 
 def test_scratch_folder_is_private_and_removed_at_exit(temporary: Path) -> None:
-    code = (
-        "from gymcp.mcp_servers.cleanup import scratch_folder as s\n"
-        "(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
-    )
+    code = "from gymcp.scratch import scratch_folder as s\n(s() / 'a').touch(); print(s(), oct(s().stat().st_mode))"
     env = {**os.environ, "TMPDIR": str(temporary)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
     path, mode = out.split()
@@ -184,7 +181,7 @@ make_once(Path(sys.argv[1]) / "servers" / "clock-1", fill)
 """
 
 
-def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_left_alone(
+def test_leftovers_of_a_killed_install_are_removed_and_a_living_one_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GYMCP_HOME", str(tmp_path))
@@ -208,8 +205,8 @@ def test_a_killed_install_leaves_what_is_found_and_removed_and_a_living_one_is_l
 def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
     code = (
         "import sys, subprocess\n"
-        "from gymcp.mcp_servers.cleanup import owned_environment, owner\n"
-        "child = subprocess.Popen(['sleep', '300'], env=owned_environment())\n"
+        "from gymcp.process_owner import environment_with_owner, owner\n"
+        "child = subprocess.Popen(['sleep', '300'], env=environment_with_owner())\n"
         "print(owner(), child.pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -230,7 +227,7 @@ def test_an_installer_of_a_dead_harness_is_a_leftover() -> None:
 
 CLOSED = """
 import os, sys
-from gymcp.mcp_servers.leftovers import Leftover, remove_leftovers
+from gymcp.mcp_servers.cleanup import Leftover, remove_leftovers
 folder = os.path.join(sys.argv[1], "4194304-1")
 os.makedirs(os.path.join(folder, "work", "work"))
 open(os.path.join(folder, "work", "work", "file"), "w").close()
@@ -258,8 +255,8 @@ def test_a_folder_with_an_overlays_closed_work_folder_goes_also_without_roots_ri
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a pid namespace by itself")
-def test_a_process_of_another_pid_namespace_is_nobodys_leftover() -> None:
-    """Its owner's id means another process here, or none."""
+def test_a_process_of_another_pid_namespace_is_no_leftover() -> None:
+    """The owner's process id stands for another process here, or for none."""
     words = ["unshare", "--pid", "--fork", "--kill-child", "env", f"{OWNER_VARIABLE}=4194304-1"]
     words += ["sh", "-c", "echo ready; read -r line"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:

@@ -1,4 +1,4 @@
-"""`servers.lock`: what is written is what is read, and what is edited by hand is noticed."""
+"""`servers.lock` is read as it was written, and edits by hand are noticed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError, GymcpError, IntegrityError
-from gymcp.mcp_servers.packages.lockfile import LockedPackage, LockedServer, editing, locked, read_lock, write_lock
+from gymcp.mcp_servers.packages.lockfile import (
+    LockedPackage,
+    LockedServer,
+    edit_lock,
+    read_lock,
+    read_locked_server,
+    write_lock,
+)
 from gymcp.mcp_servers.tools.hashes import hash_tools
 from gymcp.types import Tool
 
@@ -47,14 +54,14 @@ NODE = replace(
 )
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "servers.lock"
     write_lock(path, {"calc": SERVER, "notes": NODE})
     assert read_lock(path) == {"calc": SERVER, "notes": NODE}
-    assert locked(path, "notes") == NODE
+    assert read_locked_server(path, "notes") == NODE
 
 
-def test_the_same_servers_are_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_servers_are_written_as_equal_bytes(tmp_path: Path) -> None:
     write_lock(tmp_path / "one", {"calc": SERVER, "notes": NODE})
     write_lock(tmp_path / "two", {"notes": NODE, "calc": SERVER})
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -85,19 +92,19 @@ def test_a_lock_that_was_edited_badly_is_one_error(
     assert said in str(caught.value)
 
 
-def test_a_lock_or_a_server_that_is_not_there_says_what_there_is(tmp_path: Path) -> None:
+def test_an_error_for_a_missing_lock_or_server_names_what_exists(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"not found; make it with: gymcp servers add"):
         read_lock(tmp_path / "servers.lock")
     write_lock(tmp_path / "servers.lock", {"calc": SERVER})
     with pytest.raises(ConfigError, match="no server 'nope'; have calc"):
-        locked(tmp_path / "servers.lock", "nope")
+        read_locked_server(tmp_path / "servers.lock", "nope")
 
 
-def test_many_who_add_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_edits_of_a_lock_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "servers.lock"
 
     def add(number: int) -> None:
-        with editing(path) as servers:
+        with edit_lock(path) as servers:
             servers[f"calc{number}"] = replace(SERVER, name=f"calc{number}")
 
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,4 @@
-"""Nothing that a server says can steer the terminal of who reads it."""
+"""No output of a server can control the terminal that shows it."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ for line in sys.stdin:
         ("\x1b" * 3, ""),
     ],
 )
-def test_escape_sequences_and_controls_are_left_out(said: str, read: str) -> None:
+def test_escape_sequences_and_control_characters_are_removed(said: str, read: str) -> None:
     assert plain_text(said) == read
 
 
-def test_a_schema_keeps_what_it_demands() -> None:
+def test_a_schema_keeps_its_constraints() -> None:
     schema: Json = {
         "properties": {"title": {"title": "\x1b[1mT", "const": "\x1b"}},
         "anyOf": [{"description": "\x07d"}],
@@ -64,9 +64,9 @@ def test_a_schema_keeps_what_it_demands() -> None:
     assert plain_schema(schema) == plain
 
 
-def test_neither_agent_nor_reason_gets_an_escape_and_half_a_character_is_no_breach(bwrap: Sandbox) -> None:
+def test_results_and_reasons_hold_no_escapes_and_a_lone_surrogate_is_no_violation(bwrap: Sandbox) -> None:
     async def said(session: ToolSession, kind: str) -> ToolResult:
-        return await session.call(ToolCall(id="c", name="say"), {"kind": kind}, timeout_s=60)
+        return await session.call_tool(ToolCall(id="c", name="say"), {"kind": kind}, timeout_s=60)
 
     async def main() -> None:
         server = ServerSpec(name="loud", argv=("python3", "-c", SERVER), wire="legacy")

@@ -1,4 +1,4 @@
-"""Spares are started ahead, handed out once, ended after, and never left behind."""
+"""Members of the pool are prestarted, handed out once, ended after use, and never left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cell_program import Cell
 
 from gymcp.errors import EnvInfraError
 from gymcp.mcp_servers.forkserver.warm_pool import WarmPool
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
 from gymcp.mcp_servers.native.server import native_server
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -22,7 +22,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 
 
 class Things:
-    """Numbered; knows which are open."""
+    """Numbered things, with a record of those that are open."""
 
     def __init__(self) -> None:
         self.open: set[int] = set()
@@ -53,10 +53,10 @@ class Things:
             await self.changed.wait_for(lambda: number in self.closed)
 
 
-def test_each_is_handed_out_once_and_the_next_is_ready_before() -> None:
+def test_each_member_is_handed_out_once_and_the_next_is_prestarted() -> None:
     async def use() -> None:
         things = Things()
-        async with WarmPool(things.start, spares=2) as pool:
+        async with WarmPool(things.start, size=2) as pool:
             async with pool.take() as first, pool.take() as second:
                 await things.until_open({1, 2, 3, 4})
                 assert (first, second) == (1, 2)
@@ -68,16 +68,16 @@ def test_each_is_handed_out_once_and_the_next_is_ready_before() -> None:
     asyncio.run(use())
 
 
-def test_spare_that_waited_too_long_or_died_is_not_handed_out() -> None:
+def test_a_member_that_waited_too_long_or_died_is_not_handed_out() -> None:
     async def use() -> None:
         things = Things()
         dead = {2}
-        async with WarmPool(things.start, spares=2, alive=lambda number: number not in dead) as pool:
+        async with WarmPool(things.start, size=2, alive=lambda number: number not in dead) as pool:
             async with pool.take():
                 await things.until_open({1, 2, 3})
             async with pool.take() as taken:
                 assert taken == 3
-        async with WarmPool(things.start, spares=1, ttl_s=0.0) as pool, pool.take() as old:
+        async with WarmPool(things.start, size=1, ttl_s=0.0) as pool, pool.take() as old:
             await things.until_closed(old + 1)
             async with pool.take() as fresh:
                 assert fresh > old + 1
@@ -89,7 +89,7 @@ def things_exist() -> bool:
     return False
 
 
-def test_failure_to_start_reaches_who_asked() -> None:
+def test_a_failed_start_raises_in_the_task_that_takes_the_member() -> None:
     @contextlib.asynccontextmanager
     async def broken() -> AsyncIterator[int]:
         if not things_exist():
@@ -97,19 +97,19 @@ def test_failure_to_start_reaches_who_asked() -> None:
         yield 0
 
     async def use() -> None:
-        async with WarmPool(broken, spares=1) as pool, pool.take():
+        async with WarmPool(broken, size=1) as pool, pool.take():
             pass
 
     with pytest.raises(OSError, match="no"):
         asyncio.run(use())
 
 
-def test_episodes_on_spares_have_processes_of_their_own(bwrap: Bubblewrap) -> None:
-    spec = replace(native_server("cell", Cell), spares=2)
+def test_episodes_on_prestarted_servers_have_processes_of_their_own(bwrap: Bubblewrap) -> None:
+    spec = replace(native_server("cell", Cell), warm_pool_size=2)
 
     async def episodes() -> list[int]:
         pids = []
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             for number in range(4):
                 async with open_session(spec, warm, initial_state={"note": str(number)}, seed=0) as session:
                     assert (await session.state())[1] == {"note": str(number)}
@@ -119,7 +119,7 @@ def test_episodes_on_spares_have_processes_of_their_own(bwrap: Bubblewrap) -> No
     assert len(set(asyncio.run(episodes()))) == 4
 
 
-def test_what_does_not_start_is_not_started_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_a_failed_start_there_is_a_pause(caplog: pytest.LogCaptureFixture) -> None:
     started = 0
 
     @contextlib.asynccontextmanager
@@ -131,9 +131,9 @@ def test_what_does_not_start_is_not_started_again_and_again(caplog: pytest.LogCa
         yield started
 
     async def use() -> tuple[int, list[str]]:
-        async with WarmPool(start, spares=4) as pool:
+        async with WarmPool(start, size=4) as pool:
             async with pool.take():
-                await pool.filled()
+                await pool.wait_until_full()
             errors = []
             for _ in range(3):
                 try:
@@ -165,16 +165,16 @@ def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
             async with things.start() as number:
                 yield number
 
-        async with WarmPool(slow, spares=9, has_room=lambda: room[0]) as pool:
+        async with WarmPool(slow, size=9, has_room=lambda: room[0]) as pool:
             taker = asyncio.create_task(_hold(pool))
             await asyncio.sleep(0)
             gate.set()
-            await pool.filled()
+            await pool.wait_until_full()
             await things.until_open(set(range(1, 11)))  # the one that was asked for, and nine spares
             assert most <= 1 + max(2, len(os.sched_getaffinity(0)))
             room[0] = False
             async with pool.take():
-                await pool.filled()
+                await pool.wait_until_full()
             assert len(things.open) == 9
             taker.cancel()
             await asyncio.gather(taker, return_exceptions=True)
@@ -191,19 +191,19 @@ async def _hold(pool: WarmPool[int]) -> None:
     ("program", "said"),
     [("import sys; sys.exit('no key was given')", "no key was given"), ("print('Welcome!', flush=True)", "Welcome!")],
 )
-def test_spare_that_cannot_serve_is_not_kept_and_says_why(
+def test_a_prestarted_server_that_cannot_serve_is_dropped_with_its_reason(
     bwrap: Bubblewrap, caplog: pytest.LogCaptureFixture, program: str, said: str
 ) -> None:
-    spec = ServerSpec(name="bad", argv=("python3", "-c", program), spares=2)
+    spec = ServerSpec(name="bad", argv=("python3", "-c", program), warm_pool_size=2)
 
     async def episode() -> None:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             assert isinstance(warm, WarmSandbox)
             try:
                 async with open_session(spec, warm, initial_state=None, seed=0):
                     pass
             finally:
-                await warm.filled()  # what is said is said of those that nobody asked for
+                await warm.wait_until_full()  # what is said is said of those that nobody asked for
 
     with pytest.raises(EnvInfraError, match=r"server 'bad': (start|handshake)"):
         asyncio.run(episode())

@@ -1,4 +1,4 @@
-"""What environment variables stand for is in nothing that a server has said: no run, prompt, log or error holds it."""
+"""Values of environment variables are in no message of a server: no run, prompt, log or error holds them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from elsewhere import ByHand
+from remote_servers import ByHand
 
 from gymcp.errors import ConfigError, EnvInfraError, ServerDied
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.redaction import Redaction, redaction_of, secrets_in
 from gymcp.mcp_servers.sandbox import Mount, Sandbox, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
@@ -28,7 +28,7 @@ from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.types import Json, ToolCall, ToolResult
 
 VALUE = 'sk/Live+"x<y>&é==7Zq'
-"""With what URLs, JSON, HTML and base64 write otherwise than it is."""
+"""A value with characters that URLs, JSON, HTML and base64 encode."""
 NAME = "${GYMCP_TEST_TOKEN}"
 
 
@@ -62,7 +62,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def pieces(text: str) -> Iterator[str]:
-    """All that a reader could put the value together from: eight characters of it, or of its encodings."""
+    """Pieces from which a reader could restore the value: eight characters of it, or of its encodings."""
     for known in (text, text.encode().hex(), *(in_base64(text, n)[4:-4] for n in range(3))):
         for start in range(0, len(known) - 8, 4):
             yield known[start : start + 8].lower()
@@ -89,7 +89,7 @@ def test_a_value_is_found_in_each_encoding(form: str) -> None:
     assert_without(json.dumps(redaction.json(nested), ensure_ascii=False))
 
 
-def test_a_pair_in_base64_is_found_as_it_was_before() -> None:
+def test_user_and_password_are_found_with_and_without_base64() -> None:
     redaction = Redaction({base64.b64encode(b"anna:correct horse").decode(): NAME})
     assert redaction.text("anna:correct horse, or correct%20horse") == f"{NAME}, or {NAME}"
 
@@ -106,13 +106,13 @@ def test_the_longer_of_two_values_is_found_first() -> None:
     assert redaction.text("abcdefgh-ijklmnop abcdefgh") == "${B} ${A}"
 
 
-def test_what_holds_no_value_stays_as_it_is() -> None:
+def test_a_text_without_a_secret_is_unchanged() -> None:
     text = "nothing\x1b[31m of ${GYMCP_TEST_TOKEN} sk/Live"
     assert Redaction({VALUE: NAME}).text(text) is text
     assert redaction_of({}) is None
 
 
-def test_a_secret_that_is_too_short_is_refused_and_a_short_setting_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_secret_is_refused_and_a_short_setting_is_not_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYMCP_TEST_TOKEN", "hunter2")
     monkeypatch.setenv("GYMCP_TEST_REGION", "eu")
     with pytest.raises(ConfigError, match=r"^server 's': environment variable 'GYMCP_TEST_TOKEN' holds 7 characters: "):
@@ -144,7 +144,7 @@ def repeating(spec: ServerSpec, say: Callable[[str], Any], token: str, work: Cal
 
 
 async def call(session: Any, **arguments: Json) -> ToolResult:
-    result: ToolResult = await session.call(ToolCall(id="c", name="add"), arguments, timeout_s=30)
+    result: ToolResult = await session.call_tool(ToolCall(id="c", name="add"), arguments, timeout_s=30)
     return result
 
 
@@ -152,7 +152,7 @@ FAR = ServerSpec(name="far", url="http://127.0.0.1:9/", state="stateless", heade
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_server_elsewhere_is_not_heard_to_say_its_token(form: str, ascii_token: str, tmp_path: Path) -> None:
+def test_a_remote_server_cannot_repeat_its_token(form: str, ascii_token: str, tmp_path: Path) -> None:
     said: list[str] = []
 
     async def work(session: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_server_elsewhere_is_not_heard_to_say_its_token(form: str, ascii_token
     assert_without(tape.read_text(), ascii_token)
 
 
-def test_an_error_an_odd_answer_and_a_refusal_do_not_hold_it(ascii_token: str) -> None:
+def test_errors_of_a_remote_server_do_not_hold_the_token(ascii_token: str) -> None:
     def fault(token: str) -> Any:
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": f"bad {token}", "data": token}}
         return 400, "application/json", json.dumps(error).encode()
@@ -189,7 +189,7 @@ def test_an_error_an_odd_answer_and_a_refusal_do_not_hold_it(ascii_token: str) -
         repeating(FAR, odd, ascii_token, lost)
 
 
-def test_a_description_does_not_hold_it(ascii_token: str) -> None:
+def test_tool_descriptions_do_not_hold_the_token(ascii_token: str) -> None:
     server = ByHand(lambda tool, arguments: "fine")
     respond = server.respond
 
@@ -243,7 +243,7 @@ IN_FILE = ("python3", "-s", "-B", "/srv/near/server.py")
 
 
 def in_file(folder: Path, program: str) -> ServerSpec:
-    """A server of others that can be forked."""
+    """A third-party server that can be forked."""
     (folder / "server.py").write_text(program)
     folder.chmod(0o755)  # under root, servers are another user
     mount = Mount(source=folder, target=PurePosixPath("/srv/near"))
@@ -251,11 +251,11 @@ def in_file(folder: Path, program: str) -> ServerSpec:
 
 
 async def told(server: ServerSpec, sandbox: Sandbox, how: str) -> str:
-    """What a call gives, or how the server ends."""
+    """Result of a call, or the error with which the server ends."""
     async with open_session(server, sandbox, initial_state=None, seed=0) as session:
         assert session.tools[0].description == NAME
         try:
-            return (await session.call(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
+            return (await session.call_tool(ToolCall(id="c", name="add"), {"how": how}, timeout_s=30)).content
         except EnvInfraError as error:
             return str(error)
 
@@ -265,7 +265,7 @@ def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = Fa
         async with asyncio.timeout(120), AsyncExitStack() as stack:
             sandbox = get_sandbox(where)
             if warm:
-                sandbox = await stack.enter_async_context(warmed(sandbox))
+                sandbox = await stack.enter_async_context(open_warm_sandbox(sandbox))
             if forked:
                 async with open_session(server, sandbox, initial_state=None, seed=0) as session:
                     assert isinstance(session.process, ForkedProcess)
@@ -280,28 +280,28 @@ def assert_kept(server: ServerSpec, where: str, *, warm: bool, forked: bool = Fa
 
 @pytest.mark.parametrize("warm", [False, True], ids=["started", "spare"])
 @pytest.mark.parametrize("where", ["bwrap", "none"])
-def test_a_server_here_is_not_heard_to_say_what_it_was_started_with(
-    where: str, warm: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = replace(NEAR, argv=IN_PLACE, spares=1 if warm else 0)
+def test_a_started_server_cannot_repeat_its_secrets(where: str, warm: bool, caplog: pytest.LogCaptureFixture) -> None:
+    server = replace(NEAR, argv=IN_PLACE, warm_pool_size=1 if warm else 0)
     with caplog.at_level(logging.DEBUG):
         assert_kept(server, where, warm=warm)
     assert_without(caplog.text)
 
 
-def test_a_forked_server_is_not_heard_to_say_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forked_server_cannot_repeat_its_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         assert_kept(in_file(tmp_path, SERVER), "bwrap", warm=True, forked=True)
     assert_without(caplog.text)
 
 
-def test_a_server_in_a_container_is_not_heard_to_say_it(engine: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_in_a_container_cannot_repeat_its_secrets(engine: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         assert_kept(replace(NEAR, argv=IN_PLACE), "docker", warm=False)
     assert_without(caplog.text)
 
 
-def test_the_log_says_without_it_why_a_server_is_not_forked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_gives_the_reason_not_to_fork_without_the_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     module = "import os, sys, threading\nprint('as', os.environ['API_TOKEN'], file=sys.stderr, flush=True)\n"
     thread = "threading.Thread(target=threading.Event().wait, name=os.environ['API_TOKEN'], daemon=True).start()\n"
     (tmp_path / "extra.py").write_text(module + thread)
@@ -312,7 +312,7 @@ def test_the_log_says_without_it_why_a_server_is_not_forked(tmp_path: Path, capl
     assert_without(caplog.text)
 
 
-def test_a_server_that_does_not_start_and_says_why(token: str) -> None:
+def test_the_reason_of_a_server_that_does_not_start_holds_no_secret(token: str) -> None:
     program = "import os, sys; sys.exit('no such account: ' + os.environ['API_TOKEN'])"
     server = ServerSpec(
         name="near", argv=("python3", "-I", "-S", "-c", program), env={"API_TOKEN": token}, secrets={token: NAME}
@@ -328,7 +328,7 @@ def test_a_server_that_does_not_start_and_says_why(token: str) -> None:
     asyncio.run(main())
 
 
-def test_a_fresh_worlds_identity_does_not_hang_on_the_token() -> None:
+def test_the_identity_of_a_fresh_world_does_not_depend_on_the_token() -> None:
     one, other = (
         ServerSpec(name="s", argv=("a", f"--key={value}"), env={"K": value}, secrets={value: NAME})
         for value in (VALUE, VALUE[::-1])

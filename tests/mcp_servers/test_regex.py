@@ -1,4 +1,4 @@
-"""What is taken for a pattern: all that some dialect takes, nothing that none does, and no time."""
+"""The check of patterns accepts those of any dialect, refuses all others, and takes no time."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("pattern", TAKEN)
-def test_patterns_of_any_dialect_are_taken(pattern: str) -> None:
+def test_patterns_of_any_dialect_are_accepted(pattern: str) -> None:
     assert check_regex(pattern)
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_is_no_pattern_is_refused_in_words(pattern: str) -> None:
+def test_a_malformed_pattern_is_refused_in_words(pattern: str) -> None:
     with pytest.raises(ValueError, match=re.escape(REFUSED[pattern])):
         check_regex(pattern)
 
 
 @given(st.text(alphabet="ab01-|()[]{},*+?^$.\\:", max_size=12))
-def test_what_python_compiles_is_taken(pattern: str) -> None:
+def test_every_pattern_that_python_compiles_is_accepted(pattern: str) -> None:
     try:
         re.compile(pattern)
     except re.error:

@@ -1,4 +1,4 @@
-"""Servers elsewhere: live calls, what goes wrong with them, and cassettes in their place."""
+"""Remote servers: live calls, their failures, and cassettes instead of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import HANG_UP, TOKEN, ByHand, sdk_serving
+from remote_servers import HANG_UP, TOKEN, ByHand, sdk_serving
 
 from gymcp.errors import CassetteMiss, ConfigError, EnvInfraError, IntegrityError, ProtocolError
 from gymcp.mcp_servers.sandbox import Limits, get_sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.mcp_servers.sessions.session import ToolSession
 from gymcp.mcp_servers.spec import FileState, HttpPort, ServerSpec
-from gymcp.mcp_servers.transports.cassette import cassette_sha256, read_tape
+from gymcp.mcp_servers.transports.cassette import cassette_sha256, read_cassette
 from gymcp.mcp_servers.transports.http_remote import fault_of_url
 from gymcp.types import ToolCall, ToolResult
 
@@ -44,11 +44,11 @@ def inside(spec: ServerSpec, work: Callable[[ToolSession], Awaitable[None]], *, 
 
 
 async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 async def nothing(session: ToolSession) -> None:
-    """For servers with which there is no session."""
+    """Body of a session that is expected not to open."""
 
 
 def stateless(url: str, **more: Any) -> ServerSpec:
@@ -56,7 +56,7 @@ def stateless(url: str, **more: Any) -> ServerSpec:
 
 
 def answers_of(spec: ServerSpec, *words: str, task: str = "t") -> list[str]:
-    """What `count` says to each word, in one episode."""
+    """Answers of `count` to each word, in one episode."""
     found: list[str] = []
 
     async def work(session: ToolSession) -> None:
@@ -92,7 +92,7 @@ def test_a_token_that_no_header_can_carry_is_one_error_without_the_token(monkeyp
     assert "ken-of" not in str(refused.value)
 
 
-def test_an_address_that_is_none_once_it_is_filled_in_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_is_malformed_once_it_is_filled_in_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GYMCP_TEST_TOKEN", "a\x1bsecret")
     spec = stateless("http://127.0.0.1:1/${GYMCP_TEST_TOKEN}")
     with pytest.raises(ConfigError, match=r"server 'far': url '.*\$\{GYMCP_TEST_TOKEN\}'") as refused:
@@ -100,7 +100,7 @@ def test_an_address_that_is_none_once_it_is_filled_in_is_one_error(monkeypatch: 
     assert "secret" not in str(refused.value)
 
 
-def test_a_header_holds_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_holds_the_value_of_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ByHand(lambda tool, arguments: server.headers["Authorization"])
     with server.serving() as url:
         spec = stateless(url, headers={"Authorization": "Bearer ${GYMCP_TEST_TOKEN}"})
@@ -115,7 +115,7 @@ def test_a_header_holds_what_the_environment_says(monkeypatch: pytest.MonkeyPatc
     assert server.headers["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_a_server_that_is_not_there_is_one_error() -> None:
+def test_an_unreachable_server_is_one_error() -> None:
     with pytest.raises(EnvInfraError, match=r"server 'far': handshake: 127.0.0.1: ConnectError: "):
         inside(stateless(NOWHERE), nothing)
 
@@ -145,7 +145,7 @@ def test_a_server_that_refuses_us_is_quoted() -> None:
         ((200, "text/event-stream", b":" * 3_000_000), ProtocolError, "an answer of more than 1000000 bytes"),
     ],
 )
-def test_what_is_wrong_with_http_loses_the_server_and_is_never_sent_twice(
+def test_a_failure_of_http_loses_the_server_and_no_request_is_sent_twice(
     said: tuple[int, str, bytes], kind: type[EnvInfraError], why: str
 ) -> None:
     server = ByHand(lambda tool, arguments: said)
@@ -201,7 +201,7 @@ def test_a_slow_call_is_an_observation_and_the_server_goes_on(again: int) -> Non
         inside(stateless(url), work)
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
     subprocess.run(
@@ -240,7 +240,7 @@ URL = "https://example.org/mcp"
         (ServerSpec(name="far", argv=("a",), cassette=Path("a")), "cassette without url"),
     ],
 )
-def test_a_server_elsewhere_that_cannot_be_is_refused(spec: ServerSpec, fault: str) -> None:
+def test_a_contradictory_remote_server_is_refused(spec: ServerSpec, fault: str) -> None:
     assert fault in (fault_of_url(spec) or "")
     with pytest.raises(ConfigError):
         inside(spec, nothing)
@@ -250,8 +250,8 @@ def test_a_server_elsewhere_that_cannot_be_is_refused(spec: ServerSpec, fault: s
 
 
 @pytest.mark.parametrize("wire", ["auto", "2026-07-28"])
-def test_what_was_recorded_is_played_in_order_and_nothing_is_called(wire: Any, tmp_path: Path) -> None:
-    """The server counts the calls of everybody, so two live episodes could not have the same answers."""
+def test_a_cassette_is_replayed_in_order_and_no_server_is_called(wire: Any, tmp_path: Path) -> None:
+    """The server counts the calls of all clients, so two live episodes could not have the same answers."""
     spec = ServerSpec(name="far", url=NOWHERE, cassette=tmp_path / "far.jsonl", wire=wire)
     with sdk_serving() as url:
         live = replace(spec, url=url, recording=True)
@@ -260,7 +260,7 @@ def test_what_was_recorded_is_played_in_order_and_nothing_is_called(wire: Any, t
     for _ in range(2):
         assert answers_of(spec, "b", "a", "a", task="first") == ["b 3", "a 1", "a 2"]
         assert answers_of(spec, "a", task="second") == ["a 4"]
-    assert read_tape(tmp_path / "far.jsonl").server_info["name"] == "counter"
+    assert read_cassette(tmp_path / "far.jsonl").server_info["name"] == "counter"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_what_was_recorded_is_played_in_order_and_nothing_is_called(wire: Any, t
         (("a",), "other", '{"word": "a"} in task \'other\' is not on cassette'),
     ],
 )
-def test_what_was_not_recorded_is_a_miss(words: tuple[str, ...], task: str, said: str, tmp_path: Path) -> None:
+def test_a_call_that_was_not_recorded_is_a_miss(words: tuple[str, ...], task: str, said: str, tmp_path: Path) -> None:
     spec = ServerSpec(name="far", url=NOWHERE, cassette=tmp_path / "far.jsonl")
     with sdk_serving() as url:
         answers_of(replace(spec, url=url, recording=True), "a", task="first")
@@ -281,7 +281,7 @@ def test_what_was_not_recorded_is_a_miss(words: tuple[str, ...], task: str, said
     assert said in str(caught.value)
 
 
-def test_of_a_stateless_server_one_answer_serves_every_task_every_time(tmp_path: Path) -> None:
+def test_one_answer_of_a_stateless_server_serves_every_task_every_time(tmp_path: Path) -> None:
     spec = stateless(NOWHERE, cassette=tmp_path / "far.jsonl")
     server = ByHand(lambda tool, arguments: str(len(server.calls)))
     with server.serving() as url:
@@ -299,7 +299,7 @@ def test_of_a_stateless_server_one_answer_serves_every_task_every_time(tmp_path:
     inside(spec, again, task="another")
 
 
-def test_errors_of_tools_are_played_and_lost_calls_are_not_recorded(tmp_path: Path) -> None:
+def test_errors_of_tools_are_replayed_and_lost_calls_are_not_recorded(tmp_path: Path) -> None:
     def answer(tool: str, arguments: dict[str, Any]) -> Any:
         if "lost" in arguments:
             return 503, "text/plain", b""
@@ -318,10 +318,10 @@ def test_errors_of_tools_are_played_and_lost_calls_are_not_recorded(tmp_path: Pa
     with server.serving() as url:
         inside(replace(spec, url=url, recording=True), work)
     inside(spec, work)
-    assert len(read_tape(tmp_path / "far.jsonl").answers) == 1
+    assert len(read_cassette(tmp_path / "far.jsonl").answers) == 1
 
 
-def test_a_cassette_is_for_people_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cassette_is_readable_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "far.jsonl"
     monkeypatch.setenv("GYMCP_TEST_TOKEN", TOKEN)
     monkeypatch.setenv("GYMCP_TEST_REGION", "a")  # no secret: it stays where it occurs by chance
@@ -347,7 +347,7 @@ def test_a_cassette_is_for_people_and_holds_no_secret(tmp_path: Path, monkeypatc
     assert cassette_sha256(path) == before or url != rows[0]["url"]
 
 
-def test_many_episodes_record_on_one_cassette_and_each_is_whole(tmp_path: Path) -> None:
+def test_many_episodes_record_on_one_cassette_without_mixing(tmp_path: Path) -> None:
     path = tmp_path / "far.jsonl"
 
     async def main(url: str) -> None:
@@ -362,13 +362,13 @@ def test_many_episodes_record_on_one_cassette_and_each_is_whole(tmp_path: Path) 
 
     with ByHand(lambda tool, arguments: str(arguments["number"])).serving() as url:
         asyncio.run(main(url))
-    answers = read_tape(path).answers
+    answers = read_cassette(path).answers
     assert sorted(key[0] or "" for key in answers) == [str(number) for number in range(8)]
     assert {len(found) for found in answers.values()} == {2}
     assert [entry.name for entry in tmp_path.iterdir()] == ["far.jsonl"]
 
 
-def test_a_second_recording_adds_what_is_new_and_says_what_differs(
+def test_a_second_recording_adds_new_answers_and_reports_differing_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = ServerSpec(name="far", url=NOWHERE, cassette=tmp_path / "far.jsonl")
@@ -381,7 +381,7 @@ def test_a_second_recording_adds_what_is_new_and_says_what_differs(
     assert answers_of(spec, "a", "b") == ["a 1", "b 3"]
 
 
-def test_other_tools_than_on_the_cassette_are_refused(tmp_path: Path) -> None:
+def test_tools_that_differ_from_the_cassette_are_refused(tmp_path: Path) -> None:
     server = ByHand(lambda tool, arguments: "3")
     spec = ServerSpec(name="far", url=NOWHERE, cassette=tmp_path / "far.jsonl", recording=True)
     with server.serving() as url:
@@ -403,7 +403,7 @@ def test_other_tools_than_on_the_cassette_are_refused(tmp_path: Path) -> None:
         ('{"cassette": 1, "serverInfo": {}}\n{"call": "a", "arguments": {}}\n', "line 2: it has no result"),
     ],
 )
-def test_what_is_no_cassette_is_one_error(text: str | None, said: str, tmp_path: Path) -> None:
+def test_a_malformed_cassette_is_one_error(text: str | None, said: str, tmp_path: Path) -> None:
     path = tmp_path / "far.jsonl"
     if text is not None:
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""What people write to start a server, read as what to install."""
+"""Commands, URLs and configuration files become install requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
 from gymcp.mcp_servers.variables import substitute_variables
 
 
@@ -17,11 +17,13 @@ from gymcp.mcp_servers.variables import substitute_variables
     [
         (
             "npx -y @modelcontextprotocol/server-memory@2026.8.31",
-            Wanted(name="memory", runtime="node", package="@modelcontextprotocol/server-memory", version="2026.8.31"),
+            InstallRequest(
+                name="memory", runtime="node", package="@modelcontextprotocol/server-memory", version="2026.8.31"
+            ),
         ),
         (
             "npx -y -p some-tools@1.0.0 serve --root '/work space'",
-            Wanted(
+            InstallRequest(
                 name="some-tools",
                 runtime="node",
                 package="some-tools",
@@ -30,11 +32,11 @@ from gymcp.mcp_servers.variables import substitute_variables
                 args=("--root", "/work space"),
             ),
         ),
-        ("npx weather-mcp", Wanted(name="weather", runtime="node", package="weather-mcp", version=None)),
-        ("npx weather@latest", Wanted(name="weather", runtime="node", package="weather", version=None)),
+        ("npx weather-mcp", InstallRequest(name="weather", runtime="node", package="weather-mcp", version=None)),
+        ("npx weather@latest", InstallRequest(name="weather", runtime="node", package="weather", version=None)),
         (
             "uvx mcp-server-time==2026.10.19 --local-timezone UTC",
-            Wanted(
+            InstallRequest(
                 name="time",
                 runtime="python",
                 package="mcp-server-time",
@@ -42,16 +44,16 @@ from gymcp.mcp_servers.variables import substitute_variables
                 args=("--local-timezone", "UTC"),
             ),
         ),
-        ("uvx calc@1.2.0", Wanted(name="calc", runtime="python", package="calc", version="1.2.0")),
+        ("uvx calc@1.2.0", InstallRequest(name="calc", runtime="python", package="calc", version="1.2.0")),
         (
             "uvx --from 'calc[all]==1.2.0' calc-serve",
-            Wanted(
+            InstallRequest(
                 name="calc", runtime="python", package="calc", version="1.2.0", extras=("all",), program="calc-serve"
             ),
         ),
     ],
 )
-def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
+def test_a_command_becomes_an_install_request(line: str, wanted: InstallRequest) -> None:
     assert parse_command(line) == wanted
     if wanted.version is not None:
         assert parse_command(wanted.command(wanted.version)) == wanted
@@ -69,7 +71,7 @@ def test_a_command_is_understood(line: str, wanted: Wanted) -> None:
         (f"https://{'a' * 63}.{'b' * 20}.example.org", "a" * 63),
     ],
 )
-def test_a_server_elsewhere_has_a_name_that_can_be_one(url: str, name: str) -> None:
+def test_a_remote_server_gets_a_valid_name(url: str, name: str) -> None:
     assert parse_command(url).name == name
     assert parse_command(url, name="mine").name == "mine"
 
@@ -89,7 +91,7 @@ def test_a_server_elsewhere_has_a_name_that_can_be_one(url: str, name: str) -> N
         ("uvx 'calc", "No closing quotation"),
     ],
 )
-def test_a_command_that_cannot_be_locked_says_what_can(line: str, said: str) -> None:
+def test_a_command_that_cannot_be_locked_names_those_that_can(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_command(line)
     assert said in str(caught.value)
@@ -108,7 +110,7 @@ def config(folder: Path, servers: object) -> Path:
     return path
 
 
-def test_a_configuration_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_file_is_read_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTES_TOKEN", "t0p")
     path = config(
         tmp_path,
@@ -125,7 +127,7 @@ def test_a_configuration_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.M
         read_config(path)
 
 
-def test_every_unset_reference_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_error_names_every_unset_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTES_TOKEN", raising=False)
     entry = {"command": "npx", "args": ["x@1", "${NOTES_DIR}"], "env": {"TOKEN": "${NOTES_TOKEN}", "A": "${B:-b}"}}
     path = config(tmp_path, {"notes": entry, "more": {"command": "uvx", "args": ["y==1"], "env": {"C": "${MORE}"}}})
@@ -150,7 +152,7 @@ def test_a_malformed_configuration_names_the_server(servers: object, said: str, 
     assert said in str(caught.value)
 
 
-def test_references_are_filled_in() -> None:
+def test_variables_are_filled_in() -> None:
     assert substitute_variables("a ${B} ${C:-c} $D", {"B": "b"}) == "a b c $D"
     with pytest.raises(KeyError):
         substitute_variables("${E}", {})

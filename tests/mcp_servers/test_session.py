@@ -78,7 +78,7 @@ def inside(program: Path, wire: str, work: Callable[[ToolSession], Awaitable[Non
 
 
 async def call(session: ToolSession, name: str, timeout_s: float = 30, **arguments: object) -> ToolResult:
-    return await session.call(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
+    return await session.call_tool(ToolCall(id="c", name=name), arguments, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -121,14 +121,14 @@ def test_a_dead_server_is_named_with_its_exit_status_and_last_words(program: Pat
     inside(program, wire, work)
 
 
-def test_what_a_server_asks_of_the_client_is_denied(program: Path) -> None:
+def test_requests_of_a_server_to_the_client_are_refused(program: Path) -> None:
     async def work(session: ToolSession) -> None:
         assert (await call(session, "ask")).is_error
 
     inside(program, "legacy", work)
 
 
-def test_an_opaque_server_is_keyed_by_the_log_of_its_calls(program: Path) -> None:
+def test_the_key_of_an_opaque_server_is_the_log_of_its_calls(program: Path) -> None:
     async def work(session: ToolSession) -> None:
         first = session.world_key
         await call(session, "note", text="a")

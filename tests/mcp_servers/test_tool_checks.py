@@ -1,4 +1,4 @@
-"""What a server may list as its tools."""
+"""Tool lists that a server may send, and those that are refused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import mcp_types
 import pytest
 
-from gymcp.mcp_servers.tools.hashes import differences, hash_of_tools, hash_tools
-from gymcp.mcp_servers.tools.tool_list import MAX_LIST_CHARS, KnownLists, ToolList, told_list
+from gymcp.mcp_servers.tools.hashes import combine_hashes, differences, hash_tools
+from gymcp.mcp_servers.tools.tool_list import MAX_LIST_CHARS, ToolList, ToolListCache, hash_listing
 from gymcp.mcp_servers.tools.validation import FEW_SCHEMA_VALUES, MAX_SCHEMA_CHARS, fault_of_tools
 from gymcp.types import Tool
 
@@ -26,7 +26,7 @@ def tool(name: str = "add", description: str = "", **schema: Any) -> Tool:
         {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": ["string", "null"]}}},
     ],
 )
-def test_valid_schemas_of_any_dialect_are_taken_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
+def test_valid_schemas_of_any_dialect_are_accepted_and_nothing_is_fetched(schema: dict[str, Any]) -> None:
     assert fault_of_tools([tool(**schema)]) is None
 
 
@@ -41,7 +41,7 @@ def test_a_schema_that_is_huge_or_deep_is_refused_at_once() -> None:
     assert fault is None or "nested too deep" in fault
 
 
-def test_many_schemas_are_checked_in_another_process_alike() -> None:
+def test_many_schemas_get_the_same_verdict_in_another_process() -> None:
     parts = {f"p{number}": {"type": "string"} for number in range(FEW_SCHEMA_VALUES)}
     assert fault_of_tools([tool(properties=parts)]) is None
     fault = fault_of_tools([tool("fine"), tool("wrong", properties=parts | {"x": {"type": 3}})])
@@ -49,13 +49,13 @@ def test_many_schemas_are_checked_in_another_process_alike() -> None:
     assert fault.startswith("tool 'wrong': its input schema is not valid JSON Schema: at properties/x/type: ")
 
 
-def test_lists_are_kept_up_to_so_many_characters() -> None:
+def test_tool_lists_are_cached_up_to_a_number_of_characters() -> None:
     def listed(name: str, chars: int) -> ToolList:
         return ToolList(
-            told_list([mcp_types.Tool(name=name, description="x" * chars, input_schema={"type": "object"})])
+            hash_listing([mcp_types.Tool(name=name, description="x" * chars, input_schema={"type": "object"})])
         )
 
-    kept = KnownLists(10_000)
+    kept = ToolListCache(10_000)
     for name in ("a", "b", "c"):
         kept.put((name,), listed(name, 4_000))
     assert [name for name in ("a", "b", "c") if kept.get((name,)) is not None] == ["b", "c"]
@@ -76,7 +76,7 @@ def test_the_order_of_keys_and_of_tools_does_not_change_the_hash() -> None:
         input_schema={"required": ["x"], "properties": {"x": {"minLength": 1, "type": "string"}}, "type": "object"},
     )
     two = tool("b")
-    assert hash_of_tools(hash_tools([one, two])) == hash_of_tools(hash_tools([two, other]))
+    assert combine_hashes(hash_tools([one, two])) == combine_hashes(hash_tools([two, other]))
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from gymcp.errors import CannotFork, ServerDied
 from gymcp.mcp_servers.forkserver import client
 from gymcp.mcp_servers.forkserver.process import ForkedProcess
 from gymcp.mcp_servers.forkserver.python_scripts import forkable_script
-from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, warmed
-from gymcp.mcp_servers.packages.locked_server import how_it_starts, spec_of
-from gymcp.mcp_servers.packages.lockfile import locked
+from gymcp.mcp_servers.forkserver.warm_sandbox import WarmSandbox, open_warm_sandbox
+from gymcp.mcp_servers.packages.locked_server import describe_start, make_spec
+from gymcp.mcp_servers.packages.lockfile import read_locked_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.sandbox.bubblewrap import Bubblewrap
 from gymcp.mcp_servers.sandbox.cgroup import usable_hierarchy
@@ -40,7 +40,7 @@ Make = Callable[..., ServerSpec]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """A server whose module `extra` has the given text: what it does when imported, and when it begins."""
+    """A server whose module `extra` has the given text, which runs when it is imported, and when the server begins."""
 
     def made(extra: str = HARMLESS, **changed: object) -> ServerSpec:
         folder = tmp_path / "server"
@@ -65,7 +65,7 @@ async def session(
 
 
 async def run(opened: ToolSession, code: str) -> str:
-    result = await opened.call(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
+    result = await opened.call_tool(ToolCall(id="", name="run", arguments={}), {"code": code}, timeout_s=20)
     assert not result.is_error, result.content
     return result.content
 
@@ -74,7 +74,7 @@ def is_forked(opened: ToolSession) -> bool:
     return isinstance(opened.process, ForkedProcess)
 
 
-def test_forked_script_is_run_as_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
+def test_a_forked_script_runs_like_a_started_one(bwrap: Bubblewrap, make: Make) -> None:
     look = (
         "import os, sys; out = (sys.argv, sys.orig_argv[1:], sys.path, sys.flags, sys.executable, os.getcwd(), "
         "os.getpid(), sorted(os.environ.items()), os.listdir('/tmp'), main.__name__, main.__file__, __name__, sorted("
@@ -86,7 +86,7 @@ def test_forked_script_is_run_as_a_started_one(bwrap: Bubblewrap, make: Make) ->
             return await run(opened, look), is_forked(opened)
 
     async def both() -> tuple[tuple[str, bool], tuple[str, bool]]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return await look_in(warm), await look_in(bwrap)
 
     (forked, was_forked), (started, was_not) = asyncio.run(both())
@@ -107,7 +107,7 @@ def test_nothing_of_an_episode_reaches_the_next(bwrap: Bubblewrap, make: Make) -
     )
 
     async def episodes() -> list[str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, make()) as opened:
                 await run(opened, leave)
                 async with session(warm, make()) as beside:
@@ -134,7 +134,7 @@ def test_siblings_and_zygote_are_out_of_reach(bwrap: Bubblewrap, make: Make) -> 
     )
 
     async def episodes() -> str:
-        async with warmed(bwrap) as warm, session(warm, make()) as one, session(warm, make()) as other:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make()) as one, session(warm, make()) as other:
             found = await run(one, reach)
             assert await run(other, "out = seen") == "[]"
             async with session(warm, make()) as later:
@@ -157,7 +157,7 @@ def test_daemon_ends_with_its_episode(bwrap: Bubblewrap, make: Make) -> None:
         return sum(mark.encode() in _read(line) for line in lines)
 
     async def episode() -> tuple[int, int]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, make()) as opened:
                 await run(opened, leave)
                 for _ in range(1000):
@@ -184,9 +184,9 @@ def _read(path: Path) -> bytes:
         ("def begin():\n    import os; os.abort()\n", "the server ended"),
     ],
 )
-def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin: str, words: str) -> None:
+def test_a_death_at_start_quotes_standard_error(bwrap: Bubblewrap, make: Make, begin: str, words: str) -> None:
     async def episode() -> None:
-        async with warmed(bwrap) as warm, session(warm, make(begin)):
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make(begin)):
             pass
 
     with pytest.raises(ServerDied, match=words):
@@ -219,11 +219,11 @@ def test_death_at_start_says_the_last_words(bwrap: Bubblewrap, make: Make, begin
         ("import os\nif os.getpid() == 1: raise OSError('not as the first process')\n", "not as the first process"),
     ],
 )
-def test_what_cannot_be_forked_is_started_and_says_so(
+def test_a_program_that_cannot_be_forked_is_started_with_a_warning(
     bwrap: Bubblewrap, make: Make, caplog: pytest.LogCaptureFixture, imported: str, said: str
 ) -> None:
     async def episodes() -> list[bool]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             found = []
             for _ in range(2):
                 async with session(warm, make(imported + HARMLESS)) as opened:
@@ -245,10 +245,10 @@ def count():
 """
 
 
-def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
+def test_objects_made_at_import_are_private_to_each_episode(bwrap: Bubblewrap, make: Make) -> None:
     async def episodes() -> list[str]:
         said = []
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             for _ in range(2):
                 async with session(warm, make(COUNTS)) as opened:
                     said += [await run(opened, "out = extra.count()") for _ in range(2)]
@@ -257,8 +257,8 @@ def test_what_is_shared_at_import_is_each_episodes_own(bwrap: Bubblewrap, make: 
     assert asyncio.run(episodes()) == ["1", "2", "1", "2"]
 
 
-def test_control_of_what_is_shared_at_import() -> None:
-    """A plain fork has one count with its parent."""
+def test_control_objects_made_at_import_would_be_shared() -> None:
+    """A plain fork shares the count with its parent."""
     names: dict[str, Callable[[], int]] = {}
     exec(COUNTS, names)  # noqa: S102
     assert names["count"]() == 1
@@ -280,44 +280,44 @@ if os.getpid() == 1: os.register_at_fork(after_in_parent=spin)
 """
 
 
-def test_what_an_import_leaves_in_its_template_has_a_cpu_limit(
+def test_a_process_left_by_an_import_has_a_cpu_limit(
     bwrap: Bubblewrap, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that is started after the looks for such: by the spawner, while it makes the next server."""
+    """The process starts after the check for leftover processes: in the spawner, while it starts the next server."""
     hierarchy = usable_hierarchy() if bwrap.uses_cgroup else None
     if hierarchy is None or hierarchy.cpu is None:
         pytest.skip("no writable cgroup that counts CPU time")
-    monkeypatch.setattr(client, "_LEAST_CPU_S", 2.0)
+    monkeypatch.setattr(client, "_MIN_CPU_S", 2.0)
     spec = make(SPINS_LATER, limits=Limits(cpu_s=2.0))
 
     async def episodes() -> str | None:
-        async with warmed(bwrap) as warm, session(warm, spec), session(warm, spec):
+        async with open_warm_sandbox(bwrap) as warm, session(warm, spec), session(warm, spec):
             assert isinstance(warm, WarmSandbox)
             async with asyncio.timeout(60):
-                await warm.templates[0].gone.wait()
-            return warm.templates[0].process.limit_hit()
+                await warm.fork_servers[0].gone.wait()
+            return warm.fork_servers[0].process.limit_hit()
 
     assert asyncio.run(episodes()) == "cpu: the process tree used more than 2.3 s of CPU time"
 
 
-def test_what_is_imported_late_is_there_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
+def test_late_imports_are_preloaded_the_next_time(bwrap: Bubblewrap, make: Make) -> None:
     async def episode(sandbox: Sandbox) -> str:
         async with session(sandbox, make()) as opened:
             return await run(opened, "out = 'sqlite3' in loaded")
 
     async def both() -> tuple[str, str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return await episode(warm), await episode(bwrap)
 
     assert asyncio.run(both()) == ("True", "False")
 
 
-def test_workspaces_are_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None:
+def test_each_episode_has_its_own_workspace(bwrap: Bubblewrap, make: Make) -> None:
     spec = make(state=FileState())
     write = "open('/workspace/note', 'a').write('more'); open('/workspace/new', 'w').write('x')"
 
     async def episodes() -> tuple[list[bool], set[str], str]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(bwrap, spec, {"note": "text"}) as started, session(warm, spec, {"note": "text"}) as one:
                 for opened in (started, one):
                     await opened.update()
@@ -337,7 +337,7 @@ def test_workspaces_are_each_episodes_own(bwrap: Bubblewrap, make: Make) -> None
 
 
 @pytest.mark.parametrize("catalog", [git.ENV, time.ENV], ids=["git", "time"])
-def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec) -> None:
+def test_forked_and_started_servers_have_equal_worlds(bwrap: Bubblewrap, catalog: EnvSpec) -> None:
     env = load_env(catalog)
     task = env.suite.tasks[-1]
 
@@ -346,13 +346,13 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
             said = [world.key, str(world.sessions[0].tools)]
             for call in task.gold[0].calls:
                 assert isinstance(call.arguments, dict)
-                result = await world.sessions[0].call(call, call.arguments, timeout_s=30)
+                result = await world.sessions[0].call_tool(call, call.arguments, timeout_s=30)
                 await world.update()
                 said += [result.content, world.key]
             return is_forked(world.sessions[0]), said
 
     async def plays() -> list[tuple[bool, list[str]]]:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             return [await play(bwrap), await play(warm), await play(warm)]
 
     started, *forked = asyncio.run(plays())
@@ -362,7 +362,7 @@ def test_forked_worlds_are_the_started_ones(bwrap: Bubblewrap, catalog: EnvSpec)
 
 def test_copies_of_third_party_servers_are_refused(bwrap: Bubblewrap, make: Make) -> None:
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm, make()) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make()) as opened:
             with pytest.raises(CannotFork, match="replay its calls"):
                 await fork_session(opened, 2)
             return await run(opened, "out = 'on'")
@@ -370,15 +370,15 @@ def test_copies_of_third_party_servers_are_refused(bwrap: Bubblewrap, make: Make
     assert asyncio.run(episode()) == "on"
 
 
-def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
+def test_nothing_is_left_when_the_sandbox_closes(bwrap: Bubblewrap, make: Make) -> None:
     spec = make(state=FileState())
 
     async def episodes() -> int:
-        async with warmed(bwrap) as warm:
+        async with open_warm_sandbox(bwrap) as warm:
             async with session(warm, spec, {"note": "text"}), session(warm, spec, {"note": "text"}):
                 pass
             assert isinstance(warm, WarmSandbox)
-            return warm.templates[0].process.pid
+            return warm.fork_servers[0].process.pid
 
     def left() -> tuple[set[str], int]:
         namespace = overlay_namespace()
@@ -395,11 +395,11 @@ def test_nothing_is_left_at_the_end(bwrap: Bubblewrap, make: Make) -> None:
 
 
 def test_servers_that_run_code_are_never_forked() -> None:
-    server = locked(Path(git.__file__).with_name("servers.lock"), "git")
-    assert spec_of(server).fork is not None
-    assert spec_of(replace(server, runs_code=True)).fork is None
-    assert spec_of(replace(server, forks=False)).fork is None
-    assert how_it_starts(replace(server, runs_code=True)) == "a new process: it runs code of the model's"
+    server = read_locked_server(Path(git.__file__).with_name("servers.lock"), "git")
+    assert make_spec(server).fork is not None
+    assert make_spec(replace(server, runs_code=True)).fork is None
+    assert make_spec(replace(server, forks=False)).fork is None
+    assert describe_start(replace(server, runs_code=True)) == "a new process: it runs code of the model's"
 
 
 @pytest.mark.parametrize(
@@ -412,15 +412,15 @@ def test_servers_that_run_code_are_never_forked() -> None:
         (("python3",), None, None),
     ],
 )
-def test_which_commands_can_be_forked(
+def test_python_commands_with_a_file_or_module_can_be_forked(
     argv: tuple[str, ...], python: tuple[str, ...] | None, script: tuple[str, ...] | None
 ) -> None:
     found = forkable_script(argv)
     assert (found.python, found.script) == (python, script) if found else python is None
 
 
-def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: Bubblewrap, make: Make) -> None:
-    """What a package does when it is imported, it does in the template, which holds the socket to the harness."""
+def test_a_package_that_forges_messages_ends_only_its_fork_server(bwrap: Bubblewrap, make: Make) -> None:
+    """An imported package runs in the spawner, which holds the socket to the harness."""
     forge = (
         "import os, socket, threading\n"
         "def begin(): pass\n"
@@ -428,14 +428,15 @@ def test_package_that_talks_in_the_templates_name_ends_only_its_template(bwrap: 
         "    for fd in range(3, 200):\n"
         "        try:\n"
         "            sock = socket.socket(fileno=os.dup(fd))\n"
-        "            for text in (b'[', b'7', b'{\"started\": 1}', b'{\"ended\": []}', b'{\"ready\": 1}'):\n"
+        "            for text in (b'[', b'7', b'{\"message\": \"Started\", \"number\": 1}', "
+        'b\'{"message": "Ended", "number": [], "status": 0}\', b\'{"message": "Loaded"}\'):\n'
         "                socket.send_fds(sock, [text], [0])\n"
         "        except OSError: pass\n"
         "if os.getpid() == 1: forge()\n"
     )
 
     async def episode() -> str:
-        async with warmed(bwrap) as warm, session(warm, make(forge)) as opened:
+        async with open_warm_sandbox(bwrap) as warm, session(warm, make(forge)) as opened:
             return await run(opened, "out = 'served'")
 
     assert asyncio.run(episode()) == "served"  # caches of the process are filled

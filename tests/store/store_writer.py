@@ -1,4 +1,4 @@
-"""A process that appends for ever (or COUNT episodes) and says the id of each after `append` has returned.
+"""A process that appends for ever (or COUNT episodes) and prints the id of each after `append` has returned.
 
 Usage: store_writer.py FOLDER NAME [COUNT]. Tasks named ``shared-N`` are tried by every writer, ``NAME-N`` by one.
 """

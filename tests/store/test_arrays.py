@@ -1,4 +1,4 @@
-"""Numbers come back as they were, in the least width that holds them."""
+"""Numbers come back unchanged, in the smallest width that holds them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gymcp.store.arrays import pack_float_column, pack_int_column, unpack_float_
         ((-(2**63), 2**63 - 1), "<i8", 8),
     ],
 )
-def test_ints_take_no_more_than_the_largest_needs(values: tuple[int, ...], kind: str, width: int) -> None:
+def test_integers_take_the_width_of_the_largest(values: tuple[int, ...], kind: str, width: int) -> None:
     found, data = pack_int_column([values[:1], values[1:]])
     assert (found, len(data)) == (kind, width * len(values))
     assert tuple(unpack_int_column(found, data)) == values
 
 
-def test_an_int_of_more_than_64_bits_is_refused() -> None:
+def test_an_integer_of_more_than_64_bits_is_refused() -> None:
     with pytest.raises(OverflowError):
         pack_int_column([(2**63,)])
 
 
 @pytest.mark.parametrize(("value", "kind"), [(-0.5, "<f4"), (0.1, "<f8"), (1e300, "<f8"), (float("inf"), "<f4")])
-def test_floats_are_single_only_where_nothing_is_lost(value: float, kind: str) -> None:
+def test_floats_are_single_only_if_nothing_is_lost(value: float, kind: str) -> None:
     assert pack_float_column([(value,)])[0] == kind
 
 

@@ -1,4 +1,4 @@
-"""What trainers leave for the viewer: a credit per step, beside the record."""
+"""Credit of each step, which trainers store for the viewer beside the record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def credit(id: str, *advantages: float, preset: str = "gigpo") -> StepCredit:
     )
 
 
-def test_a_credit_comes_back_as_it_was_given_and_replaces_the_one_before(tmp_path: Path) -> None:
+def test_a_credit_comes_back_unchanged_and_replaces_the_previous_one(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(episode("a"), {})
         store.add_credits([credit("a-0-0", 0.1, 1 / 3), credit("a-0-0", 2.0, -2.0, preset="grpo")])
@@ -41,7 +41,7 @@ def test_a_credit_comes_back_as_it_was_given_and_replaces_the_one_before(tmp_pat
     ("id", "advantages", "why"),
     [("b-0-0", (1.0, 1.0), "is not there"), ("a-0-0", (1.0,), "has 2 steps, not")],
 )
-def test_a_credit_that_fits_no_trajectory_is_refused_with_all_that_came_with_it(
+def test_a_credit_that_fits_no_trajectory_is_refused_with_its_whole_batch(
     tmp_path: Path, id: str, advantages: tuple[float, ...], why: str
 ) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
@@ -51,7 +51,7 @@ def test_a_credit_that_fits_no_trajectory_is_refused_with_all_that_came_with_it(
         assert store.credits("a-0-0") == ()
 
 
-def test_a_file_from_before_there_were_credits_is_read_and_gets_its_table_when_it_is_written(tmp_path: Path) -> None:
+def test_a_file_without_a_table_of_credits_is_read_and_gets_one_when_written(tmp_path: Path) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(episode("a"), {})
     with sqlite3.connect(tmp_path / FILE_NAME) as old:

@@ -33,7 +33,7 @@ def start(folder: Path) -> None:
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("there", ["absent", "empty", "killed at birth"])
-def test_a_run_starts_where_there_is_none(tmp_path: Path, resume: bool, there: str) -> None:
+def test_a_run_starts_if_there_is_none(tmp_path: Path, resume: bool, there: str) -> None:
     folder = tmp_path / "runs" / "one"
     if there != "absent":
         folder.mkdir(parents=True)
@@ -55,7 +55,7 @@ def test_a_second_start_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").read_bytes() == before
 
 
-def test_resuming_gives_the_run_that_was_started(tmp_path: Path) -> None:
+def test_resuming_returns_the_run_that_was_started(tmp_path: Path) -> None:
     with create_run(tmp_path, CONFIG, seeds=[3]) as first:
         pass
     with create_run(tmp_path, CONFIG, seeds=[4], resume=True) as again:
@@ -71,13 +71,13 @@ def test_resuming_with_another_config_names_every_difference(tmp_path: Path) -> 
     )
 
 
-def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     assert refusal(tmp_path, resume=True) == "holds no run, but is not empty: thesis.tex"
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_an_unwritable_folder_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refusal(tmp_path / "file" / "run") == "cannot be written: Not a directory"
     assert refusal(tmp_path / "file") == "cannot be written: File exists"
@@ -133,7 +133,7 @@ with create_run(Path(sys.argv[1]), {"a": 1}):
 """
 
 
-def test_a_folder_in_use_is_refused_until_its_user_is_gone_even_by_kill_9(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_until_its_process_has_ended_even_by_kill_9(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-c", HOLDER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -145,7 +145,7 @@ def test_a_folder_in_use_is_refused_until_its_user_is_gone_even_by_kill_9(tmp_pa
         assert run.config == {"a": 1}
 
 
-def test_the_lock_is_let_go_when_the_run_raises(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_the_run_raises(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="of the run itself"), create_run(tmp_path, CONFIG):
         raise OSError("of the run itself")
     with create_run(tmp_path, CONFIG, resume=True):

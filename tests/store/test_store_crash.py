@@ -1,4 +1,4 @@
-"""None lost, none twice: under kill -9, and with two writers."""
+"""No episode is lost or doubled, under kill -9 and with two writers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_whole(folder: Path, id: str) -> None:
 
 
 @pytest.mark.parametrize("moment", range(8))
-def test_what_was_acknowledged_outlives_kill_9(tmp_path: Path, moment: int) -> None:
+def test_an_acknowledged_episode_outlives_kill_9(tmp_path: Path, moment: int) -> None:
     chance = random.Random(moment)
     acknowledged = []
     with writer(tmp_path, "w") as process:

@@ -1,4 +1,4 @@
-"""What can be wrong with the file, and who else may be at it."""
+"""Errors of the store's file, and other processes that use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gymcp.store.database import FILE_NAME
 
 @contextmanager
 def unwritable(folder: Path) -> Iterator[None]:
-    """Nobody may write in `folder`: root gives up its rights for a while, as modes do not bind it."""
+    """Make `folder` read-only; root gives up its rights in the context, because modes do not bind root."""
     folder.chmod(0o555)
     if root := os.geteuid() == 0:
         os.seteuid(65534)
@@ -34,8 +34,8 @@ def unwritable(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def shared_folder() -> Iterator[Path]:
-    """A folder that others than its owner can reach, which pytest's own are not."""
+def world_reachable_folder() -> Iterator[Path]:
+    """A folder that other users can reach, unlike pytest's own."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -70,7 +70,7 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path) -> None:
     assert refusal(tmp_path) == refusal(tmp_path, write=True) == expected
 
 
-def test_a_missing_file_or_folder_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_or_folder_is_reported(tmp_path: Path) -> None:
     assert refusal(tmp_path) == "holds no trajectories.sqlite"
     assert refusal(tmp_path / "nowhere") == "no such folder"
     assert refusal(tmp_path / "nowhere", write=True) == "no such folder"
@@ -93,7 +93,7 @@ def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
     assert refusal(tmp_path) == refusal(tmp_path, write=True) == "trajectories.sqlite is not of gymcp"
 
 
-def test_many_who_create_the_store_at_once_share_one(tmp_path: Path) -> None:
+def test_processes_that_create_the_store_at_once_share_one(tmp_path: Path) -> None:
     for n in range(20):
         folder = tmp_path / str(n)
         folder.mkdir()
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         store.summaries()
 
 
-def test_a_locked_database_is_said_after_the_timeout(tmp_path: Path) -> None:
+def test_a_locked_database_is_reported_after_the_timeout(tmp_path: Path) -> None:
     write(tmp_path, "a")
     with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -133,14 +133,14 @@ def test_a_reader_cannot_append(tmp_path: Path) -> None:
         store.append(episode("b"), {})
 
 
-def test_a_read_only_folder_can_be_read_but_not_written(shared_folder: Path) -> None:
-    write(shared_folder, "a")
-    with unwritable(shared_folder):
-        with TrajectoryStore.open(shared_folder) as store:
+def test_a_read_only_folder_can_be_read_but_not_written(world_reachable_folder: Path) -> None:
+    write(world_reachable_folder, "a")
+    with unwritable(world_reachable_folder):
+        with TrajectoryStore.open(world_reachable_folder) as store:
             assert [row.task for row in store.summaries()] == ["a"]
-        assert refusal(shared_folder, write=True) == "cannot be written"
+        assert refusal(world_reachable_folder, write=True) == "cannot be written"
 
 
-def test_a_writable_folder_is_not_needed_to_be_told_so(shared_folder: Path) -> None:
-    with unwritable(shared_folder):
-        assert refusal(shared_folder, write=True) == "trajectories.sqlite cannot be made: Permission denied"
+def test_a_database_is_not_created_in_an_unwritable_folder(world_reachable_folder: Path) -> None:
+    with unwritable(world_reachable_folder):
+        assert refusal(world_reachable_folder, write=True) == "trajectories.sqlite cannot be made: Permission denied"

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[TrajectoryStore]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trajectory=trajectories, tags=st.lists(texts, max_size=2).map(tuple))
-def test_what_is_loaded_equals_what_was_appended(
+def test_a_loaded_episode_equals_the_appended_one(
     tmp_path_factory: pytest.TempPathFactory, trajectory: Trajectory, tags: tuple[str, ...]
 ) -> None:
     with TrajectoryStore.open(tmp_path_factory.mktemp("run"), write=True) as store:
@@ -72,7 +72,7 @@ def test_steps_of_a_loaded_episode_share_their_tools(store: TrajectoryStore) -> 
     assert first.observation.tools is second.observation.tools is third.observation.tools
 
 
-def test_a_prompt_is_stored_without_what_the_step_before_already_holds(store: TrajectoryStore, tmp_path: Path) -> None:
+def test_a_prompt_is_stored_without_the_tokens_of_the_previous_step(store: TrajectoryStore, tmp_path: Path) -> None:
     first = Sampled(prompt_ids=(1, 2, 3), ids=(4, 5), logprobs=(-0.1, -1 / 3), versions=(("v0", 0, 2),))
     grown = replace(first, prompt_ids=(1, 2, 3, 4, 5, 6, 7))
     edited = replace(first, prompt_ids=(1, 9))
@@ -125,13 +125,15 @@ def test_an_id_is_taken_once(store: TrajectoryStore) -> None:
         (episode("a", usage=Usage(), components={"x": {1, 2}}), "cannot be stored: set is not JSON"),
     ],
 )
-def test_what_cannot_be_stored_leaves_nothing_behind(store: TrajectoryStore, trajectory: Trajectory, why: str) -> None:
+def test_a_record_that_cannot_be_stored_leaves_nothing_behind(
+    store: TrajectoryStore, trajectory: Trajectory, why: str
+) -> None:
     with pytest.raises(StoreError, match=why):
         store.append(trajectory, {})
     assert store.summaries() == []
 
 
-def test_summaries_hold_what_reports_need(store: TrajectoryStore) -> None:
+def test_summaries_hold_the_fields_that_reports_need(store: TrajectoryStore) -> None:
     usage = Usage(tool_calls=3, tool_errors=1, wall_s=2.5)
     store.append(
         episode("a", trial=2, seed=7, group="g", score=0.25, components={"did": 1.0}, reason="half", usage=usage),
@@ -245,12 +247,12 @@ def test_an_episode_of_more_steps_than_a_row_holds_is_whole(store: TrajectorySto
     assert store.load("a-0-0") == long
 
 
-def test_what_needs_no_tokens_reads_none(tmp_path: Path) -> None:
+def test_reading_without_tokens_reads_no_token_columns(tmp_path: Path) -> None:
     bare = episode("a", steps=3)
     drawn = Sampled(prompt_ids=(1, 2), ids=(3,), logprobs=(-0.5,), versions=(("v0", 0, 1),))
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.append(replace(bare, steps=tuple(replace(each, sampled=drawn) for each in bare.steps)), {})
         assert store.load("a-0-0", tokens=False) == bare
         assert list(store.iter_trajectories(tokens=False)) == [bare]
-        assert (store.newest(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
+        assert (store.change_counter(), [row.seq for row in store.summaries(after=0)]) == ((1, 0), [1])
         assert store.summaries(after=1) == []

@@ -21,7 +21,7 @@ from gymcp.envs.suites.textworld.solutions import as_call, last_necessary
 from gymcp.envs.suites.textworld.tasks import STEPS, TOOLS, make_tasks
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.runtime import ToolError
 from gymcp.mcp_servers.programs.textworld.server import TextWorld
 from gymcp.mcp_servers.sandbox import get_sandbox
@@ -48,7 +48,7 @@ def play_tasks(env: LoadedEnv, agent: str) -> dict[str, Trajectory]:
 
     async def play() -> None:
         jobs = [Job(task=task, trial=0, seed=0) for task in env.suite.tasks]
-        async with warmed(get_sandbox("bwrap")) as warm:
+        async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
             await run_jobs(env, warm, SCRIPTED[agent], jobs, Schedule(concurrency=4), take)
 
     asyncio.run(play())

@@ -16,7 +16,7 @@ from gymcp.envs.suites.toolshelf import grade, make_suite, make_tasks, server_na
 from gymcp.envs.suites.toolshelf.servers import LOCK, THIRD_PARTY
 from gymcp.envs.suites.toolshelf.wordings import wordings
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.native.runtime import ToolError, check_schema
 from gymcp.mcp_servers.packages.lockfile import read_lock
 from gymcp.mcp_servers.programs.shelf.descriptions import read_services
@@ -122,7 +122,7 @@ def test_gold_solves_what_null_and_mutated_do_not() -> None:
 
     async def scores() -> dict[tuple[str, str], float | None]:
         found = {}
-        async with warmed(get_sandbox("bwrap")) as warm:
+        async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
             for task in tasks:
                 env = native_env(task)
                 for agent in wanted:

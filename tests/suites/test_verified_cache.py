@@ -14,9 +14,9 @@ from said import errors
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles
 from gymcp.envs.suites.upstream.verified_cache import read_checked, verified_folder, write_checked
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.packages.install_folder import Drifted
+from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import is_free
+from gymcp.process_owner import is_unlocked
 
 GYMCP = Path(sys.executable).with_name("gymcp")
 
@@ -26,16 +26,16 @@ def test_a_folder_is_hashed_once_and_held_and_let_go_if_it_has_changed(tmp_path:
         (folder / "tool.py").write_text("x = 1")
 
     folder = verified_folder("mine", tmp_path / "mine-1", make)
-    assert not is_free(folder)
+    assert not is_unlocked(folder)
     (folder / "tool.py").write_text("x = 2")
     assert verified_folder("mine", folder, make) == folder  # this process has seen that it was right
 
     other = verified_folder("mine", tmp_path / "mine-2", make).rename(tmp_path / "moved")
     (other / "tool.py").write_text("x = 2")
     message = r"suite 'mine': installed file 'tool.py' has changed; run: gymcp suites install mine, or remove "
-    with pytest.raises(Drifted, match=message) as caught:
+    with pytest.raises(InstallDrift, match=message) as caught:
         verified_folder("mine", other, make)
-    assert (caught.value.folder, is_free(tmp_path / "mine-1")) == (other, False)
+    assert (caught.value.folder, is_unlocked(tmp_path / "mine-1")) == (other, False)
 
 
 def test_checked_content_is_read_as_it_was_written_or_not_at_all(tmp_path: Path) -> None:

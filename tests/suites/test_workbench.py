@@ -16,7 +16,7 @@ from gymcp.agents.strategies.scripted import SCRIPTED, Replay
 from gymcp.envs import LoadedEnv, load_env
 from gymcp.envs.catalog.workbench import ENV
 from gymcp.envs.suites.workbench import FAMILIES, LEVELS, categories, make_suite, make_tasks
-from gymcp.envs.suites.workbench.bench import SERVER_OF, TOOLS
+from gymcp.envs.suites.workbench.office import SERVER_OF, TOOLS
 from gymcp.envs.suites.workbench.tasks import task_and_draft
 from gymcp.envs.suites.workbench.wordings import wordings
 from gymcp.errors import ConfigError

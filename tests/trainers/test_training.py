@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from gymcp.cli.training.dry_run import advantages_of
+from gymcp.cli.training.credit_run import advantages_of
 from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.recipe.load import make_recipe
@@ -149,7 +149,7 @@ def test_held_out_tasks_are_sampled_at_the_temperature_of_the_recipe(
     async def evaluate() -> list[Sampling]:
         listener = Listener()
         recipe = make_recipe({**TABLE, "evaluation": {"tasks": 4, "temperature": temperature}})
-        async with warmed(get_sandbox("bwrap")) as sandbox:
+        async with open_warm_sandbox(get_sandbox("bwrap")) as sandbox:
             with TrajectoryStore.open(tmp_path, write=True) as store:
                 episodes = TrainingEpisodes(env=env, recipe=recipe, sandbox=sandbox, store=store)
                 await episodes.evaluate(load_trainable(recipe.model, finished / FINAL), listener, final=False)

@@ -1,5 +1,4 @@
-"""The advantage estimator: one comparison of one signal within a group. A paper's advantage is a weighted sum of
-these."""
+"""The advantage estimator: compares one signal within a group. A paper's advantage is a weighted sum of such terms."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ ROUNDING_SHARE = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdScale:
-    """Scaling by division by the standard deviation."""
+    """Division by the standard deviation."""
 
     ddof: int = 1
     epsilon: float = 1e-6
@@ -31,8 +30,7 @@ class StdScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetaDensity:
-    """Scaling by division by the density, at the group's mean, of the Beta distribution fitted to the means of all
-    groups."""
+    """Division by the density, at the group's mean, of the Beta distribution fitted to the means of all groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +67,11 @@ def estimate_advantage(term: AdvantageTerm, batch: StepBatch) -> Floats:
     present = ~np.isnan(signal)
     signal = np.where(present, signal, 0.0)
     if term.order == "norm_then_return":
-        return _along_trajectory(term, np.where(present, _compare_with_group(term, batch, signal, present), 0.0), batch)
-    return np.where(present, _compare_with_group(term, batch, _along_trajectory(term, signal, batch), present), 0.0)
+        return _compute_return(term, np.where(present, _compare_with_group(term, batch, signal, present), 0.0), batch)
+    return np.where(present, _compare_with_group(term, batch, _compute_return(term, signal, batch), present), 0.0)
 
 
-def _along_trajectory(term: AdvantageTerm, signal: Floats, batch: StepBatch) -> Floats:
+def _compute_return(term: AdvantageTerm, signal: Floats, batch: StepBatch) -> Floats:
     match term.returns:
         case "total":
             return totals(signal, batch.starts)

@@ -66,7 +66,7 @@ class LossTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """Recipe for turning recorded trajectories into advantages and a loss."""
+    """Algorithm that turns recorded trajectories into advantages and a loss."""
 
     loss_terms: tuple[LossTerm, ...]
     loss: Loss

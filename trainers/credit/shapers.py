@@ -74,17 +74,17 @@ class OtcReward:
         shaped = self.alpha * np.array(factors) * score
         return batch.with_columns(otc=_place_at_end(batch, shaped)), replace(trackers, fewest_calls=fewest)
 
-    def _factor(self, made: float, fewest: int | None) -> float:
+    def _factor(self, calls: float, fewest: int | None) -> float:
         if self.form == "ppo":
-            return tool_productivity(made, 0, c=self.c)
-        return 0.0 if fewest is None else tool_productivity(made, fewest, c=self.c)
+            return tool_productivity(calls, 0, c=self.c)
+        return 0.0 if fewest is None else tool_productivity(calls, fewest, c=self.c)
 
 
-def tool_productivity(made: float, fewest: float, *, c: float = 1.0) -> float:
-    """Factor r_tool of OTC in [0, 1] for `made` calls if `fewest` are enough."""
+def tool_productivity(calls: float, fewest: float, *, c: float = 1.0) -> float:
+    """Factor r_tool of OTC in [0, 1] for that many calls if `fewest` are enough."""
     if fewest == 0:
-        return 1.0 if made == 0 else math.cos(made * math.pi / (2 * made + c))
-    return math.sin(math.pi * made / (made + fewest))
+        return 1.0 if calls == 0 else math.cos(calls * math.pi / (2 * calls + c))
+    return math.sin(math.pi * calls / (calls + fewest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,10 +199,12 @@ def _store_credit(run: TrainingRun, credit: Credit) -> None:
 
 
 def _log_row(run: TrainingRun, row: Mapping[str, Json]) -> None:
-    """Log a row of metrics. A deterministic run leaves out seconds, so that its metrics are the same every time."""
+    """Log a row of metrics and pass it to the callback.
+
+    The log of a deterministic run leaves out seconds, so that it is the same every time; the callback gets all.
+    """
     deterministic = run.inputs.recipe.deterministic
-    row = {key: value for key, value in row.items() if not (deterministic and "seconds" in key)}
-    run.log.add(row)
+    run.log.add({key: value for key, value in row.items() if not (deterministic and "seconds" in key)})
     run.inputs.on_row(row)
 
 

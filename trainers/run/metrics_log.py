@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from gymcp.atomic import write_atomically
 from gymcp.errors import ConfigError
-from gymcp.store.foreign import MAX_LINES_BYTES, open_foreign, read_foreign
+from gymcp.store.untrusted_files import MAX_LINES_BYTES, open_foreign, read_foreign
 from gymcp.types import Json
 
 METRICS = "metrics.jsonl"

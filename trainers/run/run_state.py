@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gymcp.errors import ConfigError, StoreError
-from gymcp.store.checked import whole_of
-from gymcp.store.foreign import read_foreign
+from gymcp.store.untrusted_files import read_foreign
+from gymcp.store.validation import require_integer
 from gymcp.trainers.recipe.load import restore_recipe
 from gymcp.trainers.recipe.recipe import Recipe
 from gymcp.types import Json
@@ -24,7 +24,7 @@ def read_state(folder: Path) -> Mapping[str, Json]:
         state = json.loads(read_foreign(folder, STATE))
         if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
             raise ValueError("it holds no recipe")
-        whole_of(state.get("iteration"), "iteration")
+        require_integer(state.get("iteration"), "iteration")
         return state
     except (OSError, StoreError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"training run {folder}: its {STATE} cannot be read: {error}") from error

@@ -11,7 +11,7 @@ import torch
 
 from gymcp.envs.spec import LoadedEnv
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.forkserver.warm_sandbox import warmed
+from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
 from gymcp.store import TrajectoryStore
 from gymcp.trainers.credit.presets import Preset
@@ -74,7 +74,7 @@ async def open_run(
     """
     recipe, folder = inputs.recipe, inputs.folder
     async with AsyncExitStack() as stack:
-        sandbox = await stack.enter_async_context(warmed(get_sandbox(recipe.rollout.sandbox)))
+        sandbox = await stack.enter_async_context(open_warm_sandbox(get_sandbox(recipe.rollout.sandbox)))
         store = stack.enter_context(TrajectoryStore.open(folder, write=True))
         episodes = TrainingEpisodes(env=inputs.env, recipe=recipe, sandbox=sandbox, store=store)
         replays = recipe.learn.demonstrations

@@ -29,7 +29,7 @@ from gymcp.agents.policies.openai.wire_format import (
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.tool_calls.strict_json import Malformed, load_object
 from gymcp.errors import PolicyInfraError, PolicyRefused, PromptTooLong
-from gymcp.mcp_servers.redaction import SHORTEST_SECRET
+from gymcp.mcp_servers.redaction import MIN_SECRET_CHARS
 from gymcp.types import Decision, Json, Message, Sampling, Tool
 
 CHAT_PATH = "/chat/completions"
@@ -154,7 +154,7 @@ class OpenAIPolicy:
     def _without_key(self, response: Response) -> Response:
         """The answer without the key: answers are recorded, and some endpoints repeat a key that they refuse."""
         key = (self._endpoint.key or "").encode()
-        if len(key) < SHORTEST_SECRET or key not in response.body:
+        if len(key) < MIN_SECRET_CHARS or key not in response.body:
             return response
         return replace(response, body=response.body.replace(key, b"(the key)"))
 

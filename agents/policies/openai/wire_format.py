@@ -10,7 +10,7 @@ from typing import Any
 from gymcp.agents.policies.prices import Price
 from gymcp.agents.prompts.rendering import describe_tool
 from gymcp.agents.tool_calls.strict_json import Malformed, load, load_object
-from gymcp.types import Action, Decision, Json, Message, Sampling, Spent, Tool, ToolCall
+from gymcp.types import Action, Decision, Json, Message, ModelUsage, Sampling, Tool, ToolCall
 
 MAX_TOKEN_COUNT = 2**53
 """Number of tokens from which on a count in an answer is not believed."""
@@ -86,7 +86,7 @@ def _message(message: Message) -> dict[str, Json]:
 
 def _tool_call(call: ToolCall) -> dict[str, Json]:
     """The call's JSON; a malformed call has no arguments, because endpoints refuse any that are not JSON."""
-    arguments = "{}" if call.problem or isinstance(call.arguments, str) else json.dumps(dict(call.arguments))
+    arguments = "{}" if call.parse_error or isinstance(call.arguments, str) else json.dumps(dict(call.arguments))
     return {"id": call.id, "type": "function", "function": {"name": call.name or "invalid", "arguments": arguments}}
 
 
@@ -101,7 +101,7 @@ def parse_decision(answer: Mapping[str, Any], model: str, price: Price) -> Decis
         cached = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(repr(error)) from error
-    spent = Spent(
+    spent = ModelUsage(
         model=model,
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -139,7 +139,9 @@ def _call(entry: Mapping[str, Any]) -> ToolCall:
     try:
         return ToolCall(id=str(entry.get("id")), name=name, arguments=load_object(arguments))
     except Malformed as error:
-        return ToolCall(id=str(entry.get("id")), name=name, arguments=arguments, problem=f"the arguments are {error}")
+        return ToolCall(
+            id=str(entry.get("id")), name=name, arguments=arguments, parse_error=f"the arguments are {error}"
+        )
 
 
 def says_prompt_too_long(text: str) -> bool:

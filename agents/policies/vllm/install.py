@@ -19,7 +19,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.errors import UsageError
 from gymcp.paths import gymcp_home
 
@@ -80,7 +80,7 @@ def ensure_vllm(build: VllmBuild, say: Say) -> Path:
     Concurrent callers install once. An unfinished installation is removed and started again.
     """
     folder = vllm_folder(build)
-    with in_cache():
+    with cache_errors():
         folder.parent.mkdir(parents=True, exist_ok=True)
         if python := vllm_python(build):
             return python

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gymcp.atomic import replacing
+from gymcp.atomic import replace_file
 from gymcp.paths import gymcp_home
 from gymcp.process_owner import is_alive, owner
 
@@ -51,7 +51,7 @@ def find_key(url: str) -> str | None:
 
 
 def _write(file: Path, tag: str, key: str) -> None:
-    with replacing(file, mode=0o600) as written:
+    with replace_file(file, mode=0o600) as written:
         written.write(json.dumps([tag, key]).encode())
 
 

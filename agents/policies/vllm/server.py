@@ -24,7 +24,7 @@ from gymcp.agents.policies.vllm.keys import choose_key, publish_key
 from gymcp.agents.policies.vllm.weight_folder import untie_embeddings
 from gymcp.errors import ConfigError, UsageError
 from gymcp.http_headers import check_headers
-from gymcp.process_owner import owned_environment
+from gymcp.process_owner import environment_with_owner
 
 _GUARD = "gymcp_vllm_guard"
 """Name under which vLLM imports a copy of `gymcp.agents.policies.vllm.guard`."""
@@ -123,7 +123,7 @@ def run_vllm_server(plan: VllmServerOptions, say: Say) -> Iterator[VllmServer]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**owned_environment(), **_environment(plan, guard, key)},
+            env={**environment_with_owner(), **_environment(plan, guard, key)},
             start_new_session=True,
         )
         try:

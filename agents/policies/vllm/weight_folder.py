@@ -13,10 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.errors import ConfigError
 from gymcp.paths import gymcp_home
-from gymcp.process_owner import unfinished
+from gymcp.process_owner import staging_folder
 
 CAN_BE_UNTIED = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Architectures that use a separate output layer, named `OUTPUT`, if the weights contain one."""
@@ -49,8 +49,8 @@ def untie_embeddings(folder: Path) -> Iterator[Path]:
         yield folder
         return
     with ExitStack() as stack:
-        with in_cache():
-            view = stack.enter_context(unfinished(gymcp_home() / "vllm" / "untied"))
+        with cache_errors():
+            view = stack.enter_context(staging_folder(gymcp_home() / "vllm" / "untied"))
             for path in folder.resolve().iterdir():
                 if path.name not in ("config.json", _INDEX):
                     (view / path.name).symlink_to(path)

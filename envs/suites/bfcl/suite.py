@@ -10,7 +10,7 @@ import functools
 import json
 from pathlib import Path, PurePosixPath
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.bfcl.targets import compute_targets
 from gymcp.envs.suites.bfcl.tasks import CATEGORIES, read_tasks, to_task
 from gymcp.envs.suites.upstream.run_once import run_once
@@ -62,7 +62,7 @@ for _category in CATEGORIES:
     _PRIVATE[f"bfcl_eval/data/possible_answer/BFCL_v4_multi_turn_{_category}.json"] = f"gold/{_category}.json"
 
 
-@in_cache()
+@cache_errors()
 def install_bfcl(home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. A complete installation needs no network.
 

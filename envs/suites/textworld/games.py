@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.textworld.solutions import gold_calls, last_necessary
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import choose_install_sandbox, fingerprint
 from gymcp.errors import UsageError
 from gymcp.mcp_servers.native.server import native_server
-from gymcp.mcp_servers.packages.install import INSIDE, is_present, verified
-from gymcp.mcp_servers.packages.lockfile import LockedServer, locked
+from gymcp.mcp_servers.packages.install import INSIDE, ensure_verified, is_present
+from gymcp.mcp_servers.packages.lockfile import LockedServer, read_locked_server
 from gymcp.mcp_servers.sandbox import Limits, Mount, Sandbox
 from gymcp.mcp_servers.spec import ServerSpec
 from gymcp.paths import gymcp_home
@@ -55,7 +55,7 @@ class Order:
 
 def packages() -> LockedServer:
     """TextWorld and the packages that it needs to make games, as they are locked."""
-    return locked(LOCK, "textworld")
+    return read_locked_server(LOCK, "textworld")
 
 
 def is_installed() -> bool:
@@ -68,10 +68,10 @@ def install_textworld() -> Path:
     server = packages()
     if not is_present(server):
         log.warning("textworld: installing TextWorld %s and what it needs (some 30 MB), once", server.version)
-    return verified(server, mend="gymcp suites install textworld")
+    return ensure_verified(server, repair="gymcp suites install textworld")
 
 
-@in_cache()
+@cache_errors()
 def make_games(
     orders: Sequence[Order], sandbox: Sandbox | None = None, ahead: Callable[[], Sequence[Order]] = lambda: ()
 ) -> list[Json]:

@@ -33,8 +33,8 @@ class Part:
 
 
 @dataclass(slots=True)
-class Desk:
-    """The services of one task while it is made; each service is used by at most one part."""
+class TaskBuilder:
+    """State of one task while it is made: its random numbers and services; a service is used by at most one part."""
 
     rng: random.Random
     seed: int
@@ -59,50 +59,50 @@ class Desk:
                 self.shelves[owners[tool]].call(tool, arguments)
 
 
-def make_direct_part(desk: Desk) -> Part:
+def make_direct_part(builder: TaskBuilder) -> Part:
     """One thing to be done, with all values given."""
-    service = services()[desk.shuffle_unused()[0]]
-    operation = service.operations[desk.rng.choice(list(wordings()[service.name].requests))]
-    shelf = desk.shelf(service.name)
+    service = services()[builder.shuffle_unused()[0]]
+    operation = service.operations[builder.rng.choice(list(wordings()[service.name].requests))]
+    shelf = builder.shelf(service.name)
     if operation.does == "create":
-        return _creation(desk, shelf, operation)
-    row = _row(desk, shelf, operation)
-    values: dict[str, Any] = {field.name: _other(desk.rng, field, row) for field in operation.fields}
+        return _creation(builder, shelf, operation)
+    row = _row(builder, shelf, operation)
+    values: dict[str, Any] = {field.name: _other(builder.rng, field, row) for field in operation.fields}
     if operation.does in ("add", "take"):
-        values = {"amount": desk.rng.randint(2, 9)}
+        values = {"amount": builder.rng.randint(2, 9)}
     return _request(service, operation, row, values)
 
 
-def make_transfer_part(desk: Desk) -> Part:
+def make_transfer_part(builder: TaskBuilder) -> Part:
     """One field to be set to a value that another service knows."""
-    for gap in _gaps(desk, SHARED_KINDS):
-        for giver in desk.shuffle_unused():
+    for gap in _gaps(builder, SHARED_KINDS):
+        for giver in builder.shuffle_unused():
             nouns = wordings()[giver].nouns
             fit = [name for name in nouns if services()[giver].fields[name].kind == gap[1].kind]
             if giver != gap[0].service.name and fit:
-                source = desk.shelf(giver)
-                name = desk.rng.choice(fit)
-                row = _row(desk, source, None)
+                source = builder.shelf(giver)
+                name = builder.rng.choice(fit)
+                row = _row(builder, source, None)
                 noun = f"{nouns[name].format(**_names(source.service, row))}"
-                part = fill_gap(desk, gap, row[name], noun)
+                part = fill_gap(builder, gap, row[name], noun)
                 return Part(text=part.text, calls=(*_look(source.service, row, read=True), *part.calls))
     raise NotApplicable
 
 
-def make_conditional_part(desk: Desk) -> Part:
+def make_conditional_part(builder: TaskBuilder) -> Part:
     """One of two things to be done, depending on a number that has to be looked up."""
-    for name in desk.shuffle_unused():
+    for name in builder.shuffle_unused():
         service, nouns = services()[name], wordings()[name].nouns
         numbers = [field for field in nouns if service.fields[field].is_number]
         if numbers:
             break
     else:
         raise NotApplicable
-    source, asked = desk.shelf(name), desk.rng.choice(numbers)
-    row = _row(desk, source, None)
-    limit = max(0, row[asked] + desk.rng.choice((-3, -2, -1, 0, 1, 2, 3)))
+    source, asked = builder.shelf(name), builder.rng.choice(numbers)
+    row = _row(builder, source, None)
+    limit = max(0, row[asked] + builder.rng.choice((-3, -2, -1, 0, 1, 2, 3)))
     noun = nouns[asked].format(**_names(service, row))
-    yes, no = make_direct_part(desk), make_direct_part(desk)
+    yes, no = make_direct_part(builder), make_direct_part(builder)
     text = f"if {noun} is more than {limit}, {yes.text}; if it is not, {no.text}"
     chosen = yes if row[asked] > limit else no
     return Part(text=text, calls=(*_look(service, row, read=True), *chosen.calls))
@@ -117,12 +117,12 @@ class Reading:
     calls: tuple[Call, ...]
 
 
-def make_reading(desk: Desk) -> Reading:
+def make_reading(builder: TaskBuilder) -> Reading:
     """A value to be looked up, drawn at random."""
-    name = desk.shuffle_unused()[0]
+    name = builder.shuffle_unused()[0]
     service, nouns = services()[name], wordings()[name].nouns
-    asked = desk.rng.choice(list(nouns))
-    row = _row(desk, desk.shelf(name), None)
+    asked = builder.rng.choice(list(nouns))
+    row = _row(builder, builder.shelf(name), None)
     noun = nouns[asked].format(**_names(service, row))
     return Reading(noun=noun, value=row[asked], calls=_look(service, row, read=True))
 
@@ -131,15 +131,15 @@ Gap = tuple[Shelf, Field, Operation, str]
 """A field that a request can ask to set: its service, the field, the tool that sets it, and the request's template."""
 
 
-def find_gap(desk: Desk, kinds: Sequence[str]) -> Gap:
+def find_gap(builder: TaskBuilder, kinds: Sequence[str]) -> Gap:
     """A service with a tool that sets one field of one of these kinds."""
-    return next(_gaps(desk, kinds))
+    return next(_gaps(builder, kinds))
 
 
-def fill_gap(desk: Desk, gap: Gap, value: Json, noun: str) -> Part:
+def fill_gap(builder: TaskBuilder, gap: Gap, value: Json, noun: str) -> Part:
     """The part that sets the field to the value, which the text names by `noun`."""
     shelf, field_to_set, operation, text = gap
-    row = _row(desk, shelf, operation)
+    row = _row(builder, shelf, operation)
     if row[field_to_set.name] == value:
         raise NotApplicable
     part = _request(shelf.service, operation, row, {field_to_set.name: value})
@@ -147,30 +147,30 @@ def fill_gap(desk: Desk, gap: Gap, value: Json, noun: str) -> Part:
     return Part(text=text.format(**names), calls=part.calls)
 
 
-def draw_value(desk: Desk, gap: Gap) -> Json:
+def draw_value(builder: TaskBuilder, gap: Gap) -> Json:
     """A random value that the field may have."""
-    return make_value(gap[1], desk.rng)
+    return make_value(gap[1], builder.rng)
 
 
-def _gaps(desk: Desk, kinds: Sequence[str]) -> Iterator[Gap]:
-    for name in desk.shuffle_unused():
+def _gaps(builder: TaskBuilder, kinds: Sequence[str]) -> Iterator[Gap]:
+    for name in builder.shuffle_unused():
         service, requests = services()[name], wordings()[name].requests
         for tool in requests:
             operation = service.operations[tool]
             if operation.does == "set" and len(operation.fields) == 1 and operation.fields[0].kind in kinds:
-                yield desk.shelf(name), operation.fields[0], operation, requests[tool]
+                yield builder.shelf(name), operation.fields[0], operation, requests[tool]
     raise NotApplicable
 
 
-def _creation(desk: Desk, shelf: Shelf, operation: Operation) -> Part:
-    values = {field.name: make_value(field, desk.rng) for field in operation.fields}
+def _creation(builder: TaskBuilder, shelf: Shelf, operation: Operation) -> Part:
+    values = {field.name: make_value(field, builder.rng) for field in operation.fields}
     if any(row[shelf.service.label.name] == values[shelf.service.label.name] for row in shelf.rows.values()):
         raise NotApplicable
     text = wordings()[shelf.service.name].requests[operation.name].format(**values)
     return Part(text=text, calls=((operation.name, values),))
 
 
-def _row(desk: Desk, shelf: Shelf, operation: Operation | None) -> Row:
+def _row(builder: TaskBuilder, shelf: Shelf, operation: Operation | None) -> Row:
     """A random record whose name finds no other record, in a state that allows the operation."""
     label = shelf.service.label.name
     states = operation.sources if operation and operation.sources else shelf.service.states
@@ -182,7 +182,7 @@ def _row(desk: Desk, shelf: Shelf, operation: Operation | None) -> Row:
     ]
     if not fit:
         raise NotApplicable
-    return desk.rng.choice(fit)
+    return builder.rng.choice(fit)
 
 
 def _request(service: Service, operation: Operation, row: Row, values: dict[str, Any]) -> Part:

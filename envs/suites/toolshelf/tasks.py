@@ -11,9 +11,9 @@ from typing import Any
 from gymcp.envs.suites.generation.single_turn import Call
 from gymcp.envs.suites.toolshelf.parts import (
     SHARED_KINDS,
-    Desk,
     NotApplicable,
     Part,
+    TaskBuilder,
     draw_value,
     fill_gap,
     find_gap,
@@ -58,71 +58,71 @@ class Draft:
     """All files of the filesystem server as they must be at the end; None if they must stay as they are."""
 
 
-Family = Callable[[Desk], Draft]
+Family = Callable[[TaskBuilder], Draft]
 
 
-def one(desk: Desk) -> Draft:
+def one(builder: TaskBuilder) -> Draft:
     """One thing to be done."""
-    part = make_direct_part(desk)
+    part = make_direct_part(builder)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
-def several(desk: Desk) -> Draft:
+def several(builder: TaskBuilder) -> Draft:
     """Three things in three services, in any order."""
-    parts = [make_direct_part(desk) for _ in range(3)]
+    parts = [make_direct_part(builder) for _ in range(3)]
     return Draft(text=_sentences(*parts), calls=tuple(call for part in parts for call in part.calls))
 
 
-def carry(desk: Desk) -> Draft:
+def carry(builder: TaskBuilder) -> Draft:
     """A value from one service goes into another."""
-    part = make_transfer_part(desk)
+    part = make_transfer_part(builder)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
-def choose(desk: Desk) -> Draft:
+def choose(builder: TaskBuilder) -> Draft:
     """One of two things is to be done, depending on a value in a third service."""
-    part = make_conditional_part(desk)
+    part = make_conditional_part(builder)
     return Draft(text=_sentences(part), calls=part.calls)
 
 
-def file(desk: Desk) -> Draft:
+def file(builder: TaskBuilder) -> Draft:
     """The value is in a text file."""
-    gap = find_gap(desk, (*SHARED_KINDS, "int"))
-    value, path = draw_value(desk, gap), _path(desk.rng)
-    part = fill_gap(desk, gap, value, f"{_NOUNS[gap[1].kind]} in the file /workspace/{path}")
+    gap = find_gap(builder, (*SHARED_KINDS, "int"))
+    value, path = draw_value(builder, gap), _path(builder.rng)
+    part = fill_gap(builder, gap, value, f"{_NOUNS[gap[1].kind]} in the file /workspace/{path}")
     read: Call = ("read_text_file", {"path": f"/workspace/{path}"})
     state = {"filesystem": {"files": {path: f"{value}\n"}}}
     return Draft(text=_sentences(part), calls=(read, *part.calls), states=state)
 
 
-def report(desk: Desk) -> Draft:
+def report(builder: TaskBuilder) -> Draft:
     """A value from a service is to be written into a file."""
-    reading, name = make_reading(desk), _path(desk.rng).rpartition("/")[2]
+    reading, name = make_reading(builder), _path(builder.rng).rpartition("/")[2]
     text = f"Write {reading.noun}, and nothing else, into the new text file /workspace/{name}."
     write: Call = ("write_file", {"path": f"/workspace/{name}", "content": str(reading.value)})
     return Draft(text=text, calls=(*reading.calls, write), files={name: str(reading.value)})
 
 
-def sheet(desk: Desk) -> Draft:
+def sheet(builder: TaskBuilder) -> Draft:
     """The value is in a cell of a workbook."""
-    gap = find_gap(desk, ("int", "money"))
-    names = desk.rng.sample(("Alpha", "Beta", "Gamma", "Delta", "Omega"), 4)
-    rows = [(name, draw_value(desk, gap)) for name in names]
-    at = desk.rng.randrange(4)
+    gap = find_gap(builder, ("int", "money"))
+    names = builder.rng.sample(("Alpha", "Beta", "Gamma", "Delta", "Omega"), 4)
+    rows = [(name, draw_value(builder, gap)) for name in names]
+    at = builder.rng.randrange(4)
     noun = f"the number beside {rows[at][0]} in the workbook /workspace/figures.xlsx"
-    part = fill_gap(desk, gap, rows[at][1], noun)
+    part = fill_gap(builder, gap, rows[at][1], noun)
     read: Call = ("read_range", {"path": "/workspace/figures.xlsx"})
     return Draft(
         text=_sentences(part), calls=(read, *part.calls), states={"excel": make_sheet(("name", "number"), rows)}
     )
 
 
-def graph(desk: Desk) -> Draft:
+def graph(builder: TaskBuilder) -> Draft:
     """The person is found in a knowledge graph."""
-    gap = find_gap(desk, ("person",))
-    value = str(draw_value(desk, gap))
-    firm, other = desk.rng.sample(("Northwind", "Southbank", "Eastgate", "Westfield"), 2)
-    part = fill_gap(desk, gap, value, f"the person who leads {firm} (see my notes on people and firms)")
+    gap = find_gap(builder, ("person",))
+    value = str(draw_value(builder, gap))
+    firm, other = builder.rng.sample(("Northwind", "Southbank", "Eastgate", "Westfield"), 2)
+    part = fill_gap(builder, gap, value, f"the person who leads {firm} (see my notes on people and firms)")
     entities = [(value, "person"), ("Zoe Zander", "person"), (firm, "firm"), (other, "firm")]
     lines = [{"type": "entity", "name": n, "entityType": kind, "observations": []} for n, kind in entities]
     relations = [(value, firm), ("Zoe Zander", other)]
@@ -132,9 +132,9 @@ def graph(desk: Desk) -> Draft:
     return Draft(text=_sentences(part), calls=(search, *part.calls), states={"memory": notes})
 
 
-def errand(desk: Desk) -> Draft:
+def errand(builder: TaskBuilder) -> Draft:
     """A transfer, a conditional part and a report in one request."""
-    first, second, third = make_transfer_part(desk), make_conditional_part(desk), report(desk)
+    first, second, third = make_transfer_part(builder), make_conditional_part(builder), report(builder)
     text = f"{_sentences(first, second)} {third.text}"
     return Draft(text=text, calls=(*first.calls, *second.calls, *third.calls), files=third.files)
 
@@ -185,21 +185,21 @@ def _task(split: str, family: str, number: int) -> Task:
     make, level, structure = FAMILIES[family]
     rng = random.Random(f"{_FIRST[split] + number}-{family}")
     for _ in range(_MAX_TRIES):
-        desk = Desk(rng=rng, seed=number % WORLDS)
+        builder = TaskBuilder(rng=rng, seed=number % WORLDS)
         try:
-            draft = make(desk)
+            draft = make(builder)
         except NotApplicable:
             continue
-        scope = "several" if len(_servers(desk, draft)) > 1 else "one"
+        scope = "several" if len(_servers(builder, draft)) > 1 else "one"
         tags = (family, f"level {level}", f"scope {scope}", f"structure {structure}", f"split {split}")
-        return _to_task(f"{split}-{family}-{number}", split, tags, desk, draft)
+        return _to_task(f"{split}-{family}-{number}", split, tags, builder, draft)
     raise RuntimeError(f"toolshelf: no records fit task {number} of {family}")
 
 
-def _to_task(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft: Draft) -> Task:
-    desk.play(draft.calls)
-    records: dict[str, Any] = {name: shelf.changes for name, shelf in desk.shelves.items() if shelf.changes}
-    starts = {name: {"service": name, "seed": desk.seed} for name in desk.shelves}
+def _to_task(task_id: str, split: str, tags: tuple[str, ...], builder: TaskBuilder, draft: Draft) -> Task:
+    builder.play(draft.calls)
+    records: dict[str, Any] = {name: shelf.changes for name, shelf in builder.shelves.items() if shelf.changes}
+    starts = {name: {"service": name, "seed": builder.seed} for name in builder.shelves}
     calls = tuple(
         ToolCall(id=f"call_{n}", name=name, arguments=arguments) for n, (name, arguments) in enumerate(draft.calls, 1)
     )
@@ -215,9 +215,9 @@ def _to_task(task_id: str, split: str, tags: tuple[str, ...], desk: Desk, draft:
     )
 
 
-def _servers(desk: Desk, draft: Draft) -> set[str]:
+def _servers(builder: TaskBuilder, draft: Draft) -> set[str]:
     """Names of the servers that the calls reach."""
-    owners = {tool: name for name, shelf in desk.shelves.items() for tool in shelf.service.operations}
+    owners = {tool: name for name, shelf in builder.shelves.items() for tool in shelf.service.operations}
     return {owners.get(tool, tool) for tool, _ in draft.calls}
 
 

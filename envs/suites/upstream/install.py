@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gymcp.atomic import write_atomically
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.envs.suites.upstream.packages import install_packages, packages_folder
 from gymcp.envs.suites.upstream.run_once import run_once
 from gymcp.envs.suites.upstream.suite_files import SuiteFiles, choose_install_sandbox, fingerprint
@@ -65,7 +65,7 @@ class UpstreamSuite:
     """A function that raises IntegrityError for tasks that are not those of the pinned version."""
 
 
-@in_cache()
+@cache_errors()
 def install(upstream: UpstreamSuite, home: Path | None = None, *, sandbox: Sandbox | None = None) -> SuiteFiles:
     """The suite's files in gymcp's cache, as they were installed. A complete installation needs no network.
 

@@ -9,7 +9,7 @@ from gymcp.envs.suites.upstream.verified_cache import verified_folder
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.digest import digest
 from gymcp.mcp_servers.native.server import precompile
-from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of, packages_of
+from gymcp.mcp_servers.packages.lockfile import LockedPackage, content_of, parse_packages
 from gymcp.mcp_servers.packages.python import platform_name
 from gymcp.mcp_servers.packages.wheels import make_venv
 from gymcp.mcp_servers.sandbox import interpreter
@@ -21,8 +21,8 @@ REVISION = 2
 def install_packages(suite: str, lock: Path, home: Path) -> Path:
     """The folder with the packages of a lock, for the sandbox's interpreter; makes it if it is missing.
 
-    Raises UsageError if they cannot be had, IntegrityError if a file does not have its hash, Drifted if the folder is
-    not as it was installed.
+    Raises UsageError if they cannot be had, IntegrityError if a file does not have its hash, InstallDrift if the folder
+    is not as it was installed.
     """
     site_packages = packages_folder(lock, home)
 
@@ -47,6 +47,6 @@ def _root(lock: Path, home: Path) -> Path:
 
 def _read(lock: Path) -> tuple[LockedPackage, ...]:
     try:
-        return packages_of(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
+        return parse_packages(tomllib.loads(lock.read_text(encoding="utf-8"))["packages"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"lock '{lock}': cannot be read: {type(error).__name__}: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gymcp.atomic import make_once, write_atomically
 from gymcp.errors import IntegrityError
-from gymcp.mcp_servers.packages.install_folder import check_files, hold, let_go, write_manifest
+from gymcp.mcp_servers.packages.install_folder import check_files, hold_folder, release_folder, write_manifest
 
 _checked: set[tuple[Path, int]] = set()
 
@@ -16,7 +16,7 @@ _checked: set[tuple[Path, int]] = set()
 def verified_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> Path:
     """`folder`, which `make` fills if it is missing, and which is unchanged since then: hashed once per process.
 
-    It is held while this process lives. Raises Drifted, naming the first file that is not as it was made.
+    It is held while this process lives. Raises InstallDrift, naming the first file that is not as it was made.
     """
 
     def fill(new_folder: Path) -> None:
@@ -24,13 +24,13 @@ def verified_folder(suite: str, folder: Path, make: Callable[[Path], None]) -> P
         write_manifest(new_folder)
 
     make_once(folder, fill)
-    hold(folder)
+    hold_folder(folder)
     identity = (folder, folder.stat().st_ino)
     if identity not in _checked:
         try:
             check_files(folder, f"suite '{suite}'", f"gymcp suites install {suite}")
         except IntegrityError:
-            let_go(folder)  # it is not used, and may be made again
+            release_folder(folder)  # it is not used, and may be made again
             raise
         _checked.add(identity)
     return folder

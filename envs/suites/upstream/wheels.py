@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gymcp.cache import in_cache
+from gymcp.cache import cache_errors
 from gymcp.errors import IntegrityError, UsageError
-from gymcp.process_owner import owned_environment, unfinished
+from gymcp.process_owner import environment_with_owner, staging_folder
 
 DOWNLOAD_TIMEOUT_S = 600.0
 """Seconds that pip may take to download one wheel."""
@@ -33,7 +33,7 @@ class Wheel:
         return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
 
-@in_cache()
+@cache_errors()
 def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
     """The wheel's file in `folder`, with the expected hash; downloads it if it is missing.
 
@@ -41,7 +41,7 @@ def fetch_wheel(wheel: Wheel, folder: Path) -> Path:
     """
     path = folder / wheel.filename
     if not path.is_file():
-        with unfinished(path) as made:
+        with staging_folder(path) as made:
             _download(wheel, made)
             _check(made / wheel.filename, wheel)
             (made / wheel.filename).replace(path)
@@ -69,7 +69,7 @@ def _download(wheel: Wheel, folder: Path) -> None:
     argv += ["--disable-pip-version-check", "--dest", str(folder), requirement]
     try:
         done = subprocess.run(
-            argv, env=owned_environment(), capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
+            argv, env=environment_with_owner(), capture_output=True, text=True, check=False, timeout=DOWNLOAD_TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
         raise UsageError(f"{requirement}: pip did not finish within {DOWNLOAD_TIMEOUT_S:g} s; run it again") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gymcp.envs.suites.generation.single_turn import Call
-from gymcp.envs.suites.workbench.bench import SERVER_OF, Bench
+from gymcp.envs.suites.workbench.office import SERVER_OF, Office
 
 Structure = Literal["sequential", "parallel", "conditional"]
 Scope = Literal["single", "multi"]
@@ -40,7 +40,7 @@ class Draft:
         return self.other_branch | {SERVER_OF[name] for name, _ in self.calls}
 
 
-Make = Callable[[Bench, random.Random, int], Draft]
+Make = Callable[[Office, random.Random, int], Draft]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,25 +6,25 @@ import random
 
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
 from gymcp.envs.suites.generation.single_turn import Call
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 OPENS, CLOSES = 9 * 60, 17 * 60
 
 
-def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
+def if_free(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to create an event if all its people are free, else a ticket."""
     day, start = rng.choice(DAYS), rng.randrange(9 * 60, 16 * 60, 30)
-    asked = rng.sample(bench.people, level)
-    others = [name for name in bench.people if name not in asked]
+    asked = rng.sample(office.people, level)
+    others = [name for name in office.people if name not in asked]
     busy = rng.random() < 0.5
     for number, who in enumerate(asked):
         clash = busy and number == level - 1
         begin = start - 15 if clash else start - 120
         names = ", ".join(sorted([who, rng.choice(others)]))
-        bench.event(f"{WORDS[number].title()} visit", day, begin, 60, attendees=names)
-    bench.event("Fire drill", day, start, 60, attendees=", ".join(sorted(others[:2])))
+        office.event(f"{WORDS[number].title()} visit", day, begin, 60, attendees=names)
+    office.event("Fire drill", day, start, 60, attendees=", ".join(sorted(others[:2])))
     title = f"{rng.choice(WORDS).title()} demo"
     looks = tuple(("events_of", {"person": who}) for who in asked)
     if busy:
@@ -37,13 +37,13 @@ def if_free(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=(looks, done), other_branch=frozenset({"calendar", "desk"}))
 
 
-def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
+def if_paid(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to close tickets on invoices that the ledger lists as paid, and to raise the others."""
     numbers = rng.sample(range(1000, 9999), level + 3)
     states = {number: rng.choice(("paid", "due")) for number in numbers}
     ledger = f"{ROOT}/books/ledger.csv"
-    bench.files[ledger] = "invoice,state\n" + "".join(f"{number},{state}\n" for number, state in states.items())
-    rows = [bench.ticket(f"Invoice {number}") for number in numbers[: level + 1]]
+    office.files[ledger] = "invoice,state\n" + "".join(f"{number},{state}\n" for number, state in states.items())
+    rows = [office.ticket(f"Invoice {number}") for number in numbers[: level + 1]]
     note = f"checked in round {rng.randint(10, 99)}"
     changes: list[Call] = []
     for row, number in zip(rows, numbers, strict=False):
@@ -56,14 +56,14 @@ def if_paid(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"ledger": ledger, "note": note}, stages=(looks, tuple(changes)))
 
 
-def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
+def if_merged(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to write a note, and to close a ticket or make a branch, depending on a commit in the log."""
     words = rng.sample(WORDS, level + 2)
     there = rng.random() < 0.5
     for word in words[1:] + ([words[0]] if there else []):
-        bench.repo.change({"main.cfg": f"mode = {word}\n"})
-        bench.repo.save(f"Merge {word}")
-    row = bench.ticket(f"Ship {words[0]}")
+        office.repo.change({"main.cfg": f"mode = {word}\n"})
+        office.repo.save(f"Merge {word}")
+    row = office.ticket(f"Ship {words[0]}")
     path = f"{ROOT}/status-{rng.randint(10, 99)}.txt"
     look = one("git_log", repo_path=REPO, max_count=20)
     rest: tuple[Stage, ...]
@@ -81,9 +81,9 @@ def if_merged(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=(look, *rest), other_branch=frozenset({"desk"}))
 
 
-def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
+def office_hours(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to create a call if it falls into a person's office hours, else to add an observation."""
-    people = rng.sample(bench.people, level)
+    people = rng.sample(office.people, level)
     ours, *zones = rng.sample(sorted(ZONES), level + 1)
     now = rng.randrange(0, DAY - 60, 30)
     day = rng.choice(DAYS)
@@ -91,7 +91,7 @@ def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
     conversions: list[Call] = []
     changes: list[Call] = []
     for who, zone in zip(people, zones, strict=True):
-        bench.contact_of(who)["zone"] = zone
+        office.contact_of(who)["zone"] = zone
         there = shift(now, ZONES[zone] - ZONES[ours])
         looks.append(("find_contact", {"name": who}))
         conversion = {"source_timezone": ours, "time": clock(now), "target_timezone": zone}
@@ -106,19 +106,19 @@ def office_hours(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=stages, other_branch=frozenset({"calendar", "memory"}))
 
 
-def key_accounts(bench: Bench, rng: random.Random, level: int) -> Draft:
+def key_accounts(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to raise key accounts' tickets and assign them to the people whom the graph names; others wait."""
     rows = []
     changes: list[Call] = []
-    asking = rng.sample(bench.people, level + 1)
-    carers = [name for name in bench.people if name not in asking]
+    asking = rng.sample(office.people, level + 1)
+    carers = [name for name in office.people if name not in asking]
     for who in asking:
-        row = bench.ticket(f"{rng.choice(WORDS).title()} request", contact=who, assignee=carers[0])
+        row = office.ticket(f"{rng.choice(WORDS).title()} request", contact=who, assignee=carers[0])
         rows.append(row)
         carer = rng.choice(carers[1:])
-        bench.graph["relations"].append([carer, "looks after", who])
+        office.graph["relations"].append([carer, "looks after", who])
         if rng.random() < 0.5:
-            bench.graph["entities"][who][1].append("is a key account")
+            office.graph["entities"][who][1].append("is a key account")
             changes.append(("set_ticket_priority", {"ticket": row["id"], "priority": "high"}))
             changes.append(("assign_ticket", {"ticket": row["id"], "assignee": carer}))
         else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 from gymcp.envs.suites.generation.single_turn import Call
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, TEAMS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, TEAMS, Office
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 from gymcp.mcp_servers.programs.backoffice.company import CITIES
 
 
-def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
+def newcomer(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to enter a new person on all servers."""
     name = f"Zara {rng.choice(('Quill', 'Marsh', 'Lund', 'Petit'))}"
     team, city = rng.choice(TEAMS), rng.choice(CITIES)
@@ -35,17 +35,17 @@ def newcomer(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=((*calls[:2], *calls[3:]), (calls[2],)))
 
 
-def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
+def leaver(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to hand over the tickets of a person who leaves, and to update events and graph."""
-    old, new = rng.sample(bench.people, 2)
-    others = [name for name in bench.people if name not in (old, new)]
-    rows = [bench.ticket(f"{word.title()} renewal", assignee=old) for word in rng.sample(WORDS, level)]
-    bench.ticket("Lost key", assignee=rng.choice(others))
+    old, new = rng.sample(office.people, 2)
+    others = [name for name in office.people if name not in (old, new)]
+    rows = [office.ticket(f"{word.title()} renewal", assignee=old) for word in rng.sample(WORDS, level)]
+    office.ticket("Lost key", assignee=rng.choice(others))
     events = []
     for number, word in enumerate(rng.sample(WORDS, level)):
         names = ", ".join(sorted([old, rng.choice(others)]))
-        events.append(bench.event(f"{word.title()} jour fixe", DAYS[number], 600, 30, attendees=names))
-    bench.event("Company breakfast", DAYS[4], 480, 60, attendees=", ".join(sorted(others[:2])))
+        events.append(office.event(f"{word.title()} jour fixe", DAYS[number], 600, 30, attendees=names))
+    office.event("Company breakfast", DAYS[4], 480, 60, attendees=", ".join(sorted(others[:2])))
     looks: Stage = (("tickets_of", {"assignee": old}), ("events_of", {"person": old}))
     writes: list[Call] = [("assign_ticket", {"ticket": row["id"], "assignee": new}) for row in rows]
     writes += [("remove_attendee", {"event": row["id"], "person": old}) for row in events]
@@ -53,15 +53,15 @@ def leaver(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"old": old, "new": new}, stages=(looks, tuple(writes)))
 
 
-def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
+def relocation(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to change the cities of people in the address book and in the graph."""
-    movers = rng.sample(bench.people, level)
+    movers = rng.sample(office.people, level)
     cities = rng.sample(CITIES, 2 * level)
     calls: list[Call] = []
     for who, old, new in zip(movers, cities[:level], cities[level:], strict=True):
-        contact = bench.contact_of(who)
+        contact = office.contact_of(who)
         contact["city"] = old
-        bench.graph["entities"][who][1].append(f"lives in {old}")
+        office.graph["entities"][who][1].append(f"lives in {old}")
         seen = {"entityName": who, "observations": [f"lives in {old}"]}
         calls += [
             ("update_contact", {"contact": contact["id"], "field": "city", "value": new}),
@@ -73,29 +73,29 @@ def relocation(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"moves": moves}, stages=(looks, tuple(calls)))
 
 
-def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
+def weekly_count(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to write figures from several servers into one file."""
-    who, day = rng.choice(bench.people), rng.choice(DAYS)
-    others = [name for name in bench.people if name != who]
+    who, day = rng.choice(office.people), rng.choice(DAYS)
+    others = [name for name in office.people if name != who]
     tickets, events = rng.randint(1, 5), rng.randint(1, 5)
     for number in range(tickets + 3):
-        bench.ticket(f"{WORDS[number].title()} question", assignee=who if number < tickets else rng.choice(others))
+        office.ticket(f"{WORDS[number].title()} question", assignee=who if number < tickets else rng.choice(others))
     for number in range(events + 2):
-        bench.event(f"{WORDS[number].title()} sync", day if number < events else "2026-03-09", 480 + 40 * number, 30)
+        office.event(f"{WORDS[number].title()} sync", day if number < events else "2026-03-09", 480 + 40 * number, 30)
     looks: list[Call] = [("tickets_of", {"assignee": who}), ("list_events", {"day": day})]
     lines = [f"tickets: {tickets}", f"events: {events}"]
     said = f"how many tickets {who} has ('tickets: N'), how many events there are on {day} ('events: N')"
     if level > 1:
         commits = rng.randint(2, 6)
         for number in range(commits - 1):
-            bench.repo.change({"main.cfg": f"mode = plain\nstep = {number}\n"})
-            bench.repo.save(f"Step {number}")
+            office.repo.change({"main.cfg": f"mode = plain\nstep = {number}\n"})
+            office.repo.save(f"Step {number}")
         looks.append(("git_log", {"repo_path": REPO, "max_count": 50}))
         lines.append(f"commits: {commits}")
         said += ", how many commits the repository has ('commits: N')"
     if level > 2:
         team = rng.choice(TEAMS)
-        members = sum(row[2] == team and row[1] == "works in" for row in bench.graph["relations"])
+        members = sum(row[2] == team and row[1] == "works in" for row in office.graph["relations"])
         looks.append(("search_nodes", {"query": team}))
         lines.append(f"members: {members}")
         said += f", how many people work in {team} by the graph ('members: N')"
@@ -109,13 +109,13 @@ def weekly_count(bench: Bench, rng: random.Random, level: int) -> Draft:
     )
 
 
-def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
+def wind_up(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to close a project: its file, a branch, the graph, and its events."""
     word = rng.choice(WORDS)
     project = f"Project {word.title()}"
-    bench.graph["entities"][project] = ["project", ["is active"]]
-    bench.files[f"{ROOT}/projects/{word}.md"] = f"# {project}\nbudget: {rng.randint(1000, 9999)}\n"
-    bench.folders.add(f"{ROOT}/archive")
+    office.graph["entities"][project] = ["project", ["is active"]]
+    office.files[f"{ROOT}/projects/{word}.md"] = f"# {project}\nbudget: {rng.randint(1000, 9999)}\n"
+    office.folders.add(f"{ROOT}/archive")
     source, to = f"{ROOT}/projects/{word}.md", f"{ROOT}/archive/{word}.md"
     branch = f"closed/{word}-{rng.randint(10, 99)}"
     seen = {"entityName": project, "observations": ["is active"]}
@@ -128,8 +128,8 @@ def wind_up(bench: Bench, rng: random.Random, level: int) -> Draft:
     looks: list[Call] = []
     more = ""
     if level > 1:
-        rows = [bench.event(f"{project} meeting {n}", DAYS[n], 600, 60) for n in range(1, level + 1)]
-        bench.event("Budget meeting", DAYS[0], 600, 60)
+        rows = [office.event(f"{project} meeting {n}", DAYS[n], 600, 60) for n in range(1, level + 1)]
+        office.event("Budget meeting", DAYS[0], 600, 60)
         looks.append(("find_events", {"text": project}))
         calls += [("cancel_event", {"event": row["id"]}) for row in rows]
         more = f", and cancel all events with {project} in their title"

@@ -6,18 +6,18 @@ import itertools
 import random
 
 from gymcp.envs.suites.generation.fixed_offset_zones import DAY, ZONES, clock, shift
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
-def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
+def meeting_abroad(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to enter a call at a person's local time, converted to ours; the zone is in the address book."""
-    who = rng.choice(bench.people)
+    who = rng.choice(office.people)
     theirs, ours = rng.sample(sorted(ZONES), 2)
-    for row in bench.contacts.values():
+    for row in office.contacts.values():
         row["zone"] = rng.choice(sorted(ZONES))
-    bench.contact_of(who)["zone"] = theirs
+    office.contact_of(who)["zone"] = theirs
     # late enough to be on the same day, and to end on it
     here = rng.randrange(60, DAY - 120, 15)
     there = shift(here, ZONES[theirs] - ZONES[ours])
@@ -36,18 +36,18 @@ def meeting_abroad(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=tuple(stages), answer=clock(here), reply="our time as HH:MM")
 
 
-def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
+def setting_asked(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to change the setting that a ticket asks for, in the application's file, and to close the ticket."""
     names = rng.sample(WORDS, level + 2)
     values = {name: rng.randint(100, 999) for name in names}
     text = "".join(f"[{name}]\nquota = {value}\n" for name, value in values.items())
     app = rng.choice(("mail", "shop", "wiki"))
     path = f"{ROOT}/{app}/settings.ini"
-    bench.files |= {path: text, f"{ROOT}/spare/settings.ini": text}
+    office.files |= {path: text, f"{ROOT}/spare/settings.ini": text}
     new = rng.randint(1000, 1999)
-    row = bench.ticket(f"Quota of {names[0]}", text=f"Please set the quota of {names[0]} in {app} to {new}.")
+    row = office.ticket(f"Quota of {names[0]}", text=f"Please set the quota of {names[0]} in {app} to {new}.")
     for name in names[1:]:
-        bench.ticket(f"Quota of {name}", text=f"Please set the quota of {name} in {app} to {rng.randint(2000, 2999)}.")
+        office.ticket(f"Quota of {name}", text=f"Please set the quota of {name} in {app} to {rng.randint(2000, 2999)}.")
     edit = {"oldText": f"[{names[0]}]\nquota = {values[names[0]]}", "newText": f"[{names[0]}]\nquota = {new}"}
     stages = (
         one("get_ticket", ticket=row["id"]),
@@ -58,12 +58,12 @@ def setting_asked(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"ticket": row["id"], "root": ROOT}, stages=stages)
 
 
-def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
+def release_note(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to write the messages of the newest commits into a file, and to open a ticket."""
     subjects = [f"{rng.choice(('Fix', 'Speed up', 'Drop', 'Add'))} {word}" for word in rng.sample(WORDS, level + 2)]
     for number, subject in enumerate(subjects):
-        bench.repo.change({"main.cfg": f"mode = plain\nrevision = {number} {rng.randint(10, 99)}\n"})
-        bench.repo.save(subject)
+        office.repo.change({"main.cfg": f"mode = plain\nrevision = {number} {rng.randint(10, 99)}\n"})
+        office.repo.save(subject)
     newest = subjects[: -level - 1 : -1]
     path = f"{ROOT}/release-{rng.randint(10, 99)}.txt"
     stages: list[Stage] = [
@@ -78,19 +78,19 @@ def release_note(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=tuple(stages))
 
 
-def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
+def lead_invited(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to invite a project's lead, or a manager of that lead, to an event, and to give them a ticket."""
-    line = rng.sample(bench.people, level + 1)
+    line = rng.sample(office.people, level + 1)
     project = f"Project {rng.choice(WORDS).title()}"
-    bench.graph["entities"][project] = ["project", []]
-    bench.graph["relations"].append([line[0], "leads", project])
+    office.graph["entities"][project] = ["project", []]
+    office.graph["relations"].append([line[0], "leads", project])
     for low, high in itertools.pairwise(line):
-        bench.graph["relations"].append([low, "reports to", high])
+        office.graph["relations"].append([low, "reports to", high])
     who = line[level - 1]
     steps = "'s manager" * (level - 1)
-    free = ", ".join(sorted(name for name in bench.people if name not in line)[:2])
+    free = ", ".join(sorted(name for name in office.people if name not in line)[:2])
     for number, word in enumerate(rng.sample(WORDS, level + 1)):
-        row = bench.event(f"{word.title()} briefing", rng.choice(DAYS), 540 + 60 * number, 45, attendees=free)
+        row = office.event(f"{word.title()} briefing", rng.choice(DAYS), 540 + 60 * number, 45, attendees=free)
     looks = (one("open_nodes", names=[project]), *(one("open_nodes", names=[name]) for name in line[: level - 1]))
     stages = (
         *looks,
@@ -102,16 +102,16 @@ def lead_invited(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={**slots, "title": row["title"]}, stages=stages, answer=who, reply="the name of who that is")
 
 
-def branch_for_ticket(bench: Bench, rng: random.Random, level: int) -> Draft:
+def branch_for_ticket(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to make a branch for a ticket, and to assign the ticket to the maintainer of its component."""
     parts = rng.sample(WORDS, level + 2)
-    experts = rng.sample(bench.people, level + 2)
+    experts = rng.sample(office.people, level + 2)
     for part, expert in zip(parts, experts, strict=True):
-        bench.graph["entities"][part] = ["component", []]
-        bench.graph["relations"].append([expert, "maintains", part])
-    rows = [bench.ticket(f"Crash number {rng.randint(100, 999)}", text=f"It is in {part}.") for part in parts]
+        office.graph["entities"][part] = ["component", []]
+        office.graph["relations"].append([expert, "maintains", part])
+    rows = [office.ticket(f"Crash number {rng.randint(100, 999)}", text=f"It is in {part}.") for part in parts]
     for row, expert in zip(rows, experts, strict=True):
-        row["assignee"] = next(name for name in bench.people if name != expert)
+        row["assignee"] = next(name for name in office.people if name != expert)
     row, part, expert = rows[0], parts[0], experts[0]
     branch = f"fix/{row['id']}-{part}"
     stages = [

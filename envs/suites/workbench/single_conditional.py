@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOMS, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage, one
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOMS, ROOT, Office, at
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
-def sort_notes(bench: Bench, rng: random.Random, level: int) -> Draft:
+def sort_notes(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to move finished notes to one folder and urgent notes to another."""
     names = rng.sample(WORDS, level + 3)
     states = [rng.choice(("open", "done", "urgent")) for _ in names]
@@ -17,8 +17,8 @@ def sort_notes(bench: Bench, rng: random.Random, level: int) -> Draft:
     pairs = list(zip(names, states, strict=True))
     rng.shuffle(pairs)
     for name, state in pairs:
-        bench.files[f"{ROOT}/notes/{name}.md"] = f"# {name.title()}\nstatus: {state}\n"
-    bench.folders |= {f"{ROOT}/archive", f"{ROOT}/today"}
+        office.files[f"{ROOT}/notes/{name}.md"] = f"# {name.title()}\nstatus: {state}\n"
+    office.folders |= {f"{ROOT}/archive", f"{ROOT}/today"}
     into = {"done": "archive", "urgent": "today"}
     paths = [f"{ROOT}/notes/{name}.md" for name, _ in pairs]
     moves = tuple(
@@ -32,18 +32,18 @@ def sort_notes(bench: Bench, rng: random.Random, level: int) -> Draft:
     )
 
 
-def project_lead(bench: Bench, rng: random.Random, level: int) -> Draft:
+def project_lead(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to give projects a lead if they have none, or if their lead has left."""
     projects = [f"Project {word.title()}" for word in rng.sample(WORDS, level)]
-    new, gone, good = rng.sample(bench.people, 3)
-    bench.graph["entities"][gone][1] = ["has left"]
+    new, gone, good = rng.sample(office.people, 3)
+    office.graph["entities"][gone][1] = ["has left"]
     changes: list[tuple[str, dict[str, object]]] = []
     kinds = [rng.choice(("none", "gone", "good")) for _ in projects]
     kinds[0] = rng.choice(("none", "gone"))
     for project, kind in zip(projects, kinds, strict=True):
-        bench.graph["entities"][project] = ["project", []]
+        office.graph["entities"][project] = ["project", []]
         if kind != "none":
-            bench.graph["relations"].append([gone if kind == "gone" else good, "leads", project])
+            office.graph["relations"].append([gone if kind == "gone" else good, "leads", project])
         if kind == "gone":
             row = {"from": gone, "to": project, "relationType": "leads"}
             changes.append(("delete_relations", {"relations": [row]}))
@@ -55,15 +55,15 @@ def project_lead(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=(look, *((change,) for change in changes)))
 
 
-def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
+def commit_or_hold(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to commit a change that is small enough; for a larger one, to make a branch instead."""
     path, *others = (f"{word}.cfg" for word in rng.sample(WORDS, level + 1))
     old = rng.randint(20, 60)
-    bench.repo.change(dict.fromkeys([path, *others], f"timeout = {old}\n"))
-    bench.repo.save("Add timeouts")
+    office.repo.change(dict.fromkeys([path, *others], f"timeout = {old}\n"))
+    office.repo.save("Add timeouts")
     limit = rng.randint(5, 15)
     step = rng.choice((limit - 3, limit, limit + 1, limit + 9))
-    bench.repo.change({path: f"timeout = {old + step}\n"} | dict.fromkeys(others, f"timeout = {old + 20}\n"))
+    office.repo.change({path: f"timeout = {old + step}\n"} | dict.fromkeys(others, f"timeout = {old + 20}\n"))
     message, branch = f"Raise the timeout in {path}", f"hold/{path.removesuffix('.cfg')}"
     look = one("git_diff_unstaged", repo_path=REPO)
     rest: tuple[Stage, ...]
@@ -75,7 +75,7 @@ def commit_or_hold(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=(look, *rest))
 
 
-def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
+def book_room(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to book the smallest free room with enough seats; if none is free, an hour later."""
     day, start = rng.choice(DAYS), rng.randrange(9 * 60, 15 * 60, 30)
     people = rng.choice((3, 5, 7, 10))
@@ -83,7 +83,7 @@ def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
     busy = rng.randint(0, len(fitting)) if level > 1 else rng.randint(0, 1)
     taken = fitting[:busy] + [name for name in ROOMS if name not in fitting][: level - 1]
     for number, room in enumerate(taken):
-        bench.event(f"{WORDS[number].title()} workshop", day, start - 15, 60, room=room)
+        office.event(f"{WORDS[number].title()} workshop", day, start - 15, 60, room=room)
     title = f"{rng.choice(WORDS).title()} kick-off"
     free = [room for room in fitting if room not in taken]
     stages = [one("free_rooms", day=day, start=at(start), end=at(start + 60))]
@@ -98,16 +98,16 @@ def book_room(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=tuple(stages), answer=free[0], reply="the name of the room")
 
 
-def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
+def triage(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to raise old tickets, to assign new ones, and to set those that wait for a customer to waiting."""
-    senior, junior = rng.sample(bench.people, 2)
+    senior, junior = rng.sample(office.people, 2)
     limit = rng.randint(14, 22)
     rows = []
     for word in rng.sample(WORDS, level + 1):
         old, waits = rng.random() < 0.5, rng.random() < 0.3
         opened = f"2026-02-{rng.randint(10, limit - 1) if old else rng.randint(limit, 26)}"
         text = "I will send the invoice tomorrow." if waits else "Please help."
-        rows.append(bench.ticket(f"{word.title()} bill", opened=opened, text=text))
+        rows.append(office.ticket(f"{word.title()} bill", opened=opened, text=text))
     changes: list[Stage] = []
     for row in rows:
         if row["text"] != "Please help.":
@@ -118,7 +118,7 @@ def triage(bench: Bench, rng: random.Random, level: int) -> Draft:
         else:
             changes.append(one("assign_ticket", ticket=row["id"], assignee=junior))
     for name in (senior, junior):  # so that every assignment is a change
-        others = [person for person in bench.people if person not in (senior, junior)]
+        others = [person for person in office.people if person not in (senior, junior)]
         for row in rows:
             row["assignee"] = rng.choice(others) if row["assignee"] == name else row["assignee"]
     looks = tuple(("get_ticket", {"ticket": row["id"]}) for row in rows)

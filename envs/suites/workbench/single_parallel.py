@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, TASTES, TEAMS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family, Stage
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, TASTES, TEAMS, Office
 from gymcp.envs.suites.workbench.single_sequential import WORDS
 
 
-def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
+def restock(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to raise a number in each of several files by the same amount."""
     names = rng.sample(WORDS, level + 3)
     counts = {name: rng.randint(10, 99) for name in names}
     for name, count in counts.items():
-        bench.files[f"{ROOT}/stock/{name}.txt"] = f"{name}: {count} boxes\n"
+        office.files[f"{ROOT}/stock/{name}.txt"] = f"{name}: {count} boxes\n"
     more = rng.randint(3, 40)
     chosen = names[: level + 1]
     paths = [f"{ROOT}/stock/{name}.txt" for name in chosen]
@@ -29,16 +29,16 @@ def restock(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"paths": _and(paths), "more": more}, stages=(reads, edits))
 
 
-def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
+def team_note(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to add an observation to every member of a team, and to remove another."""
     team = rng.choice(TEAMS)
-    members = rng.sample(bench.people, level + 1)
-    bench.graph["relations"] = [row for row in bench.graph["relations"] if row[2] != team]
+    members = rng.sample(office.people, level + 1)
+    office.graph["relations"] = [row for row in office.graph["relations"] if row[2] != team]
     gone = rng.choice(TASTES)
     for name in members:
-        bench.graph["relations"].append([name, "works in", team])
-        seen = bench.graph["entities"][name][1]
-        bench.graph["entities"][name][1] = sorted({*seen[:1], gone})
+        office.graph["relations"].append([name, "works in", team])
+        seen = office.graph["entities"][name][1]
+        office.graph["entities"][name][1] = sorted({*seen[:1], gone})
     note = f"sits on floor {rng.randint(2, 9)}"
     adds = tuple(("add_observations", {"observations": [{"entityName": n, "contents": [note]}]}) for n in members)
     drops = tuple(("delete_observations", {"deletions": [{"entityName": n, "observations": [gone]}]}) for n in members)
@@ -47,13 +47,13 @@ def team_note(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots=slots, stages=(look, (*adds, *drops)))
 
 
-def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
+def branches(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to make branches from the current commit, and to stage the changed files, which must be looked up."""
     files = {f"{name}.cfg": "on = yes\n" for name in rng.sample(WORDS, level + 3)}
-    bench.repo.change(files)
-    bench.repo.save("Add switches")
+    office.repo.change(files)
+    office.repo.save("Add switches")
     changed = rng.sample(sorted(files), level + 1)
-    bench.repo.change(dict.fromkeys(changed, "on = no\n"))
+    office.repo.change(dict.fromkeys(changed, "on = no\n"))
     names = [f"{kind}/{rng.choice(WORDS)}-{rng.randint(10, 99)}" for kind in ("release", "test", "demo")[:level]]
     made = tuple(("git_create_branch", {"repo_path": REPO, "branch_name": name}) for name in names)
     look = (("git_status", {"repo_path": REPO}),)
@@ -61,29 +61,29 @@ def branches(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"names": _and(names)}, stages=(look, (*made, *add)))
 
 
-def invite(bench: Bench, rng: random.Random, level: int) -> Draft:
+def invite(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to invite a person to all events of a day."""
     day, *others = rng.sample(DAYS, 3)
-    who = rng.choice(bench.people)
-    free = ", ".join(sorted(rng.sample([name for name in bench.people if name != who], 2)))
+    who = rng.choice(office.people)
+    free = ", ".join(sorted(rng.sample([name for name in office.people if name != who], 2)))
     events = [
-        bench.event(f"{word.title()} planning", day, 9 * 60 + 75 * number, 60, attendees=free)
+        office.event(f"{word.title()} planning", day, 9 * 60 + 75 * number, 60, attendees=free)
         for number, word in enumerate(rng.sample(WORDS, level + 1))
     ]
     for other in others:
-        bench.event(f"{rng.choice(WORDS).title()} planning", other, 600, 60, attendees=free)
+        office.event(f"{rng.choice(WORDS).title()} planning", other, 600, 60, attendees=free)
     look = (("list_events", {"day": day}),)
     adds = tuple(("add_attendee", {"event": row["id"], "person": who}) for row in events)
     return Draft(slots={"who": who, "day": day}, stages=(look, adds))
 
 
-def reassign(bench: Bench, rng: random.Random, level: int) -> Draft:
+def reassign(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to assign all open tickets of one person to another."""
-    old, new, other = rng.sample(bench.people, 3)
-    rows = [bench.ticket(f"{word.title()} is missing", assignee=old) for word in rng.sample(WORDS, level + 1)]
-    bench.ticket("Old request", assignee=old, status="closed")
+    old, new, other = rng.sample(office.people, 3)
+    rows = [office.ticket(f"{word.title()} is missing", assignee=old) for word in rng.sample(WORDS, level + 1)]
+    office.ticket("Old request", assignee=old, status="closed")
     for word in rng.sample(WORDS, level):
-        bench.ticket(f"{word.title()} is too loud", assignee=other)
+        office.ticket(f"{word.title()} is too loud", assignee=other)
     look = (("tickets_of", {"assignee": old}),)
     given = tuple(("assign_ticket", {"ticket": row["id"], "assignee": new}) for row in rows)
     return Draft(slots={"old": old, "new": new}, stages=(look, given))

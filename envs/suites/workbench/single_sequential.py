@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 import random
 
-from gymcp.envs.suites.workbench.bench import DAYS, REPO, ROOT, Bench, at
 from gymcp.envs.suites.workbench.draft import Draft, Family, one
+from gymcp.envs.suites.workbench.office import DAYS, REPO, ROOT, Office, at
 
 WORDS = ["amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "indigo", "jasper", "kelp", "lotus"]
 
 
-def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
+def handover(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to follow notes that each name the next; the last one holds a code."""
     names = rng.sample(WORDS, level + 4)
     chain, others = names[: level + 2], names[level + 2 :]
     code = f"{rng.choice('KLMNP')}{rng.randint(1000, 9999)}"
     for here, following in zip(chain, [*chain[1:], None], strict=True):
         text = f"The access code is {code}.\n" if following is None else f"Goes on in {following}.txt\n"
-        bench.files[f"{ROOT}/handover/{here}.txt"] = text
+        office.files[f"{ROOT}/handover/{here}.txt"] = text
     for other in others:
-        bench.files[f"{ROOT}/handover/{other}.txt"] = f"The access code is K{rng.randint(1000, 9999)}.\n"
+        office.files[f"{ROOT}/handover/{other}.txt"] = f"The access code is K{rng.randint(1000, 9999)}.\n"
     out = f"{ROOT}/code-{rng.randint(10, 99)}.txt"
     reads = tuple(one("read_text_file", path=f"{ROOT}/handover/{name}.txt") for name in chain)
     return Draft(
@@ -29,11 +29,11 @@ def handover(bench: Bench, rng: random.Random, level: int) -> Draft:
     )
 
 
-def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
+def superior(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to find the person a number of steps up the line, and to add an observation to them."""
-    line = rng.sample(bench.people, level + 2)
+    line = rng.sample(office.people, level + 2)
     for low, high in itertools.pairwise(line):
-        bench.graph["relations"].append([low, "reports to", high])
+        office.graph["relations"].append([low, "reports to", high])
     note = f"approves trip {rng.randint(100, 999)}"
     steps = "'s manager" * (level + 1)
     opened = tuple(one("open_nodes", names=[name]) for name in line[:-1])
@@ -45,18 +45,18 @@ def superior(bench: Bench, rng: random.Random, level: int) -> Draft:
     )
 
 
-def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
+def culprit(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to find a file by the commit that changed it last, and to commit the pending change to that file."""
     names = rng.sample(WORDS, level + 3)
     files = {f"{name}.cfg": f"limit = {rng.randint(10, 99)}\n" for name in names}
-    bench.repo.change(files)
-    bench.repo.save("Add settings")
+    office.repo.change(files)
+    office.repo.save("Add settings")
     topics = rng.sample(("login", "billing", "search", "export", "mail", "print", "backup"), len(names))
     made = {}
     for path, topic in zip(rng.sample(sorted(files), len(files)), topics, strict=True):
-        bench.repo.change({path: f"limit = {rng.randint(100, 199)}\n"})
-        made[topic] = (path, bench.repo.save(f"Raise the limit of {topic}"))
-    bench.repo.change({path: f"limit = {rng.randint(200, 299)}\n" for path in files})
+        office.repo.change({path: f"limit = {rng.randint(100, 199)}\n"})
+        made[topic] = (path, office.repo.save(f"Raise the limit of {topic}"))
+    office.repo.change({path: f"limit = {rng.randint(200, 299)}\n" for path in files})
     topic = rng.choice(topics)
     path, commit = made[topic]
     stages = [one("git_log", repo_path=REPO, max_count=20), one("git_show", repo_path=REPO, revision=commit)]
@@ -66,17 +66,17 @@ def culprit(bench: Bench, rng: random.Random, level: int) -> Draft:
     return Draft(slots={"topic": topic, "message": message}, stages=tuple(stages))
 
 
-def back_to_back(bench: Bench, rng: random.Random, level: int) -> Draft:
+def back_to_back(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to move an event to the end of another, which is the second or last of its day; its length stays."""
     day = rng.choice(DAYS)
     titles = rng.sample(WORDS, level + 3)
-    first = bench.event(f"{titles[0].title()} review", day, 8 * 60 + rng.randrange(0, 90, 15), 45)
+    first = office.event(f"{titles[0].title()} review", day, 8 * 60 + rng.randrange(0, 90, 15), 45)
     last, minutes = first, 45
     for title in titles[1 : level + 1]:  # at level 1 one event follows, at the others one more each
         start = _minutes(last["end"]) + rng.randrange(15, 60, 15)
-        last = bench.event(f"{title.title()} review", day, start, minutes)
+        last = office.event(f"{title.title()} review", day, start, minutes)
     length = rng.choice((30, 60, 90))
-    moved = bench.event(
+    moved = office.event(
         f"{titles[-1].title()} talk", rng.choice([other for other in DAYS if other != day]), 600, length
     )
     end = _minutes(last["end"])
@@ -95,15 +95,15 @@ def _minutes(time: str) -> int:
     return int(time[:2]) * 60 + int(time[3:])
 
 
-def duplicates(bench: Bench, rng: random.Random, level: int) -> Draft:
+def duplicates(office: Office, rng: random.Random, level: int) -> Draft:
     """A request to close a ticket that repeats others, and to give the original to the assignee of that ticket."""
     for _ in range(level):
-        bench.ticket(f"{rng.choice(WORDS).title()} is slow")
+        office.ticket(f"{rng.choice(WORDS).title()} is slow")
     word = rng.choice(WORDS)
-    who = rng.sample(bench.people, 2)
-    chain = [bench.ticket(f"{word.title()} does not start", assignee=who[1])]
+    who = rng.sample(office.people, 2)
+    chain = [office.ticket(f"{word.title()} does not start", assignee=who[1])]
     for _ in range(level):
-        chain.append(bench.ticket(f"{word.title()} is broken", text=f"Same as {chain[-1]['id']}.", assignee=who[1]))
+        chain.append(office.ticket(f"{word.title()} is broken", text=f"Same as {chain[-1]['id']}.", assignee=who[1]))
     chain[-1]["assignee"] = who[0]
     first, original = chain[-1]["id"], chain[0]["id"]
     stages = [one("get_ticket", ticket=row["id"]) for row in reversed(chain)]

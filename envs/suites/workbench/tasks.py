@@ -13,8 +13,8 @@ from gymcp.envs.suites.workbench import (
     single_parallel,
     single_sequential,
 )
-from gymcp.envs.suites.workbench.bench import REPO, ROOT, TOOLS, Bench
 from gymcp.envs.suites.workbench.draft import Draft, Family
+from gymcp.envs.suites.workbench.office import REPO, ROOT, TOOLS, Office
 from gymcp.envs.suites.workbench.wordings import HEAD, fill_template, wordings
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.native.runtime import ToolError
@@ -94,23 +94,23 @@ def task_and_draft(split: str, name: str, level: int, number: int) -> tuple[Task
     """A task, and the draft from which it was made."""
     family = FAMILIES[name]
     rng = random.Random(f"{split}-{name}-{level}-{number}")
-    bench = Bench(rng, PEOPLE[level])
-    draft = family.make(bench, rng, level)
+    office = Office(rng, PEOPLE[level])
+    draft = family.make(office, rng, level)
     request = fill_template(rng.choice(wordings(family.bodies, held_out=split == "test")), draft.slots)
     if draft.answer:
         request += f" Reply with {draft.reply} and nothing else."
     servers = [server for server in TOOLS if server in draft.servers or server in ALWAYS_PRESENT[level]]
-    target: dict[str, Json] = {"servers": bench.after(draft.calls, servers)}
+    target: dict[str, Json] = {"servers": office.after(draft.calls, servers)}
     if draft.answer:
         target["answer"] = draft.answer
     category = f"{family.scope}-{family.structure}"
     task = Task(
         id=f"{'train-' if split == 'train' else ''}{category}-{name}-{level}-{number}",
         prompts=(f"{HEAD.format(root=ROOT, repo=REPO)}\n{request}",),
-        initial_state=bench.initial_state(servers),
+        initial_state=office.initial_state(servers),
         target=target,
         gold=(GoldTurn(calls=as_calls(draft), final_text=draft.answer or "Done."),),
-        last_necessary=last_necessary(bench, draft, servers),
+        last_necessary=last_necessary(office, draft, servers),
         servers=frozenset(servers),
         split=split,
         tags=(
@@ -131,13 +131,13 @@ def as_calls(draft: Draft) -> tuple[ToolCall, ...]:
     )
 
 
-def last_necessary(bench: Bench, draft: Draft, servers: Sequence[str]) -> tuple[int, int] | None:
+def last_necessary(office: Office, draft: Draft, servers: Sequence[str]) -> tuple[int, int] | None:
     """The place of the last call without which the world ends up different, or a later call fails."""
     calls = draft.calls
-    after_all = bench.after(calls, servers)
+    after_all = office.after(calls, servers)
     for number in reversed(range(len(calls))):
         try:
-            without = bench.after((*calls[:number], *calls[number + 1 :]), servers)
+            without = office.after((*calls[:number], *calls[number + 1 :]), servers)
         except (LookupError, ValueError, ToolError):  # a later call needs it
             return (0, number)
         if without != after_all:

@@ -147,7 +147,7 @@ class Pool:
             if not self._closed:
                 container, _ = self._start_container(containers.launch)
         except (GymcpError, OSError) as error:
-            log.warning("a spare container could not be made: %s", error)  # the next `take` starts one, and raises
+            log.warning("a warm container could not be started: %s", error)  # the next `take` starts one, and raises
         with self._lock:
             containers.starting -= 1
             keep = container is not None and not self._closed

@@ -1,4 +1,4 @@
-"""The command line: one module per verb."""
+"""The command line: every verb has a module."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ app.add_typer(servers.app, name="servers")
 app.command("new")(new.command)
 app.command("grade")(grade.command)
 app.command("compare")(compare.command)
-app.command("judge")(judge.command)
+app.add_typer(judge.app, name="judge")
 app.command("report")(report.command)
 app.command("view")(view.command)
 app.command("export")(export.command)
 app.command("import")(export.import_command)
 app.command("train")(train.command)
+app.command("credit")(train.credit_command)
 app.command("check")(check.command)
 app.command("stress")(stress.command)
 app.command("tools")(tools.command)
@@ -44,7 +45,7 @@ app.command("clean")(clean.command)
 
 
 def run() -> None:
-    """Runs the command that was typed. What the user can mend is one line on standard error and exit code 2."""
+    """Run the command that was typed. An error that the user can mend is one line on standard error and exit code 2."""
     clean_output()
     try:
         app()
@@ -55,5 +56,5 @@ def run() -> None:
         print(f"gymcp: {error}", file=sys.stderr)
         sys.exit(1)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone: nobody is left to tell
+        sys.stderr.close()  # the reader of the output has gone
         sys.exit(1)

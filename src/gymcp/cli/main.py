@@ -1,4 +1,4 @@
-"""The console script. It imports next to nothing, so that Ctrl-C is answered while the rest is being imported."""
+"""Console script. It imports almost nothing, so that Ctrl-C works while the rest is being imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Runs the command line; an interrupt is exit code 130 and no traceback."""
+    """Run the command line; an interrupt gives exit code 130 and no traceback."""
     try:
         importlib.import_module("gymcp.cli.app").run()
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
-"""How results are printed, and the one place through which every string passes before it reaches a terminal.
+"""Print results; every string passes through this module before it reaches a terminal.
 
-`clean_output` puts a `CleanStream` in the place of standard output and standard error: what is printed, logged, warned
-of or raised comes out with its unseen characters spelt out. Only `OutputConsole` writes past it, whose text is cleaned
-before it gets colours, and which takes nothing for markup.
+`clean_output` replaces standard output and standard error by a `CleanStream`: prints, logs, warnings and tracebacks
+come out with their unseen characters spelt out. Only `OutputConsole` writes past it: it cleans text before it adds
+colours, and it interprets no markup.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gymcp.types import Json
 from gymcp.visible_text import visible
 
 MAX_LINE = 400
-"""Characters of one line that others have written."""
+"""Characters of untrusted text that are printed on one line."""
 _COLOURS = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class CleanStream:
-    """A text stream that lets no control or unseen character through, and replaces what its encoding lacks."""
+    """A text stream that spells out control and unseen characters, and replaces characters that its encoding lacks."""
 
     def __init__(self, stream: TextIO, *, colours: bool = False) -> None:
         self.stream = stream
@@ -45,7 +45,7 @@ class CleanStream:
 
     @property
     def rich_proxied_file(self) -> CleanStream:
-        """The stream that consoles of other libraries write to, such as that of `--help`: it keeps their colours."""
+        """Stream for consoles of other libraries, such as that of `--help`: it keeps their colours."""
         return CleanStream(self.stream, colours=self.stream.isatty())
 
     def write(self, text: str) -> int:
@@ -66,7 +66,7 @@ class CleanStream:
 
 
 def clean_output() -> None:
-    """From now on, until the process ends, standard output and standard error are `CleanStream`s."""
+    """Make standard output and standard error `CleanStream`s until the process ends."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, CleanStream):
@@ -74,14 +74,14 @@ def clean_output() -> None:
 
 
 class OutputConsole(Console):
-    """rich's console without markup and emoji codes; text is cleaned before it is measured and styled."""
+    """Console of rich without markup and emoji codes; text is cleaned before it is measured and styled."""
 
     def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, **settings)
 
     @property
     def file(self) -> IO[str]:
-        """The stream itself, below a `CleanStream`: colours and a live line's movements are the console's own."""
+        """The stream below a `CleanStream`, because colours and cursor movements are the console's own."""
         found: Any = super().file
         return found.stream if isinstance(found, CleanStream) else found
 
@@ -121,12 +121,12 @@ console = OutputConsole()
 
 
 def print_json(value: Json) -> None:
-    """One JSON object on one line of standard output, and nothing else there."""
+    """Print one JSON object on one line of standard output."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def print_summary(summary: Mapping[str, Json]) -> None:
-    """The headline with its interval and coverage, the breakdown, and where the run lies."""
+    """Print the success with its interval and coverage, the breakdown, and the path of the run."""
     table = Table(title=f"{summary['env']} · {summary['agent']}", title_justify="left", header_style="bold")
     table.add_column("")
     for heading in ("success", "95 % interval", "scored"):
@@ -153,7 +153,7 @@ def print_summary(summary: Mapping[str, Json]) -> None:
 
 
 def time_line(summary: Mapping[str, Json]) -> str:
-    """Where the episodes' time went, and how busy policy and tools were."""
+    """Line with the shares of the episodes' time, and with the average load of policy and tools."""
     used = summary["utilisation"]
     shares = ", ".join(f"{name} {100 * used[f'{name}_share']:.0f} %" for name in summary["seconds"])
     line = f"time: {shares}"
@@ -163,7 +163,7 @@ def time_line(summary: Mapping[str, Json]) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """What a server or an agent may have written, as one line that acts on no terminal."""
+    """Untrusted text as one line that is safe to print on a terminal."""
     line = visible(" ".join(text.split()))
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [...]"
 

@@ -1,4 +1,4 @@
-"""What ``--agent react`` needs: the policy that was named, opened, checked, and kept until the run has ended."""
+"""Policies for ``gymcp eval``: options checked, models opened and tested, and kept open until the run has ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gymcp.agents.policies.chat_adapter import as_chat
@@ -26,27 +26,62 @@ from gymcp.envs.wrappers.simulated_user import check_scenarios, simulate_user
 from gymcp.errors import ConfigError
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.protocols import AgentFactory
-from gymcp.types import Json, Sampling, Task
+from gymcp.types import Json, Sampling, Task, Tool
 
-_PARTS_OF_A_MODEL = (".safetensors", ".bin", ".json", ".jinja", ".model")
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""Environment variable that holds an endpoint's key by default."""
+REQUEST_TIMEOUT_S = 120.0
+"""Seconds for one answer of an endpoint by default."""
+_MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
+"""Suffixes of the files of a model folder that its digest covers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Options of a model, for the agent's model and for one that plays the user."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    budget: Budget = field(default_factory=Budget)
+    overflow: str = "stop"
+    """Reaction to a full context: ``stop``, or ``drop`` old tool results."""
+    tool_calls: str = "native"
+    """Form in which an endpoint takes and gives tool calls: ``native`` or ``text``."""
+    tool_format: str | None = None
+    """Format of tool calls in a chat template; None: found by the template."""
+    tokenizer: Path | None = None
+    """Folder with the tokenizer of a remote vLLM server's model."""
+    system: Path | None = None
+    """File with a system prompt."""
+    prices: Path | None = None
+    """TOML file with prices per million tokens."""
+    key_env: str = KEY_VARIABLE
+    """Environment variable that holds an endpoint's key."""
+    requests_per_minute: float | None = None
+    """Most requests to an endpoint in a minute; None: no limit."""
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    """Seconds for one answer of an endpoint."""
+    slots: int = 16
+    """Answers that a local model draws at a time."""
+    device: str | None = None
+    """Device of a local model, such as ``cpu`` or ``cuda``; None: chosen automatically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPlan:
-    """A policy and how it is played, checked as far as that goes without asking it."""
+    """A policy and its settings, checked as far as possible without a request to the model."""
 
     spec: PolicySpec
     options: ModelOptions
     settings: ReactSettings
     counted: bool = False
-    """Whether a budget depends on how many tokens an endpoint says an answer took."""
+    """True if a budget depends on the token counts that an endpoint reports."""
 
     def user_config(self) -> dict[str, Json]:
-        """What `run.json` records where the policy plays the user."""
+        """Entries of ``run.json`` if the policy plays the user."""
         return {"user_policy": self.spec.text, "user_sampling": asdict(self.settings.sampling)}
 
     def config(self) -> dict[str, Json]:
-        """What `run.json` records: what scores depend on, and no key."""
+        """Entries of ``run.json`` if the policy is the agent: everything that scores depend on, without the key."""
         return {
             "policy": self.spec.text,
             "sampling": asdict(self.settings.sampling),
@@ -55,70 +90,66 @@ class PolicyPlan:
             "system": self.settings.system,
             "tool_format": self.options.tool_format,
             "calls_as_text": self.options.calls_as_text,
-            **({"weights": _digest(Path(self.spec.model))} if self.spec.kind == "local" else {}),
+            **({"weights": _digest_model(Path(self.spec.model))} if self.spec.kind == "local" else {}),
         }
 
 
-def plan_policy(
-    policy: str | None,
-    *,
-    sampling: Sampling,
-    budget: Budget,
-    overflow: str,
-    tool_calls: str,
-    tool_format: str | None,
-    tokenizer: Path | None,
-    system: Path | None,
-    prices: Path | None,
-    key_env: str,
-    requests_per_minute: float | None,
-    timeout_s: float,
-    slots: int,
-    concurrency: int,
-    device: str | None,
-    max_cost: float | None,
-) -> PolicyPlan:
-    """The options of the command line, in records. Raises ConfigError for the first that is wrong."""
+def plan_policy(policy: str | None, config: ModelConfig, *, concurrency: int, max_cost: float | None) -> PolicyPlan:
+    """The checked plan of a policy; `max_cost` bounds the cost of the run. Raises ConfigError for the first error."""
     if policy is None:
         raise ConfigError("agent 'react' needs a model: --policy tiny | local:PATH | vllm:URL#MODEL | openai:URL#MODEL")
     spec = parse_policy(policy)
-    _one_of("--overflow", overflow, ("stop", "drop"))
-    _one_of("--tool-calls", tool_calls, ("native", "text"))
-    if tool_calls == "text" and spec.kind != "openai":
-        raise ConfigError("--tool-calls text: only for openai: policies; others are spoken to in their chat template")
-    if tokenizer is not None and spec.kind != "vllm":
-        raise ConfigError("--tokenizer: only for vllm: policies; a local model brings its own, an endpoint needs none")
-    check_sampling(sampling)
-    for name, value in (("--request-timeout", timeout_s), ("--requests-per-minute", requests_per_minute)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            raise ConfigError(f"{name}: must be more than 0, not {value}")
-    known = load_prices(prices) if prices else {}
-    # what runs in this process costs nothing, unless a price is named
-    limit = "--max-episode-cost" if budget.cost is not None else "--max-cost" if max_cost and spec.url else ""
-    if limit and spec.name not in known:
-        raise ConfigError(f"{limit}: model '{spec.name}' has no price, so it would never be spent; see --prices")
-    rule: Overflow = "drop" if overflow == "drop" else "stop"
+    _check_options(spec, config)
+    prices = load_prices(config.prices) if config.prices else {}
+    _check_prices(spec, config.budget, max_cost, priced=spec.name in prices)
+    overflow: Overflow = "drop" if config.overflow == "drop" else "stop"
     return PolicyPlan(
         spec=spec,
         options=ModelOptions(
-            slots=slots,
+            slots=config.slots,
             concurrency=concurrency,
-            device=device,
-            tool_format=tool_format,
-            tokenizer=tokenizer,
-            calls_as_text=tool_calls == "text",
-            key=read_key(key_env),
-            requests_per_minute=requests_per_minute,
-            timeout_s=timeout_s,
-            prices=known,
+            device=config.device,
+            tool_format=config.tool_format,
+            tokenizer=config.tokenizer,
+            calls_as_text=config.tool_calls == "text",
+            key=read_key(config.key_env),
+            requests_per_minute=config.requests_per_minute,
+            timeout_s=config.request_timeout_s,
+            prices=prices,
         ),
-        settings=ReactSettings(sampling=sampling, budget=budget, overflow=rule, system=_read(system)),
-        counted=any(limit is not None for limit in (max_cost, budget.cost, budget.tokens)),
+        settings=ReactSettings(
+            sampling=config.sampling, budget=config.budget, overflow=overflow, system=_read_system(config.system)
+        ),
+        counted=any(limit is not None for limit in (max_cost, config.budget.cost, config.budget.tokens)),
     )
 
 
+def _check_options(spec: PolicySpec, config: ModelConfig) -> None:
+    _check_choice("--overflow", config.overflow, ("stop", "drop"))
+    _check_choice("--tool-calls", config.tool_calls, ("native", "text"))
+    if config.tool_calls == "text" and spec.kind != "openai":
+        raise ConfigError("--tool-calls text: only for openai: policies; others are spoken to in their chat template")
+    if config.tokenizer is not None and spec.kind != "vllm":
+        raise ConfigError("--tokenizer: only for vllm: policies; a local model brings its own, an endpoint needs none")
+    check_sampling(config.sampling)
+    positive = (
+        ("--request-timeout", config.request_timeout_s),
+        ("--requests-per-minute", config.requests_per_minute),
+    )
+    for name, value in positive:
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise ConfigError(f"{name}: must be more than 0, not {value}")
+
+
+def _check_prices(spec: PolicySpec, budget: Budget, max_cost: float | None, *, priced: bool) -> None:
+    # a model that runs in this process costs nothing, unless a price is named
+    limit = "--max-episode-cost" if budget.cost is not None else "--max-cost" if max_cost and spec.url else ""
+    if limit and not priced:
+        raise ConfigError(f"{limit}: model '{spec.name}' has no price, so it would never be spent; see --prices")
+
+
 def read_key(variable: str) -> str | None:
-    """The key in that variable of the environment; None where there is none. Raises ConfigError, without the key."""
+    """The key in an environment variable; None if there is none. Raises ConfigError, which does not show the key."""
     key = os.environ.get(variable, "").strip()
     if not all(" " <= character <= "~" for character in key):
         raise ConfigError(f"--key-env: ${variable} holds no key: it has characters that no header can carry")
@@ -126,7 +157,7 @@ def read_key(variable: str) -> str | None:
 
 
 def check_sampling(sampling: Sampling) -> None:
-    """Raises ConfigError for what no engine can do."""
+    """Raise ConfigError for settings that no engine accepts."""
     if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= 100):
         raise ConfigError(f"--temperature: must be from 0 to 100, not {sampling.temperature}")
     if not 0 < sampling.top_p <= 1:
@@ -140,12 +171,12 @@ def check_sampling(sampling: Sampling) -> None:
 
 
 @contextlib.contextmanager
-def opened(
+def open_agents(
     runner: asyncio.Runner, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]
 ) -> Iterator[AgentFactory]:
-    """Agents over the open policy, after one real call to every server and one real request to the model.
+    """Agents over the opened model, after one real call to every server and one real request to the model.
 
-    Raises ConfigError, or EnvInfraError where a server fails.
+    Raises ConfigError, or EnvInfraError if a server fails.
     """
     with hold_open(runner, open_model(plan.spec, plan.options)) as model:
         if isinstance(model, TokenModel) and model.renderer.note:
@@ -155,10 +186,10 @@ def opened(
 
 
 @contextlib.contextmanager
-def with_user(
+def add_user(
     runner: asyncio.Runner, plan: PolicyPlan | None, env: LoadedEnv, tasks: Sequence[Task]
 ) -> Iterator[LoadedEnv]:
-    """The environment with a user whom the plan's model plays, after one real request to it; without a plan, as it is.
+    """The environment with a user that the plan's model plays, after one real request to it; unchanged without a plan.
 
     Raises ConfigError.
     """
@@ -167,34 +198,36 @@ def with_user(
         return
     check_scenarios(env)
     with hold_open(runner, open_model(plan.spec, plan.options)) as model:
-        played = simulate_user(env, as_chat(model), plan.settings.sampling)
-        runner.run(check_user(played, plan.spec.who, tasks[0]))
-        yield played
+        with_user = simulate_user(env, as_chat(model), plan.settings.sampling)
+        runner.run(check_user(with_user, plan.spec.who, tasks[0]))
+        yield with_user
 
 
 async def _preflight(model: Model, plan: PolicyPlan, env: LoadedEnv, sandbox: Sandbox, tasks: Sequence[Task]) -> None:
     listing = await check_servers(env, sandbox, tasks[0])
-    await check_model(
-        model, plan.settings, tasks, lambda task: tools_at_start(env, task, listing), needs_usage=plan.counted
-    )
+
+    def tools_of(task: Task) -> tuple[Tool, ...]:
+        return tools_at_start(env, task, listing)
+
+    await check_model(model, plan.settings, tasks, tools_of, needs_usage=plan.counted)
 
 
-def _digest(folder: Path) -> str:
-    """Of a model's weights, tokenizer and templates: a folder's name says nothing of what was trained in between."""
-    whole = hashlib.sha256()
+def _digest_model(folder: Path) -> str:
+    """SHA-256 of weights, tokenizer and templates, because training may change a folder without changing its name."""
+    digest = hashlib.sha256()
     for file in sorted(folder.glob("*")):
-        if file.suffix in _PARTS_OF_A_MODEL and file.is_file():
+        if file.suffix in _MODEL_FILES and file.is_file():
             with file.open("rb") as opened:
-                whole.update(file.name.encode() + b"\0" + hashlib.file_digest(opened, "sha256").digest())
-    return whole.hexdigest()
+                digest.update(file.name.encode() + b"\0" + hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
 
 
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{option}: no '{value}'; have {', '.join(known)}")
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option}: no '{value}'; have {', '.join(choices)}")
 
 
-def _read(file: Path | None) -> str:
+def _read_system(file: Path | None) -> str:
     if file is None:
         return ""
     try:

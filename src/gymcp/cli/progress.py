@@ -1,4 +1,4 @@
-"""What the user sees while episodes run: how many, how well, how fast, how long still."""
+"""Progress of a run on standard error: count, success, speed and remaining time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gymcp.cli.output import OutputConsole
 from gymcp.types import Trajectory
 
 LINE_EVERY_S = 10.0
-"""Between two lines where standard error is no terminal."""
+"""Seconds between two lines if standard error is not a terminal."""
 
 
 class Progress:
-    """A live line on standard error; a line now and then where that is a file."""
+    """A live line on standard error; if that is not a terminal, a line every `LINE_EVERY_S` seconds."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._total = 0
         self._done = self._scored = self._passed = self._lost = 0
         self._console = OutputConsole(stderr=True)
-        self._started = self._told = time.monotonic()
+        self._started = self._printed = time.monotonic()
         self._live = Live(console=self._console, transient=True, refresh_per_second=8, get_renderable=self._line)
 
     def __enter__(self) -> Progress:
@@ -39,37 +39,37 @@ class Progress:
             self._live.stop()
 
     def start(self, total: int) -> None:
-        """Begins the clock for `total` episodes."""
+        """Start the clock for `total` episodes."""
         self._total = total
-        self._started = self._told = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
     def advance(self, trajectory: Trajectory) -> None:
-        """Counts an episode that has ended for good."""
+        """Count an episode that will not be run again."""
         self._done += 1
         if trajectory.score is None:
             self._lost += 1
         else:
             self._scored += 1
             self._passed += bool(trajectory.success)
-        if not self._console.is_terminal and time.monotonic() - self._told >= LINE_EVERY_S:
-            self._told = time.monotonic()
+        if not self._console.is_terminal and time.monotonic() - self._printed >= LINE_EVERY_S:
+            self._printed = time.monotonic()
             print(self._line().plain, file=sys.stderr, flush=True)
 
     def _line(self) -> Text:
         elapsed = time.monotonic() - self._started
         rate = self._done / elapsed if elapsed > 0 else 0.0
-        left = f"{_clock((self._total - self._done) / rate)} left" if rate else "estimating"
+        left = f"{_format_time((self._total - self._done) / rate)} left" if rate else "estimating"
         parts = [
             f"{self._label}  {self._done}/{self._total} episodes",
             f"success {self._passed}/{self._scored}",
             *([f"{self._lost} without a score"] if self._lost else []),
             f"{rate:.1f}/s",
-            _clock(elapsed),
+            _format_time(elapsed),
             left,
         ]
         return Text(" · ".join(parts))
 
 
-def _clock(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

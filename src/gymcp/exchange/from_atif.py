@@ -1,4 +1,4 @@
-"""ATIF documents, ours and of other programs, as trajectories."""
+"""Read ATIF documents, of gymcp and of other programs, as trajectories."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gymcp.errors import ConfigError
-from gymcp.exchange.atif import OURS, message_of_note
-from gymcp.exchange.lines import NOT_OURS, logprobs_of, tokens_of
-from gymcp.store.checked import made, number_of, text_of, whole_of
-from gymcp.store.codec import decode_acts, decode_versions
+from gymcp.exchange.atif import GYMCP_KEY, decode_note
+from gymcp.exchange.json_lines import MALFORMED, read_logprobs, read_tokens
+from gymcp.store.record_json import decode_acts, decode_versions
+from gymcp.store.validation import build_record, require_integer, require_number, require_text
 from gymcp.types import (
     Action,
     Json,
@@ -26,21 +26,21 @@ from gymcp.types import (
 )
 
 NEWEST = (1, 8)
-"""Version of the format that is known; a newer 1.x only adds."""
+"""Newest known version of the format; later versions 1.x only add fields."""
 
 
 def from_atif(document: Mapping[str, Json], where: str) -> tuple[Trajectory, tuple[str, ...]]:
-    """The trajectory and its task's tags. Raises ConfigError for what is no ATIF, or of another main version.
+    """The trajectory and its task's tags. Raises ConfigError if it is not ATIF, or of another major version.
 
-    Of other programs' documents: the outcome is ``scored`` without a score, unless ``extra`` holds a number in [0, 1]
-    named ``reward``; what has no place in a trajectory is left out, as docs/exchange.md lists.
+    A document of another program has the outcome ``scored`` without a score, unless ``extra`` holds a number in [0, 1]
+    named ``reward``. Fields that a trajectory lacks are left out, as docs/exchange.md lists.
     """
     _check_version(document, where)
     try:
-        if OURS in (document.get("extra") or {}):
-            return _ours(document)
-        return _foreign(document), ()
-    except NOT_OURS as error:
+        if GYMCP_KEY in (document.get("extra") or {}):
+            return _read_own(document)
+        return _read_other(document), ()
+    except MALFORMED as error:
         raise ConfigError(f"{where}: is not the ATIF that it says: {type(error).__name__}: {error}") from error
 
 
@@ -54,26 +54,26 @@ def _check_version(document: Mapping[str, Json], where: str) -> None:
         raise ConfigError(f"{where}: is no ATIF document: it has no steps, or no agent")
 
 
-def _ours(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]]:
-    fields = dict(document["extra"][OURS])
-    tags = tuple(text_of(tag, "a tag") for tag in fields.pop("tags"))
+def _read_own(document: Mapping[str, Json]) -> tuple[Trajectory, tuple[str, ...]]:
+    fields = dict(document["extra"][GYMCP_KEY])
+    tags = tuple(require_text(tag, "a tag") for tag in fields.pop("tags"))
     fields.pop("grader")
-    tools = _tools(document["agent"])
+    tools = _read_tools(document["agent"])
     steps: list[Step] = []
     said: list[str] = []
     for part in document["steps"]:
-        ours = (part.get("extra") or {}).get(OURS)
+        ours = (part.get("extra") or {}).get(GYMCP_KEY)
         if ours is None:
             said.append(part["message"])
         else:
-            steps.append(_our_step(part, ours, iter(said), steps[-1] if steps else None, tools))
+            steps.append(_read_own_step(part, ours, iter(said), steps[-1] if steps else None, tools))
             said = []
     fields["outcome"] = Outcome(fields["outcome"])
-    fields["usage"] = made(Usage, fields["usage"])
-    return made(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)}), tags
+    fields["usage"] = build_record(Usage, fields["usage"])
+    return build_record(Trajectory, {**fields, "id": document["trajectory_id"], "steps": tuple(steps)}), tags
 
 
-def _our_step(
+def _read_own_step(
     part: Mapping[str, Json], ours: Mapping[str, Json], said: Iterator[str], before: Step | None, tools: Sequence[Tool]
 ) -> Step:
     fields = {key: value for key, value in ours.items() if key != "advantage"}
@@ -81,30 +81,32 @@ def _our_step(
     messages = []
     for note in fields.pop("observation"):
         text = note.get("content", answers.get(note["tool_call_id"] or "")) if note["role"] == "tool" else next(said)
-        messages.append(message_of_note(note, text))
-    offered = tuple(tools[whole_of(place, "the place of a tool")] for place in fields.pop("tools"))
+        messages.append(decode_note(note, text))
+    offered = tuple(tools[require_integer(place, "the place of a tool")] for place in fields.pop("tools"))
     if before is not None and before.observation.tools == offered:
         offered = before.observation.tools
-    return made(
+    return build_record(
         Step,
         {
             **fields,
             "observation": Observation(messages=tuple(messages), tools=offered),
-            "action": made(Action, {"text": part["message"], "tool_calls": _calls(part)}),
-            "results": tuple(_result(result, (result.get("extra") or {}).get(OURS, {})) for result in _results(part)),
+            "action": build_record(Action, {"text": part["message"], "tool_calls": _read_calls(part)}),
+            "results": tuple(
+                _read_result(result, (result.get("extra") or {}).get(GYMCP_KEY, {})) for result in _list_results(part)
+            ),
             "user_acts": decode_acts(fields.pop("user_acts", ())),
-            "sampled": _sampled(part),
+            "sampled": _read_sampled(part),
         },
     )
 
 
-def _tools(agent: Mapping[str, Json]) -> list[Tool]:
-    annotations = ((agent.get("extra") or {}).get(OURS) or {}).get("annotations") or []
+def _read_tools(agent: Mapping[str, Json]) -> list[Tool]:
+    annotations = ((agent.get("extra") or {}).get(GYMCP_KEY) or {}).get("annotations") or []
     found = []
     for place, described in enumerate(agent.get("tool_definitions") or []):
         function = described.get("function", described)
         found.append(
-            made(
+            build_record(
                 Tool,
                 {
                     "name": function["name"],
@@ -117,91 +119,93 @@ def _tools(agent: Mapping[str, Json]) -> list[Tool]:
     return found
 
 
-def _calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
+def _read_calls(part: Mapping[str, Json]) -> tuple[ToolCall, ...]:
     found = []
     for call in part.get("tool_calls") or ():
-        ours = (call.get("extra") or {}).get(OURS) or {}
+        ours = (call.get("extra") or {}).get(GYMCP_KEY) or {}
         arguments = ours.get("arguments", call["arguments"])
         found.append(
-            made(
+            build_record(
                 ToolCall,
                 {
                     "id": call["tool_call_id"],
                     "name": call["function_name"],
                     "arguments": arguments,
-                    "problem": ours.get("problem", ""),
+                    "parse_error": ours.get("problem", ""),
                 },
             )
         )
     return tuple(found)
 
 
-def _results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+def _list_results(part: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     return list((part.get("observation") or {}).get("results") or ())
 
 
-def _result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolResult:
+def _read_result(result: Mapping[str, Json], ours: Mapping[str, Json]) -> ToolResult:
     numbers = {name: ours[name] for name in ("is_error", "seconds", "bytes", "cost") if name in ours}
     call_id = result.get("source_call_id")
     named = ours.get("call_id", "") if call_id is None else call_id
-    return made(ToolResult, {"call_id": named, "content": _text(result.get("content")), **numbers})
+    return build_record(ToolResult, {"call_id": named, "content": _read_text(result.get("content")), **numbers})
 
 
-def _sampled(part: Mapping[str, Json]) -> Sampled | None:
-    """Only whole: tokens without their logprobs or their prompt are nothing to train on."""
+def _read_sampled(part: Mapping[str, Json]) -> Sampled | None:
+    """Tokens of a step; None if prompt, tokens or logprobs are missing, because training needs all three."""
     metrics = part.get("metrics") or {}
     prompt, ids, logprobs = (metrics.get(key) for key in ("prompt_token_ids", "completion_token_ids", "logprobs"))
     if prompt is None or ids is None or logprobs is None:
         return None
-    ours = (metrics.get("extra") or {}).get(OURS) or {}
-    return made(
+    ours = (metrics.get("extra") or {}).get(GYMCP_KEY) or {}
+    return build_record(
         Sampled,
         {
-            "prompt_ids": tokens_of(prompt, "prompt_token_ids"),
-            "ids": tokens_of(ids, "completion_token_ids"),
-            "logprobs": logprobs_of(logprobs),
+            "prompt_ids": read_tokens(prompt, "prompt_token_ids"),
+            "ids": read_tokens(ids, "completion_token_ids"),
+            "logprobs": read_logprobs(logprobs),
             "versions": decode_versions(ours.get("versions", ())),
             "finish": ours.get("finish", "stop"),
         },
     )
 
 
-def _foreign(document: Mapping[str, Json]) -> Trajectory:
-    tools = tuple(_tools(document["agent"]))
+def _read_other(document: Mapping[str, Json]) -> Trajectory:
+    tools = tuple(_read_tools(document["agent"]))
     steps: list[Step] = []
     waiting: list[Message] = []
     reasoning: dict[str, Json] = {}
     users = 0
     for part in document["steps"]:
-        text = _text(part["message"])
+        text = _read_text(part["message"])
         if part["source"] != "agent":
-            waiting.append(made(Message, {"role": part["source"], "content": text}))
+            waiting.append(build_record(Message, {"role": part["source"], "content": text}))
             if part.get("observation"):
-                waiting += [Message(role="system", content=_text(each.get("content"))) for each in _results(part)]
+                waiting += [
+                    Message(role="system", content=_read_text(each.get("content"))) for each in _list_results(part)
+                ]
             continue
         users += sum(message.role == "user" for message in waiting)
-        results = tuple(_result(result, {}) for result in _results(part))
+        results = tuple(_read_result(result, {}) for result in _list_results(part))
         steps.append(
             Step(
                 turn=max(0, users - 1),
                 observation=Observation(messages=tuple(waiting), tools=tools),
-                action=Action(text=text, tool_calls=_calls(part)),
+                action=Action(text=text, tool_calls=_read_calls(part)),
                 results=results,
-                sampled=_sampled(part),
+                sampled=_read_sampled(part),
             )
         )
         if part.get("reasoning_content"):
-            reasoning[str(len(steps) - 1)] = text_of(part["reasoning_content"], "reasoning_content")
+            reasoning[str(len(steps) - 1)] = require_text(part["reasoning_content"], "reasoning_content")
         waiting = [Message(role="tool", content=r.content, tool_call_id=r.call_id or None) for r in results]
-    name = text_of(document["agent"]["name"], "the agent's name")
+    name = require_text(document["agent"]["name"], "the agent's name")
     return Trajectory(
         id=str(document.get("trajectory_id") or document.get("session_id") or ""),
         env=name,
         task=str(document.get("session_id") or document.get("trajectory_id") or ""),
         steps=tuple(steps),
         outcome=Outcome.SCORED,
-        score=_score((document.get("extra") or {}).get("reward")),
-        usage=_usage(document, steps),
+        score=_read_score((document.get("extra") or {}).get("reward")),
+        usage=_read_usage(document, steps),
         provenance={
             "atif": {
                 "schema_version": document["schema_version"],
@@ -213,31 +217,31 @@ def _foreign(document: Mapping[str, Json]) -> Trajectory:
     )
 
 
-def _score(reward: Json) -> float | None:
+def _read_score(reward: Json) -> float | None:
     known = isinstance(reward, int | float) and not isinstance(reward, bool) and 0 <= reward <= 1
     return float(reward) if known else None
 
 
-def _usage(document: Mapping[str, Any], steps: Sequence[Step]) -> Usage:
+def _read_usage(document: Mapping[str, Any], steps: Sequence[Step]) -> Usage:
     totals = document.get("final_metrics") or {}
     prompt, completion = totals.get("total_prompt_tokens") or 0, totals.get("total_completion_tokens") or 0
-    cost = float(number_of(totals.get("total_cost_usd") or 0.0, "total_cost_usd"))
+    cost = float(require_number(totals.get("total_cost_usd") or 0.0, "total_cost_usd"))
     model = document["agent"].get("model_name")
     spent = {"prompt_tokens": prompt, "completion_tokens": completion, "cost": cost}
     fields = {
         "tool_calls": sum(len(step.action.tool_calls) for step in steps),
         **spent,
-        "models": {text_of(model, "model_name"): {"requests": len(steps), **spent}} if model else {},
+        "models": {require_text(model, "model_name"): {"requests": len(steps), **spent}} if model else {},
     }
-    return made(Usage, fields)
+    return build_record(Usage, fields)
 
 
-def _text(content: Json) -> str:
-    """Of a message in parts, the text and the places of what is no text."""
+def _read_text(content: Json) -> str:
+    """Text of a message; in place of a part that is no text, its type and path in brackets."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(
-        text_of(part["text"], "a part's text")
+        require_text(part["text"], "a part's text")
         if part["type"] == "text"
         else f"[{part['type']}: {part['source']['path']}]"
         for part in content

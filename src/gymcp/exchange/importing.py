@@ -1,4 +1,4 @@
-"""Documents of others as a run: ATIF, and the JSON lines that `export` writes."""
+"""Import documents as a run: ATIF, and the JSON lines that `export` writes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from pathlib import Path
 
 from gymcp.errors import ConfigError
 from gymcp.exchange.from_atif import from_atif
-from gymcp.exchange.lines import from_line
+from gymcp.exchange.json_lines import from_line
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.types import Json, Trajectory
 
 EPISODES_AT_A_TIME = 32
 MAX_DOCUMENT_BYTES = 1_000_000_000
 
-Found = tuple[Trajectory, tuple[str, ...]]
+Tagged = tuple[Trajectory, tuple[str, ...]]
 
 
 def import_run(path: Path, out: Path) -> int:
-    """A run folder of what `path` holds: one ATIF document, lines of them or of ours, or a folder of such files.
+    """Write the episodes of `path` into the new run folder `out`, and return their number.
 
-    Gives the number of episodes. Raises ConfigError where a file is none of these, StoreError where `out` holds a run
-    already, or cannot be written. Whatever was imported before the fault stays in `out`.
+    `path`: an ATIF document, lines of ATIF documents or of exported episodes, or a folder of such files. Raises
+    ConfigError if a file is none of these, StoreError if `out` already holds a run or cannot be written. Episodes that
+    were imported before the error stay in `out`.
     """
-    episodes = _named_apart(_read(path))
-    first = next(episodes, None)  # says what is wrong with it before a folder is made
+    episodes = _make_unique(_read(path))
+    first = next(episodes, None)  # fails before a folder is made if the document is malformed
     if first is None:
         raise ConfigError(f"import {path}: holds no episode")
     config: dict[str, Json] = {"env": first[0].env, "suite": "imported", "agent": "imported", "imported": path.name}
     count = 0
     with create_run(out, config), TrajectoryStore.open(out, write=True) as store:
-        batch: list[Found] = [first]
+        batch: list[Tagged] = [first]
         while batch:
             store.append_many((trajectory, {}, tags) for trajectory, tags in batch)
             count += len(batch)
@@ -42,35 +43,35 @@ def import_run(path: Path, out: Path) -> int:
     return count
 
 
-def _read(path: Path) -> Iterator[Found]:
+def _read(path: Path) -> Iterator[Tagged]:
     if not path.is_dir():
-        yield from _file(path)
+        yield from _read_file(path)
         return
     files = sorted(each for each in path.iterdir() if each.suffix in (".json", ".jsonl"))
     if not files:
         raise ConfigError(f"import {path}: a folder without a .json or .jsonl file")
     for file in files:
-        yield from _file(file)
+        yield from _read_file(file)
 
 
-def _file(file: Path) -> Iterator[Found]:
+def _read_file(file: Path) -> Iterator[Tagged]:
     try:
         with file.open(encoding="utf-8") as lines:
             if file.suffix == ".jsonl":
                 for number, line in enumerate(lines, 1):
                     if line.strip():
-                        yield _parsed(line, f"import {file}, line {number}")
+                        yield _parse(line, f"import {file}, line {number}")
             elif file.stat().st_size > MAX_DOCUMENT_BYTES:
                 raise ConfigError(f"import {file}: is longer than {MAX_DOCUMENT_BYTES} bytes")
             else:
-                yield _parsed(lines.read(), f"import {file}")
+                yield _parse(lines.read(), f"import {file}")
     except OSError as error:
         raise ConfigError(f"import {file}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"import {file}: is not UTF-8 text: {error}") from error
 
 
-def _parsed(text: str, where: str) -> Found:
+def _parse(text: str, where: str) -> Tagged:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -80,8 +81,8 @@ def _parsed(text: str, where: str) -> Found:
     return from_line(found, where) if "format" in found else from_atif(found, where)
 
 
-def _named_apart(episodes: Iterator[Found]) -> Iterator[Found]:
-    """Documents of others may lack ids, and may share a task: then they are its trials."""
+def _make_unique(episodes: Iterator[Tagged]) -> Iterator[Tagged]:
+    """The episodes with unique ids. Documents of other programs may lack ids; those of one task are its trials."""
     trials: Counter[str] = Counter()
     ids: Counter[str] = Counter()
     for number, (trajectory, tags) in enumerate(episodes, 1):

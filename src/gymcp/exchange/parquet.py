@@ -1,7 +1,7 @@
-"""Parquet with the columns that trainers know: one row for every contiguous context of an episode.
+"""Write Parquet with the columns that trainers use: one row for every contiguous context of an episode.
 
-An episode whose context was never shortened is one row, and so is one of a policy that gives no tokens, whose token
-columns are then null. This module needs the extra ``export``.
+An episode is one row if its context was never shortened, or if its policy gives no tokens; in the latter case the token
+columns are null. This module needs the extra ``export``.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gymcp.exchange.conversation import Toolbox, clean_text, function_schema, messages_of, plain
+from gymcp.exchange.conversation import ToolIndex, function_schema, messages_of, replace_surrogates, to_plain_json
 from gymcp.exchange.source import Episode
-from gymcp.store.codec import dumps
+from gymcp.store.record_json import dumps
 from gymcp.trainers.learner.token_rows import rows_of
 from gymcp.types import Json, Row
 
 ROWS_AT_A_TIME = 64
-"""Held in memory together; a row group of the file."""
+"""Rows in memory at a time; they form a row group of the file."""
 
 _FUNCTION = pa.struct({"name": pa.string(), "arguments": pa.string()})
 _CALL = pa.struct({"id": pa.string(), "type": pa.string(), "function": _FUNCTION})
@@ -69,7 +69,7 @@ SCHEMA = pa.schema(
 
 
 def write_parquet(episodes: Iterable[Episode], file: BinaryIO) -> int:
-    """Writes the file as the episodes come; gives the number of its rows."""
+    """Write the file while reading the episodes, and return the number of its rows."""
     rows = (row for episode in episodes for row in table_rows(episode))
     count = 0
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
@@ -80,11 +80,11 @@ def write_parquet(episodes: Iterable[Episode], file: BinaryIO) -> int:
 
 
 def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
-    """The rows of one episode; none where it took no step."""
+    """The rows of one episode; none if it has no step."""
     trajectory = episode.trajectory
     if not trajectory.steps:
         return
-    box = Toolbox(trajectory.steps)
+    tool_index = ToolIndex(trajectory.steps)
     shared: dict[str, Json] = {
         "id": trajectory.id,
         "data_source": trajectory.env,
@@ -93,11 +93,11 @@ def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
         "uid": trajectory.group,
         "outcome": str(trajectory.outcome),
         "reward": trajectory.score,
-        "components": dumps(plain(trajectory.components)),
-        "tags": [clean_text(tag) for tag in episode.row.tags],
-        "tools": dumps(plain([function_schema(tool) for tool in box.tools])),
+        "components": dumps(to_plain_json(trajectory.components)),
+        "tags": [replace_surrogates(tag) for tag in episode.row.tags],
+        "tools": dumps(to_plain_json([function_schema(tool) for tool in tool_index.tools])),
     }
-    shared |= {name: clean_text(shared[name]) for name in ("id", "data_source", "task", "uid")}
+    shared |= {name: replace_surrogates(shared[name]) for name in ("id", "data_source", "task", "uid")}
     tokens = any(step.sampled is not None for step in trajectory.steps)
     if not tokens:
         whole = [{"step": index, "start": None, "end": None} for index in range(len(trajectory.steps))]
@@ -109,13 +109,13 @@ def table_rows(episode: Episode) -> Iterator[dict[str, Json]]:
 
 
 def _conversation(episode: Episode, first: int, end: int) -> dict[str, Json]:
-    """Of steps `first` to `end`; the prompt is everything that was said before the first of them acted."""
+    """Messages of steps `first` to `end`; the prompt is the conversation before the first of their actions."""
     prompt, completion = messages_of(episode.trajectory.steps[:end], first)
     return {"prompt": prompt, "completion": completion, "messages": prompt + completion}
 
 
 def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
-    """Token columns: the prompt is what stands before the first token drawn; places count from there."""
+    """Token columns: the prompt ends before the first token that was drawn; positions count from there."""
     begin = row.steps[0][1]
     spans = [{"step": step, "start": start - begin, "end": end - begin} for step, start, end in row.steps]
     advantages = None
@@ -130,7 +130,7 @@ def _tokens(episode: Episode, row: Row) -> dict[str, Json]:
         "logprobs": row.logprobs[begin:],
         "advantages": advantages,
         "policy_versions": [
-            {"version": clean_text(version), "start": start, "end": end} for version, start, end in row.versions
+            {"version": replace_surrogates(version), "start": start, "end": end} for version, start, end in row.versions
         ],
         "steps": _steps(episode, spans),
     }
@@ -141,6 +141,6 @@ def _steps(episode: Episode, spans: list[dict[str, Json]]) -> list[dict[str, Jso
     for span in spans:
         step = episode.trajectory.steps[span["step"]]
         advantage = None if episode.advantages is None else episode.advantages[span["step"]]
-        about = {"reward": step.reward, "state_key": clean_text(step.state_key), "valid": step.valid}
+        about = {"reward": step.reward, "state_key": replace_surrogates(step.state_key), "valid": step.valid}
         found.append({**span, **about, "advantage": advantage})
     return found

@@ -1,4 +1,4 @@
-"""The episodes of a run as they leave it: one at a time, as the newest grade sees them, with their tags."""
+"""Episodes of a run for export: one at a time, with the newest grade and with their tags."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run
 from gymcp.types import Trajectory
 
 Advantages = Mapping[str, Sequence[float]]
-"""[T] for each trajectory's id; what has none is not in it."""
+"""Trajectory id -> [T] advantages; a trajectory without advantages is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     trajectory: Trajectory
-    """With the newest verdict on it."""
+    """The trajectory with its newest grade."""
     row: EpisodeRow
     advantages: Sequence[float] | None = None
-    """[T]; None where no preset was named, or the episode does not train."""
+    """[T] advantages; None if no preset was named, or if the episode does not train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A run that is open to be read."""
+    """A run that is open for reading."""
 
     run: Run
     rows: tuple[EpisodeRow, ...]
-    """What is exported, in the order of recording."""
+    """Rows of the episodes to export, in the order of recording."""
     load: Callable[[str], Trajectory] = field(repr=False)
     advantages: Advantages = field(default_factory=dict)
 
     def episodes(self) -> Iterator[Episode]:
-        """One in memory at a time."""
+        """The episodes, one in memory at a time."""
         for row in self.rows:
             recorded = self.load(row.id)
             graded = replace(
@@ -45,7 +45,7 @@ class Source:
 
 @contextmanager
 def open_source(folder: Path, *, attempts: bool = False) -> Iterator[Source]:
-    """The run in `folder`; `attempts`: with those that a later one replaced. Raises StoreError."""
+    """The run in `folder`; `attempts`: include attempts that a later one replaced. Raises StoreError."""
     run = open_run(folder)
     with TrajectoryStore.open(folder) as store:
         yield Source(run=run, rows=tuple(store.summaries(latest=not attempts)), load=store.load)

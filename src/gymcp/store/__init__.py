@@ -1,4 +1,4 @@
-"""What a run leaves behind: its folder and its episodes."""
+"""The record of a run: its folder and its episodes."""
 
 from gymcp.store.rows import EpisodeRow, Grade, StepCredit, with_grade
 from gymcp.store.run_folder import Run, create_run, open_run

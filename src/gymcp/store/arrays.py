@@ -1,4 +1,4 @@
-"""Columns of numbers as bytes, in the least width that keeps every one of them exactly."""
+"""Columns of numbers as bytes, in the smallest width that keeps every number exactly."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal, get_args
 import numpy as np
 
 IntKind = Literal["<u2", "<u3", "<i4", "<i8"]
-"""Of little-endian integers; numpy has no ``<u3``, which a vocabulary of more than 65,536 tokens takes."""
+"""Kind of little-endian integers; a vocabulary of more than 65,536 tokens takes ``<u3``, which numpy lacks."""
 FloatKind = Literal["<f4", "<f8"]
 
 
 def pack_int_column(parts: Sequence[tuple[int, ...]]) -> tuple[IntKind, bytes]:
-    """Of several [L], one after the other: the kind and the bytes. Raises OverflowError for more than 64 bits."""
+    """Kind and bytes of several [L], joined. Raises OverflowError for a number of more than 64 bits."""
     try:
-        wide = _packed("i", parts)
+        wide = _pack("i", parts)
     except struct.error:
         return "<i8", b"".join(np.array(part, dtype="<i8").tobytes() for part in parts)
     array = np.frombuffer(wide, dtype="<i4")
@@ -32,7 +32,7 @@ def pack_int_column(parts: Sequence[tuple[int, ...]]) -> tuple[IntKind, bytes]:
 
 
 def unpack_int_column(kind: IntKind, data: bytes) -> list[int]:
-    """What `pack_int_column` was given, in one. Raises ValueError for what it has not made."""
+    """The numbers that `pack_int_column` encoded, joined. Raises ValueError for a kind or bytes from elsewhere."""
     if kind not in get_args(IntKind):
         raise ValueError(f"no column of {str(kind)[:20]!r}; have {', '.join(get_args(IntKind))}")
     if kind != "<u3":
@@ -43,11 +43,11 @@ def unpack_int_column(kind: IntKind, data: bytes) -> list[int]:
 
 
 def pack_float_column(parts: Sequence[tuple[float, ...]]) -> tuple[FloatKind, bytes]:
-    """Of several [L], one after the other: the kind and the bytes.
+    """Kind and bytes of several [L], joined.
 
-    Single precision where that is what they are, as an engine's logprobs.
+    Single precision if all numbers have no more than that, as an engine's logprobs.
     """
-    double = np.frombuffer(_packed("d", parts), dtype="<f8")
+    double = np.frombuffer(_pack("d", parts), dtype="<f8")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         single = double.astype("<f4")
     # compared as bits: NaN is not NaN, and 0.0 is -0.0
@@ -57,14 +57,14 @@ def pack_float_column(parts: Sequence[tuple[float, ...]]) -> tuple[FloatKind, by
 
 
 def unpack_float_column(kind: FloatKind, data: bytes) -> list[float]:
-    """What `pack_float_column` was given, in one. Raises ValueError for what it has not made."""
+    """The numbers that `pack_float_column` encoded, joined. Raises ValueError for a kind or bytes from elsewhere."""
     if kind not in get_args(FloatKind):
         raise ValueError(f"no column of {str(kind)[:20]!r}; have {', '.join(get_args(FloatKind))}")
     return list(np.frombuffer(data, dtype=kind).astype("<f8").tolist())
 
 
-def _packed(code: Literal["i", "d"], parts: Sequence[tuple[float, ...]]) -> bytes:
-    # twice as fast as an array of numpy's, and no part is copied on the way
+def _pack(code: Literal["i", "d"], parts: Sequence[tuple[float, ...]]) -> bytes:
+    # twice as fast as numpy arrays, and no part is copied on the way
     return b"".join(_layout(code, len(part)).pack(*part) for part in parts)
 
 

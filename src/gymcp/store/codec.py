@@ -1,7 +1,7 @@
-"""Records to bytes and back, without loss.
+"""Records as bytes and back, without loss.
 
 Text is UTF-8 with ``surrogatepass``: JSON escapes would merge a lone high and a lone low surrogate into one character.
-NaN is kept (a model may write it in an argument) although no record with one equals itself.
+NaN is kept (a model may write it in an argument) although no record that holds NaN equals itself.
 """
 
 from __future__ import annotations
@@ -11,45 +11,57 @@ import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter, is_
+from operator import is_
 
 import numpy as np
 
 from gymcp.store.arrays import pack_float_column, pack_int_column, unpack_float_column, unpack_int_column
-from gymcp.store.checked import made, text_of, whole_of
-from gymcp.types import Action, Json, Message, Observation, Sampled, Step, Tool, ToolCall, ToolResult, UserToolCalls
+from gymcp.store.record_json import (
+    decode_action,
+    decode_acts,
+    decode_message,
+    decode_results,
+    decode_versions,
+    dumps,
+    require_list,
+    require_table,
+    to_stored_fields,
+)
+from gymcp.store.validation import build_record, require_text
+from gymcp.types import Json, Observation, Sampled, Step, Tool
 
 STEPS_PER_ROW = 64
-"""Encoded together, which is faster and smaller than each by itself; sqlite's limit for a row is 1 GB."""
+"""Steps that are encoded together, which is faster and smaller than one by one; sqlite's limit for a row is 1 GB."""
 
 MAX_JSON_BYTES = 128_000_000
-"""Of one value, as JSON. A step of 64 calls, whose results fill what an agent is shown, has half of that."""
+"""Size of the longest value, as JSON. A step of 64 calls, each with the longest result, has half of that."""
 MAX_EPISODE_BYTES = 4 * MAX_JSON_BYTES
-"""Size of all values of one episode, as JSON."""
+"""Size of all values of one episode together, as JSON."""
 MAX_ROW_BYTES = MAX_JSON_BYTES // 4
-"""Of steps that are encoded together, as JSON; one that is longer is a row by itself."""
+"""Size of the steps that are encoded together, as JSON; a longer step is a row by itself."""
 MAX_PROMPT_TOKENS = 100_000_000
-"""Tokens of all prompts of one episode together: each step has its own in memory."""
+"""Tokens of all prompts of one episode together: in memory each step has its own prompt."""
 _COMPRESS_ABOVE = 1024
+"""Bytes of JSON above which a value is compressed."""
 
 
-class Room:
-    """How much of an episode may still be read: a short file may stand for endless content."""
+class ReadBudget:
+    """Bytes and tokens of an episode that may still be read: a short file can decompress to endless content."""
 
     def __init__(self) -> None:
         self._bytes = MAX_EPISODE_BYTES
         self._tokens = MAX_PROMPT_TOKENS
 
-    def take(self, size: int) -> None:
-        """Raises ValueError if an episode is longer than any that gymcp writes."""
+    def spend_bytes(self, size: int) -> None:
+        """Count `size` bytes. Raises ValueError if the episode is longer than any that gymcp writes."""
         self._bytes -= size
         if self._bytes < 0:
             raise ValueError(f"the episode is longer than {MAX_EPISODE_BYTES:,} bytes")
 
-    def take_prompt(self, tokens: int) -> None:
-        """Raises ValueError if prompts have more tokens than any that gymcp writes."""
+    def spend_tokens(self, tokens: int) -> None:
+        """Count tokens of a prompt. Raises ValueError if the prompts have more tokens than any that gymcp writes."""
         self._tokens -= tokens
         if self._tokens < 0:
             raise ValueError(f"its prompts have more than {MAX_PROMPT_TOKENS:,} tokens")
@@ -57,22 +69,17 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """Up to `STEPS_PER_ROW` steps, one after the other, as the database keeps them: what holds no tokens is JSON."""
+    """Up to `STEPS_PER_ROW` consecutive steps as the database keeps them: JSON, and a column for each kind of token."""
 
     payload: bytes
     prompt_ids: bytes | None = None
-    """Only what follows the tokens shared with the step before; how many that are is in the payload."""
+    """Tokens after those shared with the previous step; the payload holds the number of shared tokens."""
     ids: bytes | None = None
     logprobs: bytes | None = None
 
 
-def dumps(value: Json, *, ascii_only: bool = False) -> str:
-    """Compact JSON of a value that may hold records and mappings. Raises TypeError, ValueError or RecursionError."""
-    return (_ASCII_ENCODER if ascii_only else _ENCODER).encode(value)
-
-
 def pack(value: Json) -> bytes:
-    """JSON, compressed if it is long. zlib starts with ``x``, which no JSON does. Raises ValueError if too long."""
+    """JSON, compressed if it is long. zlib starts with ``x``, as no JSON does. Raises ValueError if it is too long."""
     raw = dumps(value).encode("utf-8", "surrogatepass")
     if len(raw) <= _COMPRESS_ABOVE:
         return raw
@@ -81,21 +88,21 @@ def pack(value: Json) -> bytes:
     return zlib.compress(raw, 1)
 
 
-def unpack(data: bytes, room: Room | None = None) -> Json:
-    """What `pack` was given. Raises ValueError, TypeError or RecursionError for what `pack` has not made.
+def unpack(data: bytes, budget: ReadBudget | None = None) -> Json:
+    """The value that `pack` encoded. Raises ValueError, TypeError or RecursionError for bytes from elsewhere.
 
-    What it takes up is taken of `room`.
+    Its size counts against `budget`.
     """
     if not isinstance(data, bytes):
         raise TypeError(f"a {type(data).__name__} where bytes should be")
-    raw = _inflated(data) if data[:1] == b"x" else data
-    if room is not None:
-        room.take(len(raw))
+    raw = _decompress(data) if data[:1] == b"x" else data
+    if budget is not None:
+        budget.spend_bytes(len(raw))
     return json.loads(raw.decode("utf-8", "surrogatepass"))
 
 
-def _inflated(data: bytes) -> bytes:
-    """Raises ValueError for more than `MAX_JSON_BYTES`, without reading on."""
+def _decompress(data: bytes) -> bytes:
+    """The decompressed bytes. Raises ValueError for more than `MAX_JSON_BYTES`, without reading on."""
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data, MAX_JSON_BYTES)
@@ -113,12 +120,12 @@ def pack_floats(values: Sequence[float]) -> bytes:
 
 
 def unpack_floats(data: bytes) -> tuple[float, ...]:
-    """What `pack_floats` was given."""
+    """The numbers that `pack_floats` encoded."""
     return tuple(np.frombuffer(data, dtype="<f8").tolist())
 
 
-def text(value: str) -> str | bytes:
-    """A column's value: text, or bytes where it holds lone surrogates, which sqlite refuses as text."""
+def encode_text(value: str) -> str | bytes:
+    """The value of a column: text, or bytes if it holds lone surrogates, which sqlite refuses as text."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -126,8 +133,8 @@ def text(value: str) -> str | bytes:
     return value
 
 
-def untext(value: str | bytes) -> str:
-    """What `text` was given. Raises TypeError or ValueError for what it has not made."""
+def decode_text(value: str | bytes) -> str:
+    """The text that `encode_text` encoded. Raises TypeError or ValueError for any other value."""
     if isinstance(value, str):
         return value
     if not isinstance(value, bytes):
@@ -136,7 +143,7 @@ def untext(value: str | bytes) -> str:
 
 
 def pack_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes]:
-    """The name and the bytes under which a list of tools is kept once. The order of schema keys is part of it."""
+    """The content address and the bytes of a list of tools, which is stored once. The order of schema keys counts."""
     for known, ref, data in tuple(_PACKED_TOOLS):
         if len(known) == len(tools) and all(map(is_, known, tools)):
             return ref, data
@@ -147,16 +154,16 @@ def pack_tools(tools: tuple[Tool, ...]) -> tuple[str, bytes]:
 
 
 _PACKED_TOOLS: deque[tuple[tuple[Tool, ...], str, bytes]] = deque(maxlen=16)
-"""The last ones: most episodes of a run are offered the very same records."""
+"""The last lists that were packed: most episodes of a run offer the very same records."""
 
 
-def unpack_tools(data: bytes, room: Room | None = None) -> tuple[Tool, ...]:
-    """What `pack_tools` was given. Raises ValueError or TypeError for what it has not made."""
-    return tuple(made(Tool, _object(fields)) for fields in _list(unpack(data, room)))
+def unpack_tools(data: bytes, budget: ReadBudget | None = None) -> tuple[Tool, ...]:
+    """The tools that `pack_tools` encoded. Raises ValueError or TypeError for bytes from elsewhere."""
+    return tuple(build_record(Tool, require_table(fields)) for fields in require_list(unpack(data, budget)))
 
 
 def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, bytes]]:
-    """[T] -> rows of `STEPS_PER_ROW` steps, and the tool lists they name."""
+    """[T] -> rows of `STEPS_PER_ROW` steps, and the tool lists that they refer to, by content address."""
     rows: list[StepRow] = []
     interned: dict[str, bytes] = {}
     tools: tuple[Tool, ...] | None = None
@@ -171,12 +178,12 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
                 tools = step.observation.tools
                 tools_ref, packed = pack_tools(tools)
                 interned[tools_ref] = packed
-            payload = _plain(step)
+            payload = to_stored_fields(step)
             payload["observation"] = {"messages": step.observation.messages, "tools": tools_ref}
             payloads.append(payload)
             if (sampled := step.sampled) is None:
                 continue
-            shared = _shared_prefix(sampled.prompt_ids, before)
+            shared = _count_common_prefix(sampled.prompt_ids, before)
             payload["sampled"] = {
                 "shared": shared,
                 "sizes": (len(sampled.prompt_ids) - shared, len(sampled.ids), len(sampled.logprobs)),
@@ -191,7 +198,7 @@ def encode_steps(steps: tuple[Step, ...]) -> tuple[list[StepRow], dict[str, byte
 
 
 def _rows(payloads: list[Json], new: list[tuple[int, ...]], drawn: list[Sampled]) -> list[StepRow]:
-    """One row, or several if that would be too long."""
+    """One row, or several if one would be too long."""
     try:
         return [_row(payloads, new, drawn)]
     except _LongRow:
@@ -232,20 +239,20 @@ def _pack_row(value: Json, steps: int) -> bytes:
 
 
 def decode_steps(
-    rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...]], room: Room | None = None
+    rows: Iterable[StepRow], tools: Callable[[str], tuple[Tool, ...]], budget: ReadBudget | None = None
 ) -> tuple[Step, ...]:
-    """What `encode_steps` was given; `tools` finds a tool list by its name.
+    """The steps that `encode_steps` encoded; `tools` returns a tool list by its content address.
 
     Rows without their token columns give steps without `Step.sampled`. Raises ValueError, KeyError or TypeError for
-    what `encode_steps` has not made, and for more than `room` has.
+    rows from elsewhere, and for more content than `budget` allows.
     """
-    room = room or Room()
+    budget = budget or ReadBudget()
     steps: list[Step] = []
     context: tuple[int, ...] = ()
     for row in rows:
-        payload = _object(unpack(row.payload, room))
+        payload = require_table(unpack(row.payload, budget))
         if "steps" not in payload:
-            payload = _of_format_1(payload, row)
+            payload = _upgrade_format_1(payload, row)
         prompts, ids, logprobs = _columns(payload, row)
         for step in payload["steps"]:
             sampled = step.pop("sampled")
@@ -256,8 +263,8 @@ def decode_steps(
             shared = sampled["shared"]
             if not 0 <= shared <= len(context):
                 raise ValueError(f"it shares {shared} tokens with a step that has {len(context)}")
-            room.take_prompt(shared + n_new)
-            record = made(
+            budget.spend_tokens(shared + n_new)
+            record = build_record(
                 Sampled,
                 {
                     "prompt_ids": context[:shared] + tuple(islice(prompts, n_new)),
@@ -286,8 +293,8 @@ def _columns(payload: Mapping[str, Json], row: StepRow) -> tuple[Iterator[int], 
     )
 
 
-def _of_format_1(step: dict[str, Json], row: StepRow) -> dict[str, Json]:
-    """A row of one step, whose sizes were those of its columns."""
+def _upgrade_format_1(step: dict[str, Json], row: StepRow) -> dict[str, Json]:
+    """A row of format 1, which held one step, in the form of format 2: the sizes are those of its columns."""
     sampled = step["sampled"]
     if sampled is None or row.prompt_ids is None or row.ids is None or row.logprobs is None:
         return {"steps": [step]}
@@ -297,23 +304,15 @@ def _of_format_1(step: dict[str, Json], row: StepRow) -> dict[str, Json]:
     return {"steps": [step], "kinds": {"prompt_ids": kind, "ids": kind, "logprobs": "<f8"}}
 
 
-def decode_versions(spans: Iterable[Sequence[Json]]) -> tuple[tuple[str, int, int], ...]:
-    """`Sampled.versions`, from its JSON. Raises ValueError or TypeError."""
-    return tuple(
-        (text_of(version, "a version"), whole_of(start, "its start"), whole_of(end, "its end"))
-        for version, start, end in spans
-    )
-
-
 def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str], tuple[Tool, ...]]) -> Step:
     observation, action, results = fields.pop("observation"), fields.pop("action"), fields.pop("results")
-    return made(
+    return build_record(
         Step,
         {
             **fields,
             "observation": Observation(
                 messages=tuple(decode_message(message) for message in observation["messages"]),
-                tools=tools(text_of(observation["tools"], "the name of its tools")),
+                tools=tools(require_text(observation["tools"], "the name of its tools")),
             ),
             "action": decode_action(action),
             "results": decode_results(results),
@@ -323,69 +322,8 @@ def _step(fields: dict[str, Json], sampled: Sampled | None, tools: Callable[[str
     )
 
 
-def decode_action(found: Mapping[str, Json]) -> Action:
-    """An action, from its JSON. Raises KeyError or TypeError."""
-    return made(Action, {"text": found["text"], "tool_calls": decode_calls(found["tool_calls"])})
-
-
-def decode_acts(acts: Iterable[Mapping[str, Json]]) -> tuple[UserToolCalls, ...]:
-    """What a user did, from its JSON. Raises KeyError or TypeError."""
-    return tuple(
-        UserToolCalls(calls=decode_calls(act["calls"]), results=decode_results(act["results"])) for act in acts
-    )
-
-
-def decode_results(results: Iterable[Mapping[str, Json]]) -> tuple[ToolResult, ...]:
-    """What calls gave, from its JSON. Raises TypeError."""
-    return tuple(
-        made(ToolResult, {**result, "made": made(ToolCall, _object(result["made"]))} if result.get("made") else result)
-        for result in map(_object, results)
-    )
-
-
-def decode_calls(calls: Iterable[Mapping[str, Json]]) -> tuple[ToolCall, ...]:
-    """Calls, from their JSON. Raises TypeError."""
-    return tuple(made(ToolCall, _object(call)) for call in calls)
-
-
-def decode_message(found: Mapping[str, Json]) -> Message:
-    """A message, from its JSON. Raises KeyError or TypeError."""
-    return made(Message, {**found, "tool_calls": decode_calls(found["tool_calls"])})
-
-
-def _object(value: Json) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise TypeError(f"a {type(value).__name__} where a table should be")
-    return value
-
-
-def _list(value: Json) -> list[Json]:
-    if not isinstance(value, list):
-        raise TypeError(f"a {type(value).__name__} where a list should be")
-    return value
-
-
-def _plain(value: object) -> Json:
-    kind = type(value)
-    if kind not in _FIELDS:
-        names = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
-        _FIELDS[kind] = (names, attrgetter(*names)) if len(names) > 1 else None
-    if (found := _FIELDS[kind]) is not None:
-        return dict(zip(found[0], found[1](value), strict=True))
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{kind.__name__} is not JSON")
-
-
-_FIELDS: dict[type, tuple[tuple[str, ...], Callable[[object], tuple[Json, ...]]] | None] = {}
-"""Names and values of each record's class; None for a class that is no record. Every record has two fields or more."""
-# without a look for circles, which would end in a RecursionError as well
-_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=_plain)
-_ASCII_ENCODER = json.JSONEncoder(ensure_ascii=True, check_circular=False, separators=(",", ":"), default=_plain)
-
-
-def _shared_prefix(prompt: tuple[int, ...], before: Sampled | None) -> int:
-    """How many tokens begin it that the step before ended with: mostly all of that step's."""
+def _count_common_prefix(prompt: tuple[int, ...], before: Sampled | None) -> int:
+    """Number of leading tokens that the prompt shares with the previous step's context: mostly all of that context."""
     if before is None:
         return 0
     read, whole = len(before.prompt_ids), len(before.prompt_ids) + len(before.ids)

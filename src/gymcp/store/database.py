@@ -1,4 +1,4 @@
-"""Opening ``trajectories.sqlite``: its tables, its version, and what can be wrong with it, in one line each."""
+"""Open ``trajectories.sqlite``: its tables, its format, and one line for each thing that can be wrong with it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from pathlib import Path
 
 from gymcp.atomic import create_atomically
 from gymcp.errors import StoreError
-from gymcp.store.foreign import refuse_link
+from gymcp.store.untrusted_files import refuse_link
 
 FILE_NAME = "trajectories.sqlite"
 FORMAT = 2
-"""Kept in ``PRAGMA user_version``. 1 had a row for every step; it is read, and what is added to it makes it a 2."""
+"""Number in ``PRAGMA user_version``. Format 1 had a row for every step; it is read; opened to write it becomes 2."""
 
 _APPLICATION_ID = 0x67796D63  # "gymc"
 MAX_VALUE_BYTES = 512_000_000
-"""Of one value in the file; sqlite's own limit is twice that."""
-STEPS_PER_LOOK = 1_000_000
-"""Steps of sqlite's machine between two looks at how many a question has taken."""
-FREE_STEPS = 20 * STEPS_PER_LOOK
+"""Size of the longest value in the file; sqlite's own limit is twice that."""
+STEPS_PER_CHECK = 1_000_000
+"""Steps of sqlite's virtual machine between two checks of how many a query has taken."""
+MIN_STEPS = 20 * STEPS_PER_CHECK
 STEPS_PER_BYTE = 20
-"""A question may take `FREE_STEPS` and so many for each byte of the file: an honest row takes some hundred, and has as
-many bytes. What takes more is a file made to be endless, whose pages name each other again and again."""
+"""Steps that a query may take for each byte of the file, in addition to `MIN_STEPS`: an honest row takes some hundred
+steps and has as many bytes. A query that takes more reads a file made to be endless, whose pages refer to each other
+again and again."""
 _CHECKPOINT_PAGES = 4_000
-"""16 MB of log before it is copied into the file, which takes two fsyncs: four times sqlite's own."""
+"""Pages of log (16 MB) before it is copied into the file, which takes two fsyncs: four times sqlite's own."""
 
 # `seed` has no type: a seed beyond 64 bits is kept as text, which an INTEGER column would turn into a float.
 _SCHEMA = """
@@ -87,8 +88,8 @@ FROM trajectories t
 LEFT JOIN grades g ON g.seq = (SELECT max(seq) FROM grades h WHERE h.trajectory = t.seq);
 """
 
-# Made where it is missing when a file is opened to write: files of earlier versions lack it, and who knows nothing of
-# it reads the others as well as before, so the format is the same.
+# Created if it is missing when a file is opened to write: files of earlier versions lack it. Versions that do not know
+# it read the other tables as before, so the format is the same.
 _ADDED = """
 CREATE TABLE IF NOT EXISTS credits (
     trajectory INTEGER NOT NULL REFERENCES trajectories (seq),
@@ -118,33 +119,33 @@ _WHY = {
 
 
 def newer_format(where: str, found: int, known: int) -> StoreError:
-    """The error for a folder from the future."""
+    """The error for a folder that a newer gymcp has written."""
     return StoreError(
         f"{where}: written by a newer gymcp (format {found}; this one reads up to {known}): upgrade gymcp"
     )
 
 
 @contextmanager
-def one_line(where: str) -> Iterator[None]:
-    """The boundary to sqlite and the disk: their errors come out as one StoreError that names the run folder."""
+def store_errors(where: str) -> Iterator[None]:
+    """Boundary to sqlite and the disk: their errors come out as one StoreError that names the run folder."""
     try:
         yield
     except sqlite3.Error as error:
         raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {error}')}") from error
     except OSError as error:
         raise StoreError(f"{where}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:  # a text that is none, from the library itself
+    except UnicodeDecodeError as error:  # invalid text, from the library itself
         raise StoreError(f"{where}: {FILE_NAME}: a text is not UTF-8: {error.reason}") from error
 
 
 def _kind(error: sqlite3.Error) -> str:
-    """The error's primary name: SQLITE_READONLY_DIRECTORY and its like are kinds of SQLITE_READONLY."""
+    """Primary name of the error: SQLITE_READONLY_DIRECTORY and others are kinds of SQLITE_READONLY."""
     return "_".join(getattr(error, "sqlite_errorname", "").split("_")[:2])
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, with the write lock from the start: two writers wait for each other instead of failing."""
+    """A transaction, all or nothing, with the write lock from the start: two writers wait for each other, not fail."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -155,34 +156,36 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool = False) -> sqlite3.Connection:
-    """The database of a run folder, created where `write` and there is none. Raises StoreError.
+    """The database of a run folder; with `write` it is created if it is missing. Raises StoreError.
 
-    `damaged`: to read what is left of a file that has lost its end; what is missing then raises when it is read.
+    `damaged`: read the rest of a file that has lost its end; a page that is missing raises when it is read.
     """
     where = f"run folder {folder}"
     file = folder / FILE_NAME
     if not folder.is_dir():
         raise StoreError(f"{where}: no such folder")
     if not write:
-        require(folder)
+        require_database(folder)
     _refuse_companions(folder)
-    with one_line(where):
+    with store_errors(where):
         if write and not file.exists():
             _create(file)
         connection = _open(file, "mode=rw" if write else "mode=ro", busy_timeout_s)
         try:
             if damaged:
-                connection.execute("PRAGMA writable_schema = ON")  # sqlite else opens no file shorter than it says
+                connection.execute(
+                    "PRAGMA writable_schema = ON"
+                )  # otherwise sqlite opens no file that is shorter than it says
             if not write:
-                connection = _readable(connection, file, busy_timeout_s)
-            version = _check(connection, where)
+                connection = _without_shm_if_needed(connection, file, busy_timeout_s)
+            version = _check_format(connection, where)
             _check_schema(connection, where, damaged=damaged)
             if write:
-                # What is committed outlives a kill -9 of the process. After a power cut the last commits may be gone,
-                # though the database stays sound; FULL would keep them, at an fsync per episode.
+                # A commit outlives a kill -9 of the process. After a power cut the last commits may be gone, though the
+                # database stays sound; FULL would keep them, at an fsync per episode.
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-                with transaction(connection):  # says now, not at the first episode, what will not let us write
+                with transaction(connection):  # fails now, not at the first episode, if the file cannot be written
                     connection.execute(_ADDED)
                     if version < FORMAT:
                         connection.execute(f"PRAGMA user_version = {FORMAT}")
@@ -192,28 +195,28 @@ def connect(folder: Path, *, write: bool, busy_timeout_s: float, damaged: bool =
     return connection
 
 
-def bound_questions(connection: sqlite3.Connection, folder: Path) -> Callable[[], None]:
-    """Ends any question that takes more steps than reading the file can; call what is given before each question."""
+def limit_query_steps(connection: sqlite3.Connection, folder: Path) -> Callable[[], None]:
+    """End any query that takes more steps than reading the file can. Call the returned function before each query."""
     file = folder / FILE_NAME
     taken = 0
 
-    def look() -> bool:
+    def exceeds_limit() -> bool:
         nonlocal taken
-        taken += STEPS_PER_LOOK
-        if taken <= FREE_STEPS:
+        taken += STEPS_PER_CHECK
+        if taken <= MIN_STEPS:
             return False
-        return taken > FREE_STEPS + STEPS_PER_BYTE * bytes_of(file)
+        return taken > MIN_STEPS + STEPS_PER_BYTE * bytes_of(file)
 
-    def begin() -> None:
+    def reset() -> None:
         nonlocal taken
         taken = 0
 
-    connection.set_progress_handler(look, STEPS_PER_LOOK)
-    return begin
+    connection.set_progress_handler(exceeds_limit, STEPS_PER_CHECK)
+    return reset
 
 
 def bytes_of(file: Path) -> int:
-    """Size of the database and its log together; a file that is not there counts 0."""
+    """Bytes of the database and its log together; a missing file counts 0."""
     total = 0
     for each in (file, file.with_name(f"{file.name}-wal")):
         with contextlib.suppress(OSError):
@@ -221,14 +224,14 @@ def bytes_of(file: Path) -> int:
     return total
 
 
-def require(folder: Path) -> None:
-    """Raises StoreError where the folder holds no database."""
+def require_database(folder: Path) -> None:
+    """Raise StoreError if the folder holds no database."""
     if not (folder / FILE_NAME).exists():
         raise StoreError(f"run folder {folder}: holds no {FILE_NAME}")
 
 
 def _refuse_companions(folder: Path) -> None:
-    """Raises StoreError for a database behind a link, and for a journal, which could name files that are none of ours.
+    """Raise StoreError for a database behind a link, and for a journal, which could name files outside the run folder.
 
     A database of gymcp has a log (``-wal``), never a rollback journal.
     """
@@ -240,7 +243,7 @@ def _refuse_companions(folder: Path) -> None:
 
 
 def _create(file: Path) -> None:
-    """Puts an empty database at `file`, whole or not at all; if another process was faster, its database stays."""
+    """Put an empty database at `file`, whole or not at all; if another process was faster, its database stays."""
     try:
         create_atomically(file, _empty_database())
     except FileExistsError:
@@ -251,8 +254,8 @@ def _create(file: Path) -> None:
 
 @functools.cache
 def _empty_database() -> bytes:
-    """Made elsewhere: the switch to WAL (where readers never wait for the writer) fails when two processes do it at
-    once, whatever the timeout."""
+    """Bytes of an empty database, made in a folder of its own: the switch to WAL (with which readers never wait for the
+    writer) fails if two processes do it at once, whatever the timeout."""
     with tempfile.TemporaryDirectory(prefix="gymcp-store-") as folder:
         file = Path(folder) / FILE_NAME
         with closing(sqlite3.connect(file, isolation_level=None)) as connection:
@@ -264,8 +267,8 @@ def _empty_database() -> bytes:
 
 
 @functools.cache
-def _expected_schema() -> frozenset[tuple[str, str, str, str | None]]:
-    """The rows of ``sqlite_master`` that gymcp makes."""
+def _own_schema() -> frozenset[tuple[str, str, str, str | None]]:
+    """Rows of ``sqlite_master`` in a database that gymcp makes."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
         connection.execute(_ADDED)
@@ -273,14 +276,14 @@ def _expected_schema() -> frozenset[tuple[str, str, str, str | None]]:
 
 
 def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) -> None:
-    """Raises StoreError for tables, views, triggers or indexes other than gymcp's: a query of ours could run them.
+    """Raise StoreError for tables, views, triggers or indexes other than gymcp's: a query of gymcp could run them.
 
-    `damaged`: some may be gone.
+    `damaged`: some may be missing.
     """
-    expected = _expected_schema()
+    expected = _own_schema()
     found: set[tuple[str, str, str, str | None]] = set()
     for row in connection.execute(_OBJECTS):
-        if damaged and row[0] is None:  # its page is gone
+        if damaged and row[0] is None:  # its page is missing
             continue
         if row not in expected or row in found:
             what = f"{row[0]} {str(row[1])[:60]!r}"
@@ -292,7 +295,7 @@ def _check_schema(connection: sqlite3.Connection, where: str, *, damaged: bool) 
 
 
 def _open(file: Path, options: str, busy_timeout_s: float) -> sqlite3.Connection:
-    # isolation_level None: transactions are ours. One connection is shared by threads under the store's lock.
+    # isolation_level None: gymcp begins transactions itself. Threads share one connection under the store's lock.
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?{options}",
         uri=True,
@@ -300,7 +303,7 @@ def _open(file: Path, options: str, busy_timeout_s: float) -> sqlite3.Connection
         isolation_level=None,
         check_same_thread=False,
     )
-    # the file may be of somebody else: its schema calls no function with effects, and its cells are looked at first
+    # the file may be untrusted: its schema calls no function with side effects, and its cells are checked first
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
@@ -308,8 +311,8 @@ def _open(file: Path, options: str, busy_timeout_s: float) -> sqlite3.Connection
     return connection
 
 
-def _readable(connection: sqlite3.Connection, file: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """The connection, or one that needs no -shm file: a run folder on a read-only disk is still a run folder."""
+def _without_shm_if_needed(connection: sqlite3.Connection, file: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """The connection, or one that needs no -shm file, because a run folder may lie on a read-only disk."""
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
@@ -322,8 +325,8 @@ def _readable(connection: sqlite3.Connection, file: Path, busy_timeout_s: float)
     return connection
 
 
-def _check(connection: sqlite3.Connection, where: str) -> int:
-    """The format. Raises StoreError for one that cannot be read."""
+def _check_format(connection: sqlite3.Connection, where: str) -> int:
+    """The format of the database. Raises StoreError for one that this gymcp cannot read."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION_ID:

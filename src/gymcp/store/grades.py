@@ -5,15 +5,16 @@ from __future__ import annotations
 import sqlite3
 
 from gymcp.errors import StoreError
-from gymcp.store.checked import text_of
-from gymcp.store.codec import dumps, text, untext
-from gymcp.store.rows import Grade, components_of, score_of
+from gymcp.store.codec import decode_text, encode_text
+from gymcp.store.record_json import dumps
+from gymcp.store.rows import Grade, parse_components, parse_score
+from gymcp.store.validation import require_text
 from gymcp.types import Outcome
 
 
 def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
-    """Makes it the newest. Raises StoreError where its trajectory is missing or has nothing to grade."""
-    row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (text(grade.trajectory),)).fetchone()
+    """Add the newest grade. Raises StoreError if its trajectory is missing or has nothing to grade."""
+    row = db.execute("SELECT seq, outcome FROM trajectories WHERE id = ?", (encode_text(grade.trajectory),)).fetchone()
     if row is None:
         raise StoreError(f"{where}: no trajectory {grade.trajectory!r} to grade")
     if Outcome(row[1]).runs_again:
@@ -25,30 +26,30 @@ def insert_grade(db: sqlite3.Connection, where: str, grade: Grade) -> None:
             row[0],
             str(grade.outcome),
             grade.score,
-            text(dumps(grade.components)),
-            text(grade.reason),
+            encode_text(dumps(grade.components)),
+            encode_text(grade.reason),
             grade.graded_at,
-            text(grade.grader),
+            encode_text(grade.grader),
         ),
     )
 
 
 def read_grades(db: sqlite3.Connection, id: str) -> tuple[Grade, ...]:
-    """Those of a trajectory, newest last. Raises TypeError or ValueError for what gymcp has not written."""
+    """The grades of a trajectory, newest last. Raises TypeError or ValueError for rows that gymcp has not written."""
     rows = db.execute(
         "SELECT g.outcome, g.score, g.components, g.reason, g.graded_at, g.grader FROM grades g"
         " JOIN trajectories t ON t.seq = g.trajectory WHERE t.id = ? ORDER BY g.seq",
-        (text(id),),
+        (encode_text(id),),
     ).fetchall()
     return tuple(
         Grade(
             trajectory=id,
             outcome=Outcome(row[0]),
-            score=score_of(row[1]),
-            components=components_of(row[2]),
-            reason=untext(row[3]),
-            graded_at=text_of(row[4], "graded_at"),
-            grader=untext(row[5]),
+            score=parse_score(row[1]),
+            components=parse_components(row[2]),
+            reason=decode_text(row[3]),
+            graded_at=require_text(row[4], "graded_at"),
+            grader=decode_text(row[5]),
         )
         for row in rows
     )

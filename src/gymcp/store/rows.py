@@ -1,4 +1,4 @@
-"""What the store hands out beside whole trajectories."""
+"""Records that the store returns besides whole trajectories."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gymcp.store.checked import MAX_SHAPES, made, number_of, text_of
-from gymcp.store.codec import untext
+from gymcp.store.codec import decode_text
+from gymcp.store.validation import MAX_SHAPES, build_record, require_number, require_text
 from gymcp.types import Json, Outcome, Trajectory, Usage
 
 EPISODE_COLUMNS = (
     'id, env, task, trial, attempt, latest, seed, "group", parent, outcome, score, components, reason, steps, usage,'
     " tags, grader, seq"
 )
-"""Of the view ``episodes``, as `episode_row` takes them."""
+"""Columns of the view ``episodes``, in the order in which `episode_row` takes them."""
 RECORDED_COLUMNS = EPISODE_COLUMNS.replace("latest", "0").replace("grader", "NULL")
-"""The same of the table ``trajectories``, which knows nothing of later attempts and grades."""
+"""The same columns from the table ``trajectories``, which does not know later attempts and grades."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class EpisodeRow:
     task: str
     trial: int = 0
     attempt: int = 0
-    """From 0; attempts of a (task, trial) before the last ended in infrastructure or were cancelled."""
+    """Number of the attempt, from 0; all but the last of a (task, trial) ended in infrastructure or were cancelled."""
     latest: bool = True
     """True for the last attempt of its (task, trial): the one that counts."""
     seed: int = 0
@@ -42,15 +42,15 @@ class EpisodeRow:
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     tags: tuple[str, ...] = ()
-    """The task's, most important first."""
+    """Tags of the task, most important first."""
     grader: str | None = None
-    """Who graded it again; None where the grade is the recorded one."""
+    """Name and version of the later grader; None if the grade is the recorded one."""
     seq: int = field(default=0, compare=False)
-    """Its place in the order of recording, from 1."""
+    """Position in the order of recording, from 1."""
 
     @property
     def success(self) -> bool | None:
-        """True for a full score, False for less, None where there is no score."""
+        """True for a full score, False for less, None if there is no score."""
         return None if self.score is None else self.score >= 1.0
 
 
@@ -66,19 +66,19 @@ class Grade:
     graded_at: str
     """UTC, ISO 8601."""
     grader: str
-    """Name and version of what graded."""
+    """Name and version of the grader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCredit:
-    """What a preset gave to each of the [T] steps of a trajectory. Of one preset the newest is kept."""
+    """Credit that a preset assigned to the [T] steps of a trajectory. The newest of each preset is kept."""
 
     trajectory: str
     preset: str
     options: Mapping[str, Json] = field(default_factory=dict)
-    """Of the preset, where they are not its defaults."""
+    """Options of the preset that differ from its defaults."""
     rewards: tuple[float, ...]
-    """[T]: what was credited: the score on the last step, unless a shaper made another column of it."""
+    """[T]: the rewards that were credited: the score on the last step, unless a shaper changed the column."""
     returns: tuple[float, ...]
     """[T]: the discounted sum of `rewards` from each step on."""
     advantages: tuple[float, ...]
@@ -99,65 +99,65 @@ def with_grade(trajectory: Trajectory, grade: Grade) -> Trajectory:
 
 
 def episode_row(columns: Sequence[Any]) -> EpisodeRow:
-    """From the `EPISODE_COLUMNS` of an episode. Raises TypeError or ValueError for what gymcp has not written."""
+    """The row from its `EPISODE_COLUMNS`. Raises TypeError or ValueError for columns that gymcp has not written."""
     kinds = tuple(map(type, columns))
-    if kinds not in _known:
+    if kinds not in _known_kinds:
         _check_kinds(columns)
-        if len(_known) < MAX_SHAPES:
-            _known.add(kinds)
+        if len(_known_kinds) < MAX_SHAPES:
+            _known_kinds.add(kinds)
     steps = columns[13]
     if steps < 0:
         raise ValueError(f"steps is {steps}")
     return EpisodeRow(
-        id=untext(columns[0]),
-        env=untext(columns[1]),
-        task=untext(columns[2]),
+        id=decode_text(columns[0]),
+        env=decode_text(columns[1]),
+        task=decode_text(columns[2]),
         trial=columns[3],
         attempt=columns[4],
         latest=bool(columns[5]),
         seed=int(columns[6]),
-        group=untext(columns[7]),
-        parent=None if columns[8] is None else untext(columns[8]),
+        group=decode_text(columns[7]),
+        parent=None if columns[8] is None else decode_text(columns[8]),
         outcome=Outcome(columns[9]),
-        score=score_of(columns[10]),
-        components=components_of(columns[11]),
-        reason=untext(columns[12]),
+        score=parse_score(columns[10]),
+        components=parse_components(columns[11]),
+        reason=decode_text(columns[12]),
         steps=steps,
-        usage=usage_of(columns[14]),
-        tags=tuple(text_of(tag, "a tag") for tag in json.loads(untext(columns[15]))),
-        grader=None if columns[16] is None else untext(columns[16]),
+        usage=parse_usage(columns[14]),
+        tags=tuple(require_text(tag, "a tag") for tag in json.loads(decode_text(columns[15]))),
+        grader=None if columns[16] is None else decode_text(columns[16]),
         seq=columns[17],
     )
 
 
-def score_of(value: float | None) -> float | None:
-    """Of a column. Raises TypeError or ValueError for what is no score."""
+def parse_score(value: float | None) -> float | None:
+    """Score from its column. Raises TypeError or ValueError for any other value."""
     if value is None:
         return None
-    if not 0 <= number_of(value, "score") <= 1:
+    if not 0 <= require_number(value, "score") <= 1:
         raise ValueError(f"score is {value}, not in [0, 1]")
     return value
 
 
-def components_of(column: str | bytes) -> dict[str, float]:
-    """Of a column. Raises TypeError or ValueError for what are no components."""
+def parse_components(column: str | bytes) -> dict[str, float]:
+    """Components from their column. Raises TypeError or ValueError for any other value."""
     if column == "{}":
         return {}
-    found = json.loads(untext(column))
+    found = json.loads(decode_text(column))
     if not isinstance(found, dict):
         raise TypeError("components are no table")
     return {
-        name: value if isinstance(value, bool) else number_of(value, f"component {name[:60]!r}")
+        name: value if isinstance(value, bool) else require_number(value, f"component {name[:60]!r}")
         for name, value in found.items()
     }
 
 
-def usage_of(column: str) -> Usage:
-    """Of a column. Raises TypeError or ValueError for what is no usage."""
+def parse_usage(column: str) -> Usage:
+    """Usage from its column. Raises TypeError or ValueError for any other value."""
     found = json.loads(column)
     if not isinstance(found, dict):
         raise TypeError("usage is no table")
-    return made(Usage, found)
+    return build_record(Usage, found)
 
 
 _TEXT, _WHOLE, _NONE, _NUMBER = (str, bytes), (int,), (type(None),), (float, int)
@@ -165,15 +165,21 @@ _KINDS: tuple[tuple[type, ...], ...] = (
     _TEXT, _TEXT, _TEXT, _WHOLE, _WHOLE, _WHOLE, (int, str), _TEXT, _TEXT + _NONE, (str,), _NUMBER + _NONE, _TEXT,
     _TEXT, _WHOLE, (str,), _TEXT, _TEXT + _NONE, _WHOLE,
 )  # fmt: skip
-"""Kinds that each of the `EPISODE_COLUMNS` may have."""
-_known: set[tuple[type, ...]] = set()
+"""Types that each of the `EPISODE_COLUMNS` may have."""
+_known_kinds: set[tuple[type, ...]] = set()
 
 
 def _check_kinds(columns: Sequence[Any]) -> None:
     for name, value, kinds in zip(EPISODE_COLUMNS.split(", "), columns, _KINDS, strict=True):
         if type(value) not in kinds:
-            wanted = " or ".join(_WORDS[kind] for kind in kinds if not (kind is int and float in kinds))
-            raise TypeError(f"column {name} is {_WORDS[type(value)]}, not {wanted}")
+            expected = " or ".join(_KIND_NAMES[kind] for kind in kinds if not (kind is int and float in kinds))
+            raise TypeError(f"column {name} is {_KIND_NAMES[type(value)]}, not {expected}")
 
 
-_WORDS: Mapping[type, str] = {str: "text", bytes: "bytes", int: "a whole number", float: "a number", type(None): "NULL"}
+_KIND_NAMES: Mapping[type, str] = {
+    str: "text",
+    bytes: "bytes",
+    int: "a whole number",
+    float: "a number",
+    type(None): "NULL",
+}

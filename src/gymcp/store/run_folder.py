@@ -1,4 +1,4 @@
-"""The folder of one run: ``run.json`` says how it was started, a lock says that somebody is at work in it."""
+"""The folder of one run: ``run.json`` records how the run was started; a lock marks a run that a process works on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymcp import __version__
 from gymcp.atomic import is_leftover, write_atomically
 from gymcp.errors import StoreError
 from gymcp.store.database import newer_format
-from gymcp.store.foreign import open_foreign, read_foreign
+from gymcp.store.untrusted_files import open_foreign, read_foreign
 from gymcp.types import Json
 
 RUN_FILE = "run.json"
@@ -34,11 +34,11 @@ class Run:
     created: str
     """UTC, ISO 8601."""
     config: Mapping[str, Json]
-    """Resolved: what the run was started with after every default was filled in."""
+    """Configuration that the run was started with, after every default was filled in."""
     seeds: tuple[int, ...]
     versions: Mapping[str, str]
     git: str | None
-    """Revision of the working directory's repository, ``-dirty`` where it had changes; None outside of one."""
+    """Revision of the working directory's repository, with ``-dirty`` if it had changes; None outside a repository."""
 
 
 @contextmanager
@@ -50,24 +50,26 @@ def create_run(
     versions: Mapping[str, str] | None = None,
     resume: bool = False,
 ) -> Iterator[Run]:
-    """The run in `folder`, locked while the context lasts: started, or with `resume` continued where there is one.
+    """The run in `folder`, locked while the context lasts: a new one, or with `resume` the one that is there, if any.
 
-    `versions` are added to gymcp's and Python's. Raises StoreError for a folder that holds a run (without `resume`),
-    holds one of another config, holds something else, is in use by another process, or cannot be written.
+    `versions` are added to gymcp's and Python's. Raises StoreError if the folder holds a run (without `resume`), holds
+    one of another config, holds something else, is in use by another process, or cannot be written.
     """
     where = f"run folder {folder}"
-    wanted = _as_json(config, where)
-    with ExitStack() as held:
+    plain_config = _to_json(config, where)
+    with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse(folder, resume=resume)
-            held.enter_context(_locked(folder))
-            _refuse(folder, resume=resume)  # what was true before the lock may not be true under it
+            _refuse_other_content(folder, resume=resume)
+            stack.enter_context(_lock(folder))
+            _refuse_other_content(
+                folder, resume=resume
+            )  # another process may have changed the folder before the lock was taken
             if not (folder / RUN_FILE).exists():
                 record = {
                     "format": RUN_FORMAT,
                     "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "config": wanted,
+                    "config": plain_config,
                     "seeds": list(seeds),
                     "versions": {"gymcp": __version__, "python": platform.python_version(), **(versions or {})},
                     "git": git_revision(Path.cwd()),
@@ -76,13 +78,13 @@ def create_run(
         except OSError as error:
             raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
         run = open_run(folder)
-        if different := _differences(run.config, wanted):
+        if different := _list_differences(run.config, plain_config):
             raise StoreError(f"{where}: was started with another config: {'; '.join(different)}")
         yield run
 
 
 def open_run(folder: Path) -> Run:
-    """The run in `folder`, to read. Raises StoreError where there is none, or none that this gymcp can read."""
+    """The run in `folder`, to read. Raises StoreError if there is none, or if this gymcp cannot read it."""
     where = f"run folder {folder}"
     try:
         record = json.loads(read_foreign(folder, RUN_FILE))
@@ -115,17 +117,17 @@ def open_run(folder: Path) -> Run:
 
 
 def git_revision(folder: Path) -> str | None:
-    """The commit checked out in `folder`, ``-dirty`` where tracked files differ; None outside of a repository."""
+    """The commit checked out in `folder`, with ``-dirty`` if tracked files differ; None outside a repository."""
     quiet = ("-c", "core.fsmonitor=false")  # a program that the repository's settings may name
     command = ["git", *quiet, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None
+    return completed.stdout.strip() or None
 
 
-def _refuse(folder: Path, *, resume: bool) -> None:
+def _refuse_other_content(folder: Path, *, resume: bool) -> None:
     names = {entry.name for entry in folder.iterdir()}
     if RUN_FILE in names:
         if not resume:
@@ -135,8 +137,8 @@ def _refuse(folder: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the folder's lock. The kernel lets go of it when the process ends, however it ends."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock. The kernel releases it when the process ends, however it ends."""
     with os.fdopen(open_foreign(folder, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,8 +153,8 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _as_json(config: Mapping[str, Json], where: str) -> dict[str, Json]:
-    """The config as run.json gives it back: tuples are lists there."""
+def _to_json(config: Mapping[str, Json], where: str) -> dict[str, Json]:
+    """The config as ``run.json`` returns it, with lists in place of tuples."""
     try:
         plain: dict[str, Json] = json.loads(json.dumps(dict(config)))
     except (TypeError, ValueError, RecursionError) as error:
@@ -160,8 +162,8 @@ def _as_json(config: Mapping[str, Json], where: str) -> dict[str, Json]:
     return plain
 
 
-def _differences(recorded: Mapping[str, Json], wanted: Mapping[str, Json]) -> list[str]:
-    old, new = dict(_leaves(recorded)), dict(_leaves(wanted))
+def _list_differences(recorded: Mapping[str, Json], plain_config: Mapping[str, Json]) -> list[str]:
+    old, new = dict(_iter_leaves(recorded)), dict(_iter_leaves(plain_config))
     return [
         f"{key} was {old.get(key, _ABSENT)}, is now {new.get(key, _ABSENT)}"
         for key in sorted({*old, *new})
@@ -169,10 +171,10 @@ def _differences(recorded: Mapping[str, Json], wanted: Mapping[str, Json]) -> li
     ]
 
 
-def _leaves(config: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, value as JSON): 1 and true differ in JSON, though not in Python."""
+def _iter_leaves(config: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, value as JSON) of each leaf: 1 and true differ in JSON, though not in Python."""
     for key, value in config.items():
         if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from _iter_leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The episodes of one run, in one sqlite file: appended once, never rewritten, graded as often as one likes."""
+"""The episodes of one run in one sqlite file: appended once, never rewritten, graded any number of times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,50 +14,59 @@ from pathlib import Path
 from typing import Any, Self
 
 from gymcp.errors import StoreError
-from gymcp.store.checked import made
 from gymcp.store.codec import (
     STEPS_PER_ROW,
-    Room,
+    ReadBudget,
     StepRow,
     decode_steps,
-    dumps,
+    decode_text,
     encode_steps,
+    encode_text,
     pack,
-    text,
     unpack,
     unpack_tools,
-    untext,
 )
 from gymcp.store.credits import read_credits, replace_credits
-from gymcp.store.database import FILE_NAME, bound_questions, bytes_of, connect, one_line, require, transaction
+from gymcp.store.database import (
+    FILE_NAME,
+    bytes_of,
+    connect,
+    limit_query_steps,
+    require_database,
+    store_errors,
+    transaction,
+)
 from gymcp.store.grades import insert_grade, read_grades
+from gymcp.store.record_json import dumps
 from gymcp.store.rows import EPISODE_COLUMNS, RECORDED_COLUMNS, EpisodeRow, Grade, StepCredit, episode_row
+from gymcp.store.validation import build_record
 from gymcp.types import Json, Outcome, Tool, Trajectory
 
-_PAGE = 100
+_PAGE_ROWS = 100
 _TRUTHS = "truths:"
-"""Before the id of a trajectory: where the blobs hold what it was compared with when it was graded again."""
+"""Prefix of a trajectory's id: the key of the blob with the ground truths that later grading compared with."""
 _REST = ("initial_key", "final_key", "final_state", "provenance")
 _HEAD = (
     "id", "env", "task", "trial", "seed", "group", "parent", "outcome", "score", "components", "reason", "usage",
 )  # fmt: skip
-"""What a trajectory and its `EpisodeRow` share."""
-_NOT_OURS = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
-"""What reading raises of a row that gymcp has not written."""
+"""Fields that a trajectory and its `EpisodeRow` share."""
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError)
+"""Errors from reading a row that gymcp has not written."""
 
 
 class TrajectoryStore:
     """An open ``trajectories.sqlite``. Safe to share between threads; other processes may read and write beside it.
 
-    What `append` has returned from outlives a ``kill -9``. It may not outlive a power cut (see `database.connect`).
+    An episode outlives a ``kill -9`` once `append` has returned. It may not outlive a power cut (see
+    `database.connect`).
     """
 
-    def __init__(self, connection: sqlite3.Connection, where: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
         self._connection = connection
-        self._where = where
+        self._folder = folder
+        self._where = f"run folder {folder}"
         self._lock = threading.RLock()
-        self._folder = Path()
-        self._begin: Callable[[], None] = lambda: None
+        self._reset_query_steps = limit_query_steps(connection, folder)
 
     @classmethod
     def open(
@@ -69,16 +78,13 @@ class TrajectoryStore:
         damaged: bool = False,
         busy_timeout_s: float = 30.0,
     ) -> Self:
-        """The store of a run folder; `write` creates the file where there is none, unless `create` is False.
+        """The store of a run folder; `write` creates the file if it is missing, unless `create` is False.
 
-        `damaged`: to read what is left of a file that has lost its end. Raises StoreError.
+        `damaged`: read the rest of a file that has lost its end. Raises StoreError.
         """
         if write and not create:
-            require(folder)
-        connection = connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s)
-        store = cls(connection, f"run folder {folder}")
-        store._folder, store._begin = folder, bound_questions(connection, folder)
-        return store
+            require_database(folder)
+        return cls(connect(folder, write=write, damaged=damaged, busy_timeout_s=busy_timeout_s), folder)
 
     def __enter__(self) -> Self:
         return self
@@ -87,22 +93,22 @@ class TrajectoryStore:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file. May be called twice."""
+        """Close the file. May be called twice."""
         with self._lock:
             self._connection.close()
 
     def append(self, trajectory: Trajectory, blobs: Mapping[str, Json], *, tags: Sequence[str] = ()) -> int:
-        """Records a whole episode, with the states it refers to, or nothing; gives its attempt, from 0.
+        """Record a whole episode with the states it refers to, or nothing; return the number of its attempt, from 0.
 
         Another attempt of a (task, trial) is accepted only after one that ended in infrastructure or was cancelled.
-        Raises StoreError for any other, for an id that is taken, and for what cannot be stored.
+        Raises StoreError for any other attempt, for an id that is taken, and for values that cannot be stored.
         """
         encoded = self._encode(trajectory, blobs, tags)
         with self._transaction() as db:
             return self._insert(db, trajectory, *encoded)
 
     def append_many(self, episodes: Iterable[tuple[Trajectory, Mapping[str, Json], Sequence[str]]]) -> None:
-        """Records (episode, its states, its tags) in one transaction: all or none, and faster than one by one."""
+        """Record (episode, its states, its tags) in one transaction: all or none, and faster than one by one."""
         encoded = [(trajectory, self._encode(trajectory, blobs, tags)) for trajectory, blobs, tags in episodes]
         with self._transaction() as db:
             for trajectory, parts in encoded:
@@ -133,59 +139,54 @@ class TrajectoryStore:
         return attempt
 
     def load(self, id: str, *, tokens: bool = True) -> Trajectory:
-        """The trajectory as it was recorded, whatever grades came later; without `tokens` `Step.sampled` is None.
+        """The trajectory as it was recorded, without later grades; without `tokens`, `Step.sampled` is None.
 
-        Raises StoreError where there is none.
+        Raises StoreError if there is no trajectory of that id.
         """
         with self._reading() as db:
             row = db.execute(
                 f"SELECT {RECORDED_COLUMNS}, rest FROM trajectories WHERE id = ?",
-                (text(id),),
+                (encode_text(id),),
             ).fetchone()
             if row is None:
                 raise StoreError(f"{self._where}: no trajectory {id!r}")
             with self._row(row[-2]):
-                return self._decoded(db, row, tokens=tokens)
+                return self._decode(db, row, tokens=tokens)
 
-    def _decoded(self, db: sqlite3.Connection, row: Sequence[Any], *, tokens: bool) -> Trajectory:
-        """The trajectory of its row. Raises ValueError, TypeError or KeyError for what gymcp has not written."""
-        head, room = episode_row(row[:-1]), Room()
+    def _decode(self, db: sqlite3.Connection, row: Sequence[Any], *, tokens: bool) -> Trajectory:
+        """The trajectory of a row. Raises ValueError, TypeError or KeyError for rows that gymcp has not written."""
+        head, budget = episode_row(row[:-1]), ReadBudget()
         columns = "prompt_ids, ids, logprobs" if tokens else "NULL, NULL, NULL"
         found = db.execute(
             f"SELECT payload, {columns}, step FROM steps WHERE trajectory = ? ORDER BY step", (head.seq,)
         )
         rows = []
         for payload, prompt_ids, ids, logprobs, _ in self._in_order(found, -1):
-            room.take(sum(len(column) for column in (payload, prompt_ids, ids, logprobs) if column is not None))
+            budget.spend_bytes(
+                sum(len(column) for column in (payload, prompt_ids, ids, logprobs) if column is not None)
+            )
             rows.append(StepRow(payload=payload, prompt_ids=prompt_ids, ids=ids, logprobs=logprobs))
 
-        @functools.cache  # the steps of a loaded episode share a tool list as they did when it was recorded
+        @functools.cache  # the steps of a loaded episode share a tool list, as they did when it was recorded
         def tools(ref: str) -> tuple[Tool, ...]:
             if (payload := self._blob(ref)) is None:
                 raise ValueError("it names tools that are not there")
-            return unpack_tools(payload, room)
+            return unpack_tools(payload, budget)
 
-        rest = unpack(row[-1], room)
+        rest = unpack(row[-1], budget)
         if not isinstance(rest, dict) or rest.keys() != set(_REST):
             raise ValueError(f"its rest is not a table of {', '.join(_REST)}")
-        steps = decode_steps(rows, tools, room)
+        steps = decode_steps(rows, tools, budget)
         if len(steps) != head.steps:
             raise ValueError(f"it has {len(steps)} steps, and says {head.steps}")
-        return made(
-            Trajectory,
-            {
-                **rest,
-                **{name: getattr(head, name) for name in _HEAD},
-                "steps": steps,
-            },
-        )
+        return build_record(Trajectory, {**rest, **{name: getattr(head, name) for name in _HEAD}, "steps": steps})
 
     def iter_trajectories(self, *, latest: bool = False, tokens: bool = True) -> Iterator[Trajectory]:
         """Every trajectory in the order of recording, one in memory at a time; `latest`: only those that count.
 
-        Without `tokens` `Step.sampled` is None, and the columns of tokens are not read.
+        Without `tokens`, `Step.sampled` is None and the columns of tokens are not read.
         """
-        query = f"SELECT id, seq FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE}"
+        query = f"SELECT id, seq FROM episodes WHERE seq > ? {_only(latest)} ORDER BY seq LIMIT {_PAGE_ROWS}"
         after = 0
         while True:
             with self._reading() as db:
@@ -194,7 +195,7 @@ class TrajectoryStore:
                 return
             for id, seq in self._in_order(page, after):
                 with self._row(seq):
-                    name = untext(id)
+                    name = decode_text(id)
                 yield self.load(name, tokens=tokens)
             after = page[-1][-1]
 
@@ -214,19 +215,19 @@ class TrajectoryStore:
                         raise ValueError("the episodes have more text than the file has bytes")
         return found
 
-    def readable(self) -> list[EpisodeRow]:
-        """Of a damaged file: the episodes up to the first that cannot be read, as they were recorded, grades aside."""
+    def salvage(self) -> list[EpisodeRow]:
+        """Episodes of a damaged file up to the first that cannot be read, as recorded, without later grades."""
         query = f"SELECT {RECORDED_COLUMNS} FROM trajectories ORDER BY seq"
         rows: list[EpisodeRow] = []
         # a page that is missing raises, or reads as NULL
-        with self._lock, contextlib.suppress(sqlite3.DatabaseError, StoreError, *_NOT_OURS):
-            self._begin()
+        with self._lock, contextlib.suppress(sqlite3.DatabaseError, StoreError, *_MALFORMED):
+            self._reset_query_steps()
             rows.extend(episode_row(row) for row in self._in_order(self._connection.execute(query), 0))
         last = {(row.task, row.trial): row.attempt for row in rows}
         return [replace(row, latest=last[row.task, row.trial] == row.attempt) for row in rows]
 
-    def newest(self) -> tuple[int, int]:
-        """How many (episodes, later grades) there are: neither is ever taken away."""
+    def change_counter(self) -> tuple[int, int]:
+        """Numbers of (episodes, later grades) so far: a change of either shows that the store has grown."""
         with self._reading() as db:
             query = (
                 "SELECT coalesce((SELECT max(seq) FROM trajectories), 0), coalesce((SELECT max(seq) FROM grades), 0)"
@@ -235,27 +236,27 @@ class TrajectoryStore:
         return episodes, grades
 
     def attempts(self) -> dict[tuple[str, int], list[Outcome]]:
-        """How each attempt of each (task, trial) ended, newest grade applied: what resuming needs."""
+        """(task, trial) -> outcome of each of its attempts, newest grade applied, for resuming."""
         ended: dict[tuple[str, int], list[Outcome]] = {}
         with self._reading() as db:
             found = db.execute("SELECT task, trial, outcome, seq FROM episodes ORDER BY seq")
             for task, trial, outcome, seq in self._in_order(found, 0):
                 with self._row(seq):
-                    ended.setdefault((untext(task), trial), []).append(Outcome(outcome))
+                    ended.setdefault((decode_text(task), trial), []).append(Outcome(outcome))
         return ended
 
     def state(self, ref: str) -> Json:
-        """The state recorded under `ref`; a `StateReader`. Raises KeyError where there is none."""
+        """The state recorded under `ref`; a `StateReader`. Raises KeyError if there is none."""
         if (payload := self._blob(ref)) is None:
             raise KeyError(ref)
         with self._row(f"of state {ref[:80]!r}"):
             return unpack(payload)
 
-    def add_grade(self, graded: Trajectory, *, grader: str, truths: Mapping[str, Json] | None = None) -> Grade:
-        """Records the verdict that `graded` carries as the newest one on the trajectory of that id.
+    def add_grade(self, graded: Trajectory, *, grader: str, ground_truths: Mapping[str, Json] | None = None) -> Grade:
+        """Record the verdict in `graded` as the newest grade of the trajectory of that id, and return the grade.
 
-        `truths`: what was found out for it, which `truths` gives from then on. The trajectory itself stays as recorded.
-        Raises StoreError where it is missing or has nothing to grade.
+        `ground_truths`: values looked up for the verdict, which the method `ground_truths` returns from then on. The
+        trajectory itself stays as recorded. Raises StoreError if it is missing or has nothing to grade.
         """
         grade = Grade(
             trajectory=graded.id,
@@ -269,12 +270,15 @@ class TrajectoryStore:
         self._check_score(graded)
         with self._transaction() as db:
             insert_grade(db, self._where, grade)
-            if truths:
-                db.execute("INSERT OR REPLACE INTO blobs VALUES (?, ?)", (text(_TRUTHS + graded.id), pack(truths)))
+            if ground_truths:
+                db.execute(
+                    "INSERT OR REPLACE INTO blobs VALUES (?, ?)",
+                    (encode_text(_TRUTHS + graded.id), pack(ground_truths)),
+                )
         return grade
 
-    def truths(self, id: str) -> Mapping[str, Json]:
-        """What grading again has found out to compare the trajectory with, newest; empty where it found out nothing."""
+    def ground_truths(self, id: str) -> Mapping[str, Json]:
+        """Newest values that later grading looked up and compared with; empty if it looked up none."""
         payload = self._blob(_TRUTHS + id)
         if payload is None:
             return {}
@@ -282,41 +286,41 @@ class TrajectoryStore:
             return dict(unpack(payload))
 
     def grades(self, id: str) -> tuple[Grade, ...]:
-        """The later verdicts on a trajectory, newest last; empty where it was never graded again."""
+        """The later grades of a trajectory, newest last; empty if it was never graded again."""
         with self._reading() as db, self._row(f"of a grade of {id[:80]!r}"):
             return read_grades(db, id)
 
     def add_credits(self, credits: Iterable[StepCredit]) -> None:
-        """Records what a preset gave to the steps of trajectories, in place of what the same preset gave before.
+        """Record the credit of trajectories' steps, in place of earlier credit of the same preset. All or nothing.
 
-        All or nothing. Raises StoreError where a trajectory is missing or has another number of steps.
+        Raises StoreError if a trajectory is missing or has another number of steps.
         """
         with self._transaction() as db:
             replace_credits(db, self._where, credits, now=_now())
 
     def credits(self, id: str) -> tuple[StepCredit, ...]:
-        """What presets gave to the steps of a trajectory, newest first; empty where none was recorded."""
+        """Credit of the steps of a trajectory, newest first; empty if none was recorded."""
         with self._reading() as db, self._row(f"of a credit of {id[:80]!r}"):
             return read_credits(db, id)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, one_line(self._where):
-            self._begin()
+        with self._lock, store_errors(self._where):
+            self._reset_query_steps()
             yield self._connection
 
     @contextmanager
     def _row(self, which: int | str) -> Iterator[None]:
-        """The boundary to rows that somebody else may have written: one StoreError that names the row."""
+        """Boundary to untrusted rows: their errors come out as one StoreError that names the row."""
         try:
             yield
-        except _NOT_OURS as error:
+        except _MALFORMED as error:
             why = " ".join(str(error).split())[:200] or type(error).__name__
             why = f"it has no {why}" if isinstance(error, KeyError) else why
             raise StoreError(f"{self._where}: {FILE_NAME}: row {which}: {why}") from error
 
     def _in_order(self, rows: Iterable[tuple[Any, ...]], last: int) -> Iterator[tuple[Any, ...]]:
-        """Rows whose last column grows, as it does in any file whose pages name each other once."""
+        """The rows, whose last column must grow, as it does in any file whose pages refer to each other once."""
         for row in rows:
             if not isinstance(row[-1], int) or row[-1] <= last:
                 raise StoreError(f"{self._where}: {FILE_NAME} is damaged: its rows are out of order")
@@ -331,27 +335,27 @@ class TrajectoryStore:
     def _encode(
         self, trajectory: Trajectory, blobs: Mapping[str, Json], tags: Sequence[str]
     ) -> tuple[tuple[Any, ...], list[StepRow], list[tuple[str | bytes, bytes]]]:
-        """Everything that costs time, done before the write lock is taken."""
+        """Columns, step rows and blobs of an episode: everything that costs time, before the write lock is taken."""
         self._check_score(trajectory)
         try:
             steps, tools = encode_steps(trajectory.steps)
-            # most states are those of earlier episodes; what is stored stays, so looking needs no write lock
-            contents = [(text(ref), pack(value)) for ref, value in blobs.items() if self._blob(ref) is None]
+            # most states are those of earlier episodes; stored blobs stay, so the look-up needs no write lock
+            contents = [(encode_text(ref), pack(value)) for ref, value in blobs.items() if self._blob(ref) is None]
             head = (
-                text(trajectory.id),
-                text(trajectory.env),
-                text(trajectory.task),
+                encode_text(trajectory.id),
+                encode_text(trajectory.env),
+                encode_text(trajectory.task),
                 trajectory.trial,
                 trajectory.seed if abs(trajectory.seed) < 2**63 else str(trajectory.seed),
-                text(trajectory.group),
-                None if trajectory.parent is None else text(trajectory.parent),
+                encode_text(trajectory.group),
+                None if trajectory.parent is None else encode_text(trajectory.parent),
                 str(trajectory.outcome),
                 trajectory.score,
-                text(dumps(trajectory.components)),
-                text(trajectory.reason),
+                encode_text(dumps(trajectory.components)),
+                encode_text(trajectory.reason),
                 len(trajectory.steps),
                 dumps(trajectory.usage),
-                text(dumps(list(tags))),
+                encode_text(dumps(list(tags))),
                 pack({name: getattr(trajectory, name) for name in _REST}),
             )
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -359,17 +363,17 @@ class TrajectoryStore:
         return head, steps, [*contents, *tools.items()]
 
     def _check_score(self, trajectory: Trajectory) -> None:
-        # sqlite would keep NaN as NULL, and a broken grader would read as "no score"
+        # sqlite would keep NaN as NULL, and a broken grader would look like "no score"
         if trajectory.score is not None and not 0 <= trajectory.score <= 1:
             raise StoreError(f"{self._where}: trajectory {trajectory.id!r} has the score {trajectory.score}")
 
     def _next_attempt(self, trajectory: Trajectory) -> int:
         db = self._connection
-        if db.execute("SELECT 1 FROM trajectories WHERE id = ?", (text(trajectory.id),)).fetchone():
+        if db.execute("SELECT 1 FROM trajectories WHERE id = ?", (encode_text(trajectory.id),)).fetchone():
             raise StoreError(f"{self._where}: trajectory {trajectory.id!r} is already recorded")
         last = db.execute(
             "SELECT attempt, outcome FROM episodes WHERE task = ? AND trial = ? ORDER BY attempt DESC LIMIT 1",
-            (text(trajectory.task), trajectory.trial),
+            (encode_text(trajectory.task), trajectory.trial),
         ).fetchone()
         if last is None:
             return 0
@@ -383,7 +387,7 @@ class TrajectoryStore:
 
     def _blob(self, ref: str) -> bytes | None:
         with self._reading() as db:
-            row = db.execute("SELECT payload FROM blobs WHERE ref = ?", (text(ref),)).fetchone()
+            row = db.execute("SELECT payload FROM blobs WHERE ref = ?", (encode_text(ref),)).fetchone()
         return None if row is None else row[0]
 
 

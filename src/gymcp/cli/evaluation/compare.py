@@ -1,4 +1,4 @@
-"""``gymcp compare``: which of several runs is better, and whether that can be said."""
+"""``gymcp compare``: statistical comparison of several runs of the same tasks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, format_value
@@ -21,19 +22,19 @@ NOT_ALL_COMPARED = 1
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, two or more.")],
+    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders.")],
     metric: Annotated[
         list[str] | None,
-        typer.Option(help=f"{', '.join(METRICS)}, or what a grader gave beside the score; several times for several."),
+        typer.Option(help=f"Metric: {', '.join(METRICS)}, or a component of the score; repeatable."),
     ] = None,
     resolution: Annotated[
-        float, typer.Option(min=0.0001, max=1, help="The difference you wish to see, as a share: 0.05 is 5 points.")
+        float, typer.Option(min=0.0001, max=1, help="Difference to detect, as a share: 0.05 is 5 points.")
     ] = RESOLUTION,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare runs of the same tasks, pair by pair; refuses to rank what chance alone may have made.
+    """Compare runs of the same tasks, pair by pair. Differences that chance alone may explain are not ranked.
 
-    Exit code 1 where a run or a metric could not be compared; the others are.
+    Exit code 1 if a run or a metric could not be compared; the others are compared nevertheless.
     """
     contenders, problems = read_contenders(runs)
     if len(contenders) < 2:
@@ -48,7 +49,7 @@ def command(
         raise ConfigError("; ".join(problems))
     problems += dict.fromkeys(problem for each in comparisons for problem in each.problems)
     if as_json:
-        print_json({"comparisons": [_as_object(each) for each in comparisons], "problems": problems})
+        print_json({"comparisons": [_to_json(each) for each in comparisons], "problems": problems})
     else:
         for each in comparisons:
             _print(each)
@@ -59,25 +60,25 @@ def command(
 
 
 def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]]:
-    """The runs, and of each that cannot be read, why. Raises ConfigError for fewer than two folders, or one twice."""
+    """The runs, and a reason for each that cannot be read. Raises ConfigError for fewer than two, or for one twice."""
     if len(folders) < 2:
         raise ConfigError(f"compare: {len(folders)} run; it takes two or more")
-    where = [folder.resolve() for folder in folders]
-    if twice := next((folder for folder in where if where.count(folder) > 1), None):
+    resolved = [folder.resolve() for folder in folders]
+    if twice := next((folder for folder in resolved if resolved.count(folder) > 1), None):
         raise ConfigError(f"compare: run folder {twice} is named twice")
-    names = [folder.name for folder in where]
-    contenders, unread = [], []
-    for folder, name in zip(where, names, strict=True):
+    names = [folder.name for folder in resolved]
+    contenders, problems = [], []
+    for folder, name in zip(resolved, names, strict=True):
         try:
             run = open_run(folder)
             with TrajectoryStore.open(folder) as store:
                 rows = store.summaries()
         except StoreError as error:
-            unread.append(str(error))
+            problems.append(str(error))
             continue
         shown_as = name if names.count(name) == 1 else str(folder)
         contenders.append(Contender(name=shown_as, config=run.config, rows=rows))
-    return contenders, unread
+    return contenders, problems
 
 
 def _print(found: Comparison) -> None:
@@ -100,19 +101,19 @@ def _print(found: Comparison) -> None:
     console.print(table)
     for pair in found.pairs:
         console.print(in_one_line(pair.words), highlight=False, markup=False, soft_wrap=True)
-        for line in _beside(pair):
+        for line in _explain(pair):
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(in_one_line(found.verdict), style="bold", highlight=False, markup=False, soft_wrap=True)
 
 
-def _beside(pair: Pair) -> list[str]:
-    """What the words rest on."""
-    tried = pair.paired
-    tests = [f"{tried.tasks} tasks, {tried.better} better, {tried.worse} worse"]
-    if tried.p_permutation is not None and pair.p_holm is not None:
-        tests.append(f"permutation p = {tried.p_permutation:.3g} (Holm {pair.p_holm:.3g})")
-    if tried.p_mcnemar is not None:
-        tests.append(f"McNemar p = {tried.p_mcnemar:.3g}")
+def _explain(pair: Pair) -> list[str]:
+    """Lines with the statistics behind the sentence about a pair."""
+    paired = pair.paired
+    tests = [f"{paired.tasks} tasks, {paired.better} better, {paired.worse} worse"]
+    if paired.p_permutation is not None and pair.p_holm is not None:
+        tests.append(f"permutation p = {paired.p_permutation:.3g} (Holm {pair.p_holm:.3g})")
+    if paired.p_mcnemar is not None:
+        tests.append(f"McNemar p = {paired.p_mcnemar:.3g}")
     lines = [", ".join(tests)]
     if pair.power is not None:
         power = pair.power
@@ -124,7 +125,7 @@ def _beside(pair: Pair) -> list[str]:
     return lines
 
 
-def _as_object(found: Comparison) -> dict[str, Json]:
+def _to_json(found: Comparison) -> dict[str, Json]:
     return {
         "metric": found.metric.name,
         "runs": [asdict(each) for each in found.standings],

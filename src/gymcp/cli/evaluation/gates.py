@@ -1,4 +1,4 @@
-"""What every suite must score with agents whose scores are known in advance."""
+"""Gates of a suite: agents whose scores are known in advance must get exactly these."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.types import Json, Trajectory
 
 INTERRUPTED = 130
-EXPECTED = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
-"""Agent -> the score that every task must get, but for what the suite's own grader passes at once (`expected`)."""
+GATE_SCORES = {"oracle": 1.0, "null": 0.0, "mutated": 0.0}
+"""Agent -> score that every task must get, except tasks that the suite's own grader passes at once (`gate_score`)."""
 
-EXPECTED_OF_ASKING = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
-"""The same on tasks of which the user knows a fact; what is asked needlessly costs, and is no failure."""
+ASKING_GATE_SCORES = {"never_asks": 0.0, "asks_late": 0.0, "always_asks": 1.0}
+"""The same for tasks whose user knows a fact; a needless question has a cost, but is no failure."""
 
 
-def play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
-    """The plan's episodes, kept in memory only. Raises ConfigError where its agent has nothing to play."""
+def play(loaded: LoadedEnv, sandbox: Sandbox, plan: Plan, concurrency: int) -> list[Trajectory]:
+    """The plan's episodes, kept in memory only. Raises ConfigError if its agent applies to no task."""
     jobs = list(make_jobs(plan, select_tasks(loaded.suite, plan)))
     ended: list[Trajectory] = []
     with Progress(f"{loaded.spec.name} · {plan.agent}") as progress:
@@ -40,24 +40,26 @@ def play(loaded: LoadedEnv, wall: Sandbox, plan: Plan, concurrency: int) -> list
                 progress.advance(rollout.trajectory)
 
         schedule = Schedule(concurrency=concurrency)
-        if not run_until_signalled(run_jobs(loaded, wall, SCRIPTED[plan.agent], jobs, schedule, note)):
+        if not run_until_signalled(run_jobs(loaded, sandbox, SCRIPTED[plan.agent], jobs, schedule, note)):
             raise typer.Exit(INTERRUPTED)
     return ended
 
 
-def expected(loaded: LoadedEnv, agent: str, task: str) -> float:
-    """The score that the agent must get on the task."""
-    return 1.0 if agent == "null" and task in loaded.suite.pass_at_once else {**EXPECTED, **EXPECTED_OF_ASKING}[agent]
+def gate_score(loaded: LoadedEnv, agent: str, task: str) -> float:
+    """Score that the agent must get on the task."""
+    return (
+        1.0 if agent == "null" and task in loaded.suite.pass_at_once else {**GATE_SCORES, **ASKING_GATE_SCORES}[agent]
+    )
 
 
-def wrong(loaded: LoadedEnv, agent: str, ended: Sequence[Trajectory]) -> list[Trajectory]:
-    """The episodes with another score than they must have, by task."""
-    return sorted((t for t in ended if t.score != expected(loaded, agent, t.task)), key=lambda each: each.task)
+def find_failures(loaded: LoadedEnv, agent: str, ended: Sequence[Trajectory]) -> list[Trajectory]:
+    """Episodes whose score is not the required one, sorted by task."""
+    return sorted((t for t in ended if t.score != gate_score(loaded, agent, t.task)), key=lambda each: each.task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteGates:
-    """The gates of one suite, on `sample` of its tasks."""
+    """Results of one suite's gates, on `sample` of its tasks."""
 
     suite: str
     tasks: int
@@ -66,12 +68,12 @@ class SuiteGates:
     passed: dict[str, tuple[int, int]]
     """Agent -> (episodes that scored 1, episodes); an agent that applies to no task is left out."""
     wrong: tuple[str, ...]
-    """What is not as it must be: agent, task and reason."""
+    """Failures: agent, task and reason of each."""
     digests: tuple[int, int]
-    """(tasks whose states had the same digests both times and from every agent, tasks)"""
+    """(tasks whose states had the same digests every time and from every agent, tasks)"""
     seconds: float
 
-    def row(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, Json]:
         return {
             "suite": self.suite,
             "tasks": self.tasks,
@@ -84,22 +86,23 @@ class SuiteGates:
         }
 
 
-def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) -> SuiteGates:
-    """Plays oracle (twice, interleaved), null, mutated and random on `limit` tasks, evenly spread; 0: all.
+def play_gates(loaded: LoadedEnv, sandbox: Sandbox, *, limit: int, concurrency: int) -> SuiteGates:
+    """Play the scripted agents on `limit` tasks, evenly spread (0: all), and compare their scores with the gates.
 
-    Those who never, late or always ask, too, where there is something to ask for.
+    The agents are oracle (twice, interleaved), null, mutated, random and, if there are facts to ask for, those that
+    never ask, ask late or always ask.
     """
     started = time.perf_counter()
-    tools = asyncio.run(list_tools(loaded, wall))
+    tools = asyncio.run(list_tools(loaded, sandbox))
     passed: dict[str, tuple[int, int]] = {}
     faults: list[str] = []
     starts: dict[str, set[str]] = {}
     ends: dict[str, set[str]] = {}
     sample = 0
-    for agent in ("oracle", "oracle", "null", "mutated", "random", *EXPECTED_OF_ASKING):
+    for agent in ("oracle", "oracle", "null", "mutated", "random", *ASKING_GATE_SCORES):
         if not any(applies(agent, task) for task in loaded.suite.tasks):
             continue
-        ended = play(loaded, wall, Plan(agent=agent, sandbox=wall.name, limit=limit), concurrency)
+        ended = play(loaded, sandbox, Plan(agent=agent, sandbox=sandbox.name, limit=limit), concurrency)
         passed[agent] = (sum(t.score == 1.0 for t in ended), len(ended))
         sample = max(sample, len(ended))
         for trajectory in ended:
@@ -107,7 +110,7 @@ def gates_of(loaded: LoadedEnv, wall: Sandbox, *, limit: int, concurrency: int) 
             if agent == "oracle":
                 ends.setdefault(trajectory.task, set()).add(trajectory.final_key)
         if agent != "random":
-            faults += [f"{agent}: {t.task}: {t.outcome}: {t.reason}" for t in wrong(loaded, agent, ended)]
+            faults += [f"{agent}: {t.task}: {t.outcome}: {t.reason}" for t in find_failures(loaded, agent, ended)]
         else:
             faults += [f"{agent}: {t.task}: {t.outcome}: {t.reason}" for t in ended if t.score is None]
     same = {task for task, keys in starts.items() if len(keys) == 1 and len(ends.get(task, {""})) == 1}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gymcp.agents.runner.run import regrade
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.recorded import load_recorded
@@ -18,33 +19,36 @@ from gymcp.evaluators.graders.registry import FORMS, make_grader
 from gymcp.evaluators.report import write_report
 from gymcp.store import Run, TrajectoryStore, open_run
 
-NEEDED = ("source", "suite_version", "suite_digest")
-"""What the config of a run must say for it to be graded again."""
+REQUIRED_KEYS = ("source", "suite_version", "suite_digest")
+"""Keys that the config of a run must have for grading it again."""
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
     env: Annotated[
         str | None,
-        typer.Option(help="Environment file of the run, whose code is run; needed for one that you never ran here."),
+        typer.Option(
+            help="Environment file of the run, whose code is run; required for a file that you never ran here."
+        ),
     ] = None,
     grader: Annotated[
-        list[str] | None, typer.Option(help=f"Instead of the environment's: {FORMS}. Several must all be content.")
+        list[str] | None,
+        typer.Option(help=f"Grade with this grader instead of the environment's: {FORMS}; repeatable, all must pass."),
     ] = None,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Find out again what dynamic graders compare with.")
+        bool, typer.Option("--refresh", help="Look up again the values that dynamic graders compare with.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Grade a recorded run again from what was recorded; the first grades stay, the newest count.
+    """Grade a recorded run again, offline; the first grades stay, the newest count.
 
-    The grader is code of the run's environment. One of the catalog is gymcp's own; a file that the run names is run
-    only if you ran it here before with the same content, or give it with --env.
-    Exit code 1 where a score differs from the one before.
+    The grader is code of the run's environment. Code of the catalog is gymcp's own; a file that the run names is run
+    only if you ran it here before with the same content, or name it with --env.
+    Exit code 1 if a score differs from the previous one.
     """
     other = make_grader(grader) if grader else None
     recorded = open_run(run)
-    if missing := [key for key in NEEDED if not isinstance(recorded.config.get(key), str)]:
+    if missing := [key for key in REQUIRED_KEYS if not isinstance(recorded.config.get(key), str)]:
         raise StoreError(f"run folder {run}: run.json: its config does not say: {', '.join(missing)}")
     changed: list[str] = []
     spec = load_recorded(recorded.config["source"], given=env, where=f"run folder {run}: run.json")

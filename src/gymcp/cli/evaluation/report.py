@@ -1,4 +1,4 @@
-"""``gymcp report``: write the report of a run again, or one of several."""
+"""``gymcp report``: write the report of a run again, or a report on several runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json, print_summary
 from gymcp.envs.audit.fingerprint import suite_digest
 from gymcp.envs.catalog import load_spec, names
@@ -23,28 +24,28 @@ NOT_ALL_READ = 1
 
 def command(
     runs: Annotated[list[Path], typer.Argument(help="Run folders; several are compared.")],
-    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}.")] = "html",
+    format: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}.")] = "html",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write; default: report.html in the run, or beside the first of several; md and json"
+            help="File to write; default: report.html in the run folder, or beside the first of several; md and json"
             " are printed."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Report on a run: its table, its summary.json and report.html. Of several: who is better, and how sure that is.
+    """Report on a run: a table, summary.json and report.html. For several runs: the better one, with its certainty.
 
-    Exit code 1 where a run could not be read or compared; the others are reported.
+    Exit code 1 if a run could not be read or compared; the others are reported.
     """
     if format not in FORMATS:
         raise ConfigError(f"report: no format '{format}'; have {', '.join(FORMATS)}")
-    if twice := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
-        raise ConfigError(f"report: run folder {twice} is named twice")
+    if repeated := next((run for run in runs if [each.resolve() for each in runs].count(run.resolve()) > 1), None):
+        raise ConfigError(f"report: run folder {repeated} is named twice")
     if len(runs) == 1 and format == "html" and out is None:
         summary = write_report(runs[0], find_tasks)
         print_json(summary) if as_json else print_summary(summary)
-        _tell(summary.get("problems", ()))
+        _print_problems(summary.get("problems", ()))
         return
     report = read_report(runs, find_tasks)
     if format == "html" or out is not None:
@@ -58,10 +59,10 @@ def command(
         print_json(report.object())
     else:
         print(report.text(format), end="")
-    _tell(report.problems)
+    _print_problems(report.problems)
 
 
-def _tell(problems: Sequence[str]) -> None:
+def _print_problems(problems: Sequence[str]) -> None:
     for problem in problems:
         print(f"gymcp: {in_one_line(problem)}", file=sys.stderr)
     if problems:
@@ -69,9 +70,9 @@ def _tell(problems: Sequence[str]) -> None:
 
 
 def find_tasks(run: Run) -> Mapping[str, Task]:
-    """The tasks of a run of the catalog, where they are still the ones it was of.
+    """Task id -> task, for a run of the catalog whose tasks have not changed since; empty for any other run.
 
-    An environment file that a run names is not loaded, and nothing is installed: reading a report runs nobody's code.
+    An environment file that a run names is not loaded, and nothing is installed: a report runs no foreign code.
     """
     source = run.config.get("source")
     if source not in names():

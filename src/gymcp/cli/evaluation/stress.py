@@ -1,4 +1,4 @@
-"""``gymcp stress``: how much worse an agent does when its tools are worse, one stressor at a time."""
+"""``gymcp stress``: drop of an agent's score when its tools are worse, one stressor at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rich.table import Table
 from gymcp.agents.runner.run import Plan
 from gymcp.agents.strategies.scripted import SCRIPTED
 from gymcp.cli.evaluation.gates import play
-from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName, Seed, TaskGlob
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.wrappers.selection import WrapperSelection
@@ -23,32 +24,33 @@ from gymcp.types import Json
 
 
 def command(
-    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
+    env: EnvName,
     stressor: Annotated[
-        list[str] | None, typer.Option(help="One of them, or several joined by + ; may be repeated. Default: each.")
+        list[str] | None,
+        typer.Option(help="Stressor, or several joined by +; repeatable. Default: each one by itself."),
     ] = None,
-    agent: Annotated[str, typer.Option(help=f"One of {', '.join(SCRIPTED)}.")] = "adaptive",
-    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
-    tasks: Annotated[str, typer.Option(help="Glob over task ids.")] = "*",
-    limit: Annotated[int, typer.Option(min=0, help="Tasks, evenly spread; 0: all.")] = 40,
-    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    agent: Annotated[str, typer.Option(help=f"Agent: {', '.join(SCRIPTED)}.")] = "adaptive",
+    sandbox: SandboxName = "bwrap",
+    tasks: TaskGlob = "*",
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of tasks, evenly spread; 0: all.")] = 40,
+    seed: Seed = 0,
+    concurrency: Concurrency = 8,
+    as_json: AsJson = False,
 ) -> None:
     """Play the same tasks with the same seeds without and with each stressor; report the drop in the mean score, with
-    its 95 % interval over the tasks. A model is stressed by `gymcp eval --stress`."""
+    its 95 % interval over the tasks. To stress a model, use `gymcp eval --stress`."""
     if agent not in SCRIPTED:
         raise ConfigError(f"no agent '{agent}'; have {', '.join(SCRIPTED)}")
-    chosen = [tuple(name.split("+")) for name in stressor or STRESSORS]
-    wall = get_sandbox(sandbox)
-    wall.check()
-    for names in chosen:  # what is not there is said before anything is played
+    combinations = [tuple(name.split("+")) for name in stressor or STRESSORS]
+    backend = get_sandbox(sandbox)
+    backend.check()
+    for names in combinations:  # an unknown name is an error before anything is played
         if unknown := [name for name in names if name not in STRESSORS]:
             raise ConfigError(f"no stressor '{unknown[0]}'; have {', '.join(STRESSORS)}")
-    reap_before_a_run()
+    remove_orphans()
     plan = Plan(agent=agent, sandbox=sandbox, tasks=tasks, limit=limit, seed=seed)
-    before = _scores(env, wall, plan, (), concurrency)
-    rows = [_row(names, before, _scores(env, wall, plan, names, concurrency)) for names in chosen]
+    before = _scores(env, backend, plan, (), concurrency)
+    rows = [_row(names, before, _scores(env, backend, plan, names, concurrency)) for names in combinations]
     mean = sum(before.values()) / len(before) if before else None
     if as_json:
         print_json({"env": env, "agent": agent, "seed": seed, "tasks": len(before), "score": mean, "stressors": rows})
@@ -71,20 +73,20 @@ def command(
     console.print(table)
 
 
-def _scores(env: str, wall: Sandbox, plan: Plan, names: tuple[str, ...], concurrency: int) -> dict[str, float]:
-    """By task; what was lost to infrastructure has none."""
+def _scores(env: str, sandbox: Sandbox, plan: Plan, names: tuple[str, ...], concurrency: int) -> dict[str, float]:
+    """Task id -> score; a task that was lost to infrastructure is left out."""
     loaded = WrapperSelection(stress=names).apply(load_spec(env))
-    return {t.task: t.score for t in play(loaded, wall, plan, concurrency) if t.score is not None}
+    return {t.task: t.score for t in play(loaded, sandbox, plan, concurrency) if t.score is not None}
 
 
 def _row(names: tuple[str, ...], before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Json]:
-    found = compare_paired(
+    comparison = compare_paired(
         {task: [score] for task, score in after.items()}, {task: [score] for task, score in before.items()}
     )
-    row: dict[str, Json] = {"stressor": "+".join(names), "tasks": found.tasks, "drop": found.difference}
-    if found.difference is None:
+    row: dict[str, Json] = {"stressor": "+".join(names), "tasks": comparison.tasks, "drop": comparison.difference}
+    if comparison.difference is None:
         return row
-    score = sum(after[task] for task in before.keys() & after.keys()) / found.tasks
-    bounds = found.ci95
+    score = sum(after[task] for task in before.keys() & after.keys()) / comparison.tasks
+    bounds = comparison.ci95
     method = "" if bounds is None else bounds.method
     return {**row, "score": score, "ci95": None if bounds is None else [bounds.low, bounds.high], "method": method}

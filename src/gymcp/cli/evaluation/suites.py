@@ -1,4 +1,4 @@
-"""``gymcp suites``: which environments there are, and installing the task suites behind them."""
+"""``gymcp suites``: list the environments, play their gates, and install the task suites behind them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gymcp.cli.evaluation.gates import SuiteGates, gates_of
-from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.evaluation.gates import SuiteGates, play_gates
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs import catalog
 from gymcp.envs.spec import EnvSpec, LoadedEnv, load_env
 from gymcp.errors import ConfigError, UsageError
 from gymcp.mcp_servers.packages.garbage_collection import remove_server
-from gymcp.mcp_servers.packages.install_folder import Drifted
+from gymcp.mcp_servers.packages.install_folder import InstallDrift
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 
 SAMPLE = 4
-"""Tasks of a suite, evenly spread, for each agent."""
+"""Tasks of a suite, evenly spread, that each agent plays."""
 CONCURRENCY = 4
 AGENTS = ("oracle", "null", "mutated", "random")
 app = typer.Typer(invoke_without_command=True, help="List the environments, or install what they need.")
@@ -34,14 +35,14 @@ app = typer.Typer(invoke_without_command=True, help="List the environments, or i
 def list_all(
     context: typer.Context,
     check: Annotated[
-        bool, typer.Option("--check", help="Play the gates of every suite, on a fixed sample of its tasks.")
+        bool, typer.Option("--check", help="Play the gates of every suite on a fixed sample of its tasks.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="With --check: all tasks.")] = False,
-    only: Annotated[str, typer.Option(help="Glob over the names.")] = "*",
-    sandbox: Annotated[str, typer.Option(help="With --check: bwrap, docker or none.")] = "bwrap",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Play all tasks, with --check.")] = False,
+    only: Annotated[str, typer.Option(help="Select environments whose name matches this glob.")] = "*",
+    sandbox: Annotated[str, typer.Option(help="Sandbox for --check: bwrap, docker or none.")] = "bwrap",
+    as_json: AsJson = False,
 ) -> None:
-    """List the environments of the catalog, or play their gates. Exit code 1 where a gate fails."""
+    """List the environments of the catalog, or play their gates. Exit code 1 if a gate fails."""
     if context.invoked_subcommand is not None:
         return
     if full and not check:
@@ -69,50 +70,52 @@ def list_all(
 
 
 def check_gates(chosen: Sequence[str], sandbox: str, *, limit: int, as_json: bool) -> None:
-    """Prints one line for each suite, and what is not as it must be."""
-    wall = get_sandbox(sandbox)
-    wall.check()
-    reap_before_a_run()
-    found: list[SuiteGates] = []
+    """Play and print the gates of each suite, one line each, and every failure. Exit code 1 if a gate fails."""
+    backend = get_sandbox(sandbox)
+    backend.check()
+    remove_orphans()
+    results: list[SuiteGates] = []
     for number, name in enumerate(chosen, start=1):
-        found.append(gates_of(load_env(catalog.load_spec(name)), wall, limit=limit, concurrency=CONCURRENCY))
-        ended = "FAIL" if found[-1].wrong else "pass"
-        mean = sum(gates.seconds for gates in found) / number
+        results.append(play_gates(load_env(catalog.load_spec(name)), backend, limit=limit, concurrency=CONCURRENCY))
+        ended = "FAIL" if results[-1].wrong else "pass"
+        mean = sum(gates.seconds for gates in results) / number
         left = f", about {mean * (len(chosen) - number):.0f} s left" if number < len(chosen) else ""
-        print(f"{number}/{len(chosen)} {name}: {ended}, {found[-1].seconds:.0f} s{left}", file=sys.stderr, flush=True)
+        print(f"{number}/{len(chosen)} {name}: {ended}, {results[-1].seconds:.0f} s{left}", file=sys.stderr, flush=True)
     if as_json:
-        print_json({"passed": not any(gates.wrong for gates in found), "suites": [gates.row() for gates in found]})
+        print_json(
+            {"passed": not any(gates.wrong for gates in results), "suites": [gates.to_json() for gates in results]}
+        )
     else:
-        console.print(_table(found))
-        for gates in found:
+        console.print(_table(results))
+        for gates in results:
             for fault in gates.wrong:
                 console.print(in_one_line(f"{gates.suite}: {fault}"), markup=False, highlight=False)
-    if any(gates.wrong for gates in found):
+    if any(gates.wrong for gates in results):
         raise typer.Exit(1)
 
 
-def _mended(spec: EnvSpec, wall: Sandbox | None) -> LoadedEnv:
-    """Prepared and loaded; a folder that is not as it was installed is removed and made anew, once."""
-    mended: set[Path] = set()
+def _load_repaired(spec: EnvSpec, sandbox: Sandbox | None) -> LoadedEnv:
+    """The environment, prepared and loaded; a folder that has changed since its install is installed again, once."""
+    repaired: set[Path] = set()
     while True:
         try:
             if spec.prepare is not None:
-                spec.prepare(wall)
+                spec.prepare(sandbox)
             return load_env(spec)
-        except Drifted as error:
-            if error.folder in mended:
+        except InstallDrift as error:
+            if error.folder in repaired:
                 raise
             if not remove_server(error.folder):
                 raise UsageError(f"{error}; a process uses {error.folder}: end it first") from error
-            mended.add(error.folder)
+            repaired.add(error.folder)
             console.print(in_one_line(f"installing again: {error}"), markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(found: Sequence[SuiteGates]) -> Table:
+def _table(results: Sequence[SuiteGates]) -> Table:
     table = Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
     for heading in ("suite", "tasks", "tools", "oracle", "null", "mutated", "random", "digests", "s", "gates"):
         table.add_column(heading, justify="left" if heading in ("suite", "gates") else "right", no_wrap=True)
-    for gates in found:
+    for gates in results:
         counts = ("{}/{}".format(*gates.passed[a]) if a in gates.passed else "-" for a in AGENTS)
         ended = Text("FAIL", style="red") if gates.wrong else Text("pass", style="green")
         digests = "{}/{}".format(*gates.digests)
@@ -122,18 +125,19 @@ def _table(found: Sequence[SuiteGates]) -> Table:
 
 @app.command("install")
 def install(
-    name: Annotated[str, typer.Argument(help="A catalog name.")],
+    name: Annotated[str, typer.Argument(help="Catalog name.")],
     sandbox: Annotated[
-        str | None, typer.Option(help="Where code of the suite runs, if any must; default: bwrap. none: unconfined.")
+        str | None,
+        typer.Option(help="Sandbox for the suite's own code, if it has any; default: bwrap. none: unconfined."),
     ] = None,
 ) -> None:
-    """Fetch and check what a suite needs, so that later runs need no network; what has changed is installed again."""
+    """Download and verify a suite's files, so that later runs need no network; changed files are installed again."""
     spec = catalog.load_spec(name)
-    wall = None
+    backend = None
     if sandbox is not None:
-        wall = get_sandbox(sandbox)
-        wall.check()
-    env = _mended(spec, wall)
+        backend = get_sandbox(sandbox)
+        backend.check()
+    env = _load_repaired(spec, backend)
     console.print(f"{name}: {len(env.suite.tasks)} tasks, version {env.suite.version}, from {env.suite.source}")
     for tag, count in Counter(task.tags[0] for task in env.suite.tasks if task.tags).items():
         console.print(f"  {tag}: {count}")

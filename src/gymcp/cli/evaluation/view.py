@@ -1,4 +1,4 @@
-"""``gymcp view``: look at runs in a browser."""
+"""``gymcp view``: show runs in a browser."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ from gymcp.store import open_run
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_FOLDERS = ("final", "model", ".")
-"""Of a training run, in the order of looking."""
+"""Folders of a training run that may hold a tokenizer, in the order of the search."""
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder, of an evaluation or of a training.")],
-    other: Annotated[Path | None, typer.Argument(help="Another, to put episodes of the two side by side.")] = None,
-    find: Annotated[str, typer.Option(help="What to search for first, such as 'is:failed tag:refund'.")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
+    other: Annotated[
+        Path | None, typer.Argument(help="Second run folder, to show episodes of the two side by side.")
+    ] = None,
+    find: Annotated[str, typer.Option(help="Initial search, such as 'is:failed tag:refund'.")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="Its folder, to show tokens as text; default: that of the training run, of --policy tiny or local:."
+            help="Tokenizer folder, to show tokens as text; default: that of the training run or of its local policy."
         ),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address; open no browser.")] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
 ) -> None:
-    """Look at the episodes of one run, or of two side by side, in a browser on this machine, until Ctrl-C."""
+    """Show the episodes of one run, or of two side by side, in a browser on this machine, until Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folders = [run] if other is None else [run, other]
 
     def ready(new_address: Callable[[], str], problems: Sequence[str]) -> None:
         for problem in problems:
             console.print(in_one_line(problem), style="yellow", highlight=False, markup=False, soft_wrap=True)
-        # the address alone on its line, for who reads it by machine
+        # the address is alone on its line, for programs that read it
         print(new_address(), flush=True)
         if not no_open and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             webbrowser.open(private_page(private, new_address()).as_uri())
@@ -56,7 +58,7 @@ def command(
 
 
 def private_page(folder: str, address: str) -> Path:
-    """A file that only this user can read and that leads to the address: any user can read a browser's command line."""
+    """A file that only this user can read and that redirects to the address: all users see a browser's arguments."""
     page = Path(folder) / "open.html"
     with open(page, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')
@@ -64,13 +66,13 @@ def private_page(folder: str, address: str) -> Path:
 
 
 def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Sequence[int]], list[str]] | None:
-    """Token ids to text, where a tokenizer is at hand. Raises ConfigError for one that was named and is not there."""
+    """Function from token ids to text; None without a tokenizer. Raises ConfigError if the named one does not exist."""
     if named is not None:
         file = named / TOKENIZER_FILE if named.is_dir() else named
         if not file.is_file():
             raise ConfigError(f"view: --tokenizer {named}: there is no {TOKENIZER_FILE}")
     else:
-        found = [file for folder in folders for file in _tokenizers(folder) if file.is_file()]
+        found = [file for folder in folders for file in _list_tokenizers(folder) if file.is_file()]
         if not found:
             return None
         file = found[0]
@@ -87,8 +89,8 @@ def find_decoder(named: Path | None, folders: Sequence[Path]) -> Callable[[Seque
     return lambda ids: [reader.decode([id], skip_special_tokens=False) for id in ids]
 
 
-def _tokenizers(folder: Path) -> list[Path]:
-    """Where the tokenizer of a run may be: in a training run's folder, or in that of the model that played."""
+def _list_tokenizers(folder: Path) -> list[Path]:
+    """Possible tokenizer files of a run: in a training run's folder, or in that of the model that played."""
     found = [folder / place / TOKENIZER_FILE for place in TOKENIZER_FOLDERS]
     try:
         kind, _, model = str(open_run(folder).config.get("policy", "")).partition(":")

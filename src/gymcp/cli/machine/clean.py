@@ -1,4 +1,4 @@
-"""``gymcp clean``: remove what dead runs left on the machine, and servers that nobody needs any more."""
+"""``gymcp clean``: remove leftovers of dead runs from the machine, and servers that no lock needs."""
 
 from __future__ import annotations
 
@@ -12,51 +12,59 @@ import typer
 from gymcp.cli.output import console
 from gymcp.envs import catalog
 from gymcp.mcp_servers.cleanup import find_leftovers, remove_leftovers
-from gymcp.mcp_servers.packages.garbage_collection import images_with_users, known_locks, remove_server, unused_servers
-from gymcp.mcp_servers.packages.lockfile import DEFAULT
+from gymcp.mcp_servers.packages.garbage_collection import (
+    find_built_images,
+    find_locks,
+    find_unused_servers,
+    remove_server,
+)
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK
 from gymcp.mcp_servers.sandbox.docker.images import remove_image
 
 
 def command(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what there is.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be removed, without removing it.")
+    ] = False,
     servers: Annotated[
-        bool, typer.Option("--servers", help="Installed servers, too, that no lock names any more.")
+        bool, typer.Option("--servers", help="Remove installed servers that no lock names, as well.")
     ] = False,
     lock: Annotated[
-        list[Path] | None, typer.Option("--lock", help="One more lock whose servers and images are kept.")
+        list[Path] | None,
+        typer.Option("--lock", help="Another lock file whose servers and images are kept; repeatable."),
     ] = None,
 ) -> None:
-    """Remove what dead gymcp processes left: processes, containers, folders, control groups, unfinished downloads.
+    """Remove leftovers of dead gymcp processes: processes, containers, folders, control groups, unfinished downloads.
 
-    What belongs to a living process is left alone. Images built from Dockerfiles go, too, once no lock names them and
-    the Dockerfile has changed or is gone.
+    Everything that belongs to a living process stays. An image built from a Dockerfile is removed as well once no lock
+    names it and the Dockerfile has changed or is gone.
     """
-    found = find_leftovers()
-    for item in found:
+    leftovers = find_leftovers(ask_engine=True)
+    for item in leftovers:
         _say(f"{item.kind} {item.name} (of process {item.owner})")
-    if found and not dry_run:
-        remove_leftovers(found)
-        _say(f"removed {len(found)}")
-    locks = known_locks([Path(catalog.__path__[0]) / DEFAULT, DEFAULT, *(lock or [])])
-    if not _clean_images(locks, dry_run) and not found:
+    if leftovers and not dry_run:
+        remove_leftovers(leftovers)
+        _say(f"removed {len(leftovers)}")
+    locks = find_locks([Path(catalog.__path__[0]) / DEFAULT_LOCK, DEFAULT_LOCK, *(lock or [])])
+    if not _clean_images(locks, dry_run) and not leftovers:
         _say("nothing to clean")
     if servers:
         _clean_servers(locks, dry_run)
 
 
-def reap_before_a_run() -> None:
-    """What earlier runs left is removed; says so in one line on standard error where there was something."""
-    found = find_leftovers()
-    remove_leftovers(found)
-    if found:
-        kinds = Counter(item.kind for item in found)
+def remove_orphans() -> None:
+    """Remove leftovers of dead runs, and print one line about them on standard error if there were any."""
+    leftovers = find_leftovers()
+    remove_leftovers(leftovers)
+    if leftovers:
+        kinds = Counter(item.kind for item in leftovers)
         listed = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items()))
         print(f"gymcp: removed what dead runs had left ({listed})", file=sys.stderr)
 
 
 def _clean_images(locks: list[Path], dry_run: bool) -> bool:
-    """Whether there was any that nothing needs."""
-    images = images_with_users(locks)
+    """Remove images that nothing needs; True if there were any."""
+    images = find_built_images(locks)
     for image in images:
         what = f"image {image.name} ({image.megabytes:.0f} MB)"
         if image.needed_by:
@@ -69,17 +77,17 @@ def _clean_images(locks: list[Path], dry_run: bool) -> bool:
 
 
 def _clean_servers(locks: list[Path], dry_run: bool) -> None:
-    found = unused_servers(locks)
+    leftovers = find_unused_servers(locks)
     removed = 0.0
-    for server in found:
+    for server in leftovers:
         what = f"server {server.folder} ({server.megabytes:.0f} MB)"
-        if not server.is_free or not (dry_run or remove_server(server.folder)):
+        if not server.is_unlocked or not (dry_run or remove_server(server.folder)):
             _say(f"{what}: is in use, and left alone")
         else:
             _say(what)
             removed += server.megabytes
     ended = "could be removed" if dry_run else "removed"
-    _say(f"servers that none of {len(locks)} locks names: {len(found)}; {removed:.0f} MB {ended}")
+    _say(f"servers that none of {len(locks)} locks names: {len(leftovers)}; {removed:.0f} MB {ended}")
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""``gymcp doctor``: what works on this machine, and the command that mends what does not."""
+"""``gymcp doctor``: check this machine, and print the command that mends each failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gymcp.mcp_servers.workspaces.workspace import describe_workspaces
 from gymcp.paths import gymcp_home
 
 OLDEST_NODE = 18
-"""The MCP library for node needs it."""
+"""Oldest major version of node that its MCP library supports."""
 _INSTALL = "apt-get install {0} (Debian, Ubuntu), dnf install {1} (Fedora)"
 _BWRAP = _INSTALL.format("bubblewrap", "bubblewrap")
 _NODE = _INSTALL.format("nodejs npm", "nodejs")
@@ -44,27 +44,27 @@ class Finding:
     works: bool
     detail: str
     fix: str = ""
-    """What to type; empty: nothing is to be done."""
+    """Command that mends the failure; empty: nothing to do."""
     optional: bool = False
-    """Where it does not work, only some servers or sandboxes are lost: that is no failure."""
+    """True if a failure only rules out some servers or sandboxes, so that the machine still passes."""
 
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
 ) -> None:
-    """Say what works on this machine, and what to type for the rest. Exit code 1 where something needed is missing."""
+    """Check this machine, and print the command that mends each failure. Exit code 1 if a requirement is missing."""
     findings = [
         Finding(what="gymcp", works=True, detail=f"{__version__} on Python {platform.python_version()}"),
         namespaces(),
         bubblewrap(),
         server_user(),
         docker(),
-        _look("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
-        _look("limits", _limits),
+        _probe("interpreter", lambda: f"{interpreter().path} inside the sandbox"),
+        _probe("limits", _limits),
         workspaces(),
         node(),
         uv(),
-        _look("cache", _cache),
+        _probe("cache", _cache),
         leftovers(),
     ]
     if as_json:
@@ -82,7 +82,7 @@ def command(
         sys.exit(1)
 
 
-def _look(what: str, how: Callable[[], str], fix: str = "") -> Finding:
+def _probe(what: str, how: Callable[[], str], fix: str = "") -> Finding:
     try:
         return Finding(what=what, works=True, detail=how())
     except (UsageError, OSError, subprocess.SubprocessError) as error:
@@ -90,7 +90,7 @@ def _look(what: str, how: Callable[[], str], fix: str = "") -> Finding:
 
 
 def namespaces(settings: Path = Path("/proc/sys")) -> Finding:
-    """Whether the kernel lets users make namespaces, which bubblewrap lives on."""
+    """User namespaces, which bubblewrap needs: allowed by the kernel or not."""
     fix = userns_sysctl(settings)
     if fix is None:
         return Finding(what="namespaces", works=True, detail="user namespaces are on")
@@ -99,23 +99,25 @@ def namespaces(settings: Path = Path("/proc/sys")) -> Finding:
 
 
 def bubblewrap() -> Finding:
-    """Missing, older than its size limits, or refused by the kernel."""
+    """Bubblewrap: works, or is missing, too old for size limits, or refused by the kernel."""
 
-    def tried() -> str:
+    def start_sandbox() -> str:
         get_sandbox("bwrap").check()
         return "a sandbox was started"
 
     named = userns_sysctl()
-    return _look("bubblewrap", tried, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}")
+    return _probe(
+        "bubblewrap", start_sandbox, fix=_BWRAP if named is None or shutil.which("bwrap") is None else f"sudo {named}"
+    )
 
 
 def server_user() -> Finding:
-    """Who servers are on the host. Root that cannot give them an id of their own is told what is weaker."""
+    """User of the servers on the host. If root cannot give them an id of their own, the detail says what is weaker."""
     return Finding(what="server user", works=not why_no_own_user(), detail=describe_identity(), optional=True)
 
 
 def docker() -> Finding:
-    """Never a failure: bubblewrap is enough for every server that is not an image."""
+    """Docker, which is optional: bubblewrap is enough for every server that is not an image."""
     try:
         get_sandbox("docker").check()
         ready = exists(base_image())
@@ -124,7 +126,7 @@ def docker() -> Finding:
             what="docker",
             works=False,
             detail=f"optional, not usable here: {error}",
-            fix=docker_fix(str(error)),
+            fix=choose_docker_fix(str(error)),
             optional=True,
         )
     if not ready:
@@ -133,8 +135,8 @@ def docker() -> Finding:
     return Finding(what="docker", works=True, detail=f"an engine answers, and has {base_image()}")
 
 
-def docker_fix(said: str) -> str:
-    """What to type, by what was said of the engine."""
+def choose_docker_fix(said: str) -> str:
+    """Command that mends the engine, chosen by its error message."""
     if "DOCKER_HOST=" in said:
         return "unset DOCKER_HOST"
     if "Permission denied" in said:
@@ -145,14 +147,14 @@ def docker_fix(said: str) -> str:
 
 
 def workspaces() -> Finding:
-    """Overlays or copies: both work, one is faster."""
+    """Workspaces: overlays, or copies, which are slower."""
     reason = why_no_overlay()
     fix = _INSTALL.format("util-linux bubblewrap", "util-linux bubblewrap") if "is not installed" in reason else ""
     return Finding(what="workspaces", works=True, detail=describe_workspaces(), fix=fix)
 
 
 def node(program: Path = NODE) -> Finding:
-    """Servers from npm need it; no other does."""
+    """Node, which only servers from npm need."""
 
     def missing(detail: str) -> Finding:
         return Finding(what="node", works=False, detail=f"servers from npm: {detail}", fix=_NODE, optional=True)
@@ -172,7 +174,7 @@ def node(program: Path = NODE) -> Finding:
 
 
 def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
-    """Servers from a Python package index are installed by it."""
+    """uv, which installs servers from a Python package index."""
     try:
         path = find()
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
@@ -183,7 +185,7 @@ def uv(find: Callable[[], str] = find_uv_bin) -> Finding:
 
 
 def leftovers() -> Finding:
-    count = len(find_leftovers())
+    count = len(find_leftovers(ask_engine=True))
     return Finding(what="leftovers", works=True, detail=f"{count} of dead runs", fix="gymcp clean" if count else "")
 
 

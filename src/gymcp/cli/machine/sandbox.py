@@ -1,4 +1,4 @@
-"""``gymcp sandbox``: what the sandboxes need on this machine."""
+"""``gymcp sandbox``: prepare this machine for the sandboxes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def verbs() -> None:
-    """Prepare what the sandboxes need."""
+    """Prepare this machine for the sandboxes."""
 
 
 @app.command("build")
 def build(
     dockerfile: Annotated[
-        Path | None, typer.Argument(help="Build this one, in its folder; without: the base image (as root, a minute).")
+        Path | None,
+        typer.Argument(help="Dockerfile to build, in its folder; default: the base image (as root, about a minute)."),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option(help="Debian mirror for the base image; default: this machine's.")
+        str | None, typer.Option(help="URL of a Debian mirror for the base image; default: this machine's.")
     ] = None,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Also where it is there already.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the base image even if it exists.")] = False,
 ) -> None:
-    """Make an image for --sandbox docker, without any registry."""
+    """Build an image for --sandbox docker, without any registry."""
     if dockerfile is None and exists(base_image()) and not rebuild:
         console.print(f"{base_image()} is there already", highlight=False)
         return

@@ -1,4 +1,4 @@
-"""``gymcp check``: is this environment fit to be trusted?"""
+"""``gymcp check``: test whether an environment can be trusted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from gymnasium.utils.env_checker import check_env
 
 from gymcp.agents.runner.run import Plan, run_until_signalled
 from gymcp.agents.strategies.scripted import applies
-from gymcp.cli.evaluation.gates import EXPECTED, INTERRUPTED, play, wrong
-from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.evaluation.gates import GATE_SCORES, INTERRUPTED, find_failures, play
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import AsJson, Concurrency, EnvName, SandboxName
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.envs.audit.leaks import Leak, find_leaks
 from gymcp.envs.catalog import load_spec
@@ -36,35 +37,41 @@ class Verdict:
     passed: bool
     detail: str
     applies: bool = True
-    """False where there is nothing to check: it passes, and says why."""
+    """False if there is nothing to check: the check passes, and its detail says why."""
 
 
 def command(
-    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
-    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
-    tasks: Annotated[str, typer.Option(help="Glob over task ids, for the gates.")] = "*",
-    limit: Annotated[int, typer.Option(min=0, help="Tasks for the gates, evenly spread; 0: all.")] = 60,
-    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at a time.")] = 8,
+    env: EnvName,
+    sandbox: SandboxName = "bwrap",
+    tasks: Annotated[str, typer.Option(help="Play the gates only on tasks whose id matches this glob.")] = "*",
+    limit: Annotated[
+        int, typer.Option(min=0, help="Maximum number of tasks for the gates, evenly spread; 0: all.")
+    ] = 60,
+    concurrency: Concurrency = 8,
     privileges: Annotated[
-        Path | None, typer.Option(help="TOML with rules over tool calls: prove that they block no gold.")
+        Path | None, typer.Option(help="TOML file with rules over tool calls, to prove that they block no gold call.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check an environment: Gymnasium's own checker, the gates (oracle 1, null 0, mutated 0), clean resets, and that
-    no server can read the gold; with --privileges all of it under these rules. Exit code 1 where something fails."""
-    wall = get_sandbox(sandbox)
-    wall.check()
+    no server can read the gold; with --privileges, all of it under these rules. Exit code 1 if a check fails."""
+    backend = get_sandbox(sandbox)
+    backend.check()
     rules = read_privileges(privileges) if privileges else None
     loaded = WrapperSelection(privileges=rules).apply(load_spec(env))
-    check_remotes(loaded.servers, wall)
-    check_images(wall, [server.image for server in loaded.servers if server.url is None])
-    reap_before_a_run()
-    verdicts = [] if rules is None else [_privileges(loaded, wall, rules)]
-    verdicts += [_gymnasium(loaded, wall), *_gates(loaded, wall, tasks, limit, concurrency), _leaks(loaded, wall)]
+    check_remotes(loaded.servers, backend)
+    check_images(backend, [server.image for server in loaded.servers if server.url is None])
+    remove_orphans()
+    verdicts = [] if rules is None else [_privileges(loaded, backend, rules)]
+    verdicts += [
+        _gymnasium(loaded, backend),
+        *_gates(loaded, backend, tasks, limit, concurrency),
+        _leaks(loaded, backend),
+    ]
     if as_json:
         print_json(
             {"env": loaded.spec.name, "passed": all(verdict.passed for verdict in verdicts)}
-            | {"checks": {verdict.check: _as_object(verdict) for verdict in verdicts}}
+            | {"checks": {verdict.check: _to_json(verdict) for verdict in verdicts}}
         )
     else:
         for verdict in verdicts:
@@ -77,12 +84,12 @@ def command(
         raise typer.Exit(1)
 
 
-def _as_object(verdict: Verdict) -> dict[str, Json]:
+def _to_json(verdict: Verdict) -> dict[str, Json]:
     return {"passed": verdict.passed, "applies": verdict.applies, "detail": verdict.detail}
 
 
-def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
-    check_rules(rules, asyncio.run(list_tools(loaded, wall)), loaded.suite.tasks)
+def _privileges(loaded: LoadedEnv, sandbox: Sandbox, rules: Privileges) -> Verdict:
+    check_rules(rules, asyncio.run(list_tools(loaded, sandbox)), loaded.suite.tasks)
     blocks = list(find_blocked_gold(loaded.suite.tasks, rules))
     calls = sum(len(turn.calls) for task in loaded.suite.tasks for turn in task.gold)
     detail = f"{len(blocks)} of {calls} gold calls of {len(loaded.suite.tasks)} tasks are blocked"
@@ -92,9 +99,9 @@ def _privileges(loaded: LoadedEnv, wall: Sandbox, rules: Privileges) -> Verdict:
     return Verdict(check="privileges", passed=not blocks, detail=detail)
 
 
-def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
-    env = McpEnv(loaded, sandbox=wall, render_mode="ansi")
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers are closed on the way out
+def _gymnasium(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
+    env = McpEnv(loaded, sandbox=sandbox, render_mode="ansi")
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the servers are closed on exit
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -110,24 +117,24 @@ def _gymnasium(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
     return Verdict(check="check_env", passed=True, detail=f"Gymnasium's checker is content ({len(caught)} remarks)")
 
 
-def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
+def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: str, limit: int, concurrency: int) -> list[Verdict]:
     verdicts = []
     started_from: dict[str, set[str]] = {}
-    for agent, score in EXPECTED.items():
+    for agent, score in GATE_SCORES.items():
         if not any(applies(agent, task) for task in loaded.suite.tasks):
             detail = "not applicable: no task has what this agent plays"
             verdicts.append(Verdict(check=agent, passed=True, detail=detail, applies=False))
             continue
-        plan = Plan(agent=agent, sandbox=wall.name, tasks=tasks, limit=limit)
+        plan = Plan(agent=agent, sandbox=sandbox.name, tasks=tasks, limit=limit)
         try:
-            ended = play(loaded, wall, plan, concurrency)
+            ended = play(loaded, sandbox, plan, concurrency)
         except ConfigError as error:
             verdicts.append(Verdict(check=agent, passed=False, detail=str(error)))
             continue
         for trajectory in ended:
             started_from.setdefault(trajectory.task, set()).add(trajectory.initial_key)
         at_once = loaded.suite.pass_at_once if agent == "null" else frozenset[str]()
-        faults = wrong(loaded, agent, ended)
+        faults = find_failures(loaded, agent, ended)
         detail = f"{len(ended) - len(faults)}/{len(ended)} tasks scored {score:g}, as they must"
         if known := sum(trajectory.task in at_once for trajectory in ended):
             detail += f", but {known} that the suite's own grader passes at once, as documented"
@@ -140,13 +147,13 @@ def _gates(loaded: LoadedEnv, wall: Sandbox, tasks: str, limit: int, concurrency
     return verdicts
 
 
-def _leaks(loaded: LoadedEnv, wall: Sandbox) -> Verdict:
-    if not wall.confined:
+def _leaks(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
+    if not sandbox.confined:
         return Verdict(check="leaks", passed=True, detail="not applicable: nothing is confined", applies=False)
     leaks: list[Leak] = []
 
     async def search() -> None:
-        leaks.extend(await find_leaks(loaded, wall))
+        leaks.extend(await find_leaks(loaded, sandbox))
 
     if not run_until_signalled(search()):
         raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""``gymcp new``: an environment file over a server, which runs at once."""
+"""``gymcp new``: write an environment file over a server, ready to run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,29 @@ import typer
 
 from gymcp.agents.strategies.random_arguments import sample_instance
 from gymcp.atomic import write_atomically
+from gymcp.cli.option_types import replaced_option
 from gymcp.cli.output import console
-from gymcp.cli.servers.servers import Build, Image, Wall, pairs, refuse_other, wall_for, wanted_server
+from gymcp.cli.servers.servers import (
+    BuildOption,
+    ImageOption,
+    SandboxOption,
+    make_request,
+    parse_pairs,
+    refuse_other_server,
+    sandbox_for,
+)
 from gymcp.errors import ConfigError
-from gymcp.mcp_servers.packages.locked_server import lock_server, spec_of
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, checked_name, editing
+from gymcp.mcp_servers.packages.locked_server import lock_server, make_spec
+from gymcp.mcp_servers.packages.lockfile import DEFAULT_LOCK, MAX_NAME_CHARS, LockedServer, check_name, edit_lock
 from gymcp.mcp_servers.sandbox import Sandbox
 from gymcp.mcp_servers.sessions.connect import open_session
 from gymcp.types import Json, Tool, ToolCall
 
-TRIES = 6
-"""Per tool: calls with random arguments, until one succeeds."""
+CALLS_PER_TOOL = 6
+"""Most calls of one tool with random arguments, until one succeeds."""
 CALL_TIMEOUT_S = 10.0
-SHOWN_LINES = 4
-"""Of a tool's description, in the comments."""
+DESCRIPTION_LINES = 4
+"""Lines of a tool's description that the comments of the file repeat."""
 
 _FILE = '''\
 """{name}: tasks over the MCP server '{server}' ({package}{version}).
@@ -40,7 +49,7 @@ from pathlib import Path
 
 from gymcp.envs import EnvSpec
 from gymcp.evaluators.graders import as_target, calls_made
-from gymcp.mcp_servers.locked import locked_server
+from gymcp.mcp_servers.packages.locked_server import locked_server
 from gymcp.types import GoldTurn, Suite, Task, ToolCall
 
 LOCK = Path(__file__).with_name("{lock}")
@@ -77,101 +86,115 @@ ENV = EnvSpec(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What the server showed when it was tried out."""
+class Trial:
+    """Tools of the server, and a call of one of them."""
 
     tools: tuple[Tool, ...]
     call: ToolCall
     succeeded: bool | None = None
-    """None: it was not made."""
+    """None: the call was not made."""
 
 
 def command(
-    name: Annotated[str, typer.Argument(help="Of the environment; the file is NAME.py.")],
+    name: Annotated[str, typer.Argument(help="Name of the environment; the file is NAME.py.")],
     server: Annotated[
-        str | None, typer.Option(help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
+        str | None, typer.Option(help="Server: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL.")
     ] = None,
-    image: Image = None,
-    called: Annotated[
-        str | None, typer.Option("--name", help="What to call the server; default: from the package or the host.")
+    image: ImageOption = None,
+    server_name: Annotated[
+        str | None, typer.Option("--server-name", help="Name of the server; default: from the package or the host.")
     ] = None,
-    build: Build = None,
+    old_name: Annotated[str | None, replaced_option("--name", "--server-name")] = None,
+    build: BuildOption = None,
     http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
-    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
-    folder: Annotated[Path, typer.Option("--dir", help="Where to write NAME.py and servers.lock.")] = Path(),
-    sandbox: Wall = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable.")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="Folder to write NAME.py and servers.lock into.")] = Path(),
+    sandbox: SandboxOption = None,
 ) -> None:
     """Write an environment file over a server: its tools, a first task that works, and a grader."""
-    path = folder / f"{checked_name(name)}.py"
+    path = folder / f"{_check_name(name)}.py"
     if path.exists():
         raise ConfigError(f"new: {path} is there already; choose another name, or remove it")
     if not folder.is_dir():
         raise ConfigError(f"new: folder {folder} is not there; make it first")
     if (server is None) == (image is None):
         raise ConfigError("new: give either --server LINE or --image IMAGE")
-    headers = pairs("--header", header or [])
-    wanted = wanted_server([server] if server else [], image, folder / DEFAULT, name=called, http=http, headers=headers)
+    headers = parse_pairs("--header", header or [])
+    wanted = make_request(
+        [server] if server else [], image, folder / DEFAULT_LOCK, name=server_name, http=http, headers=headers
+    )
     wanted = replace(wanted, build=tuple(build or ()))
-    refuse_other(folder / DEFAULT, wanted)
-    wall = wall_for(wanted.runtime, sandbox)
-    entry = lock_server(wanted, wall)
-    found = asyncio.run(_try_out(entry, wall))
-    with editing(folder / DEFAULT) as servers:
+    refuse_other_server(folder / DEFAULT_LOCK, wanted, option="--server-name")
+    backend = sandbox_for(wanted.runtime, sandbox)
+    entry = lock_server(wanted, backend)
+    found = asyncio.run(_try_out(entry, backend))
+    with edit_lock(folder / DEFAULT_LOCK) as servers:
         if entry.name in servers and servers[entry.name].command != entry.command:
             there = " ".join(servers[entry.name].command)
             raise ConfigError(
-                f"new: {folder / DEFAULT} has a server '{entry.name}' already: {there}; choose another --name or --dir"
+                f"new: {folder / DEFAULT_LOCK} has a server '{entry.name}' already: {there}; choose another"
+                " --server-name or --dir"
             )
         servers[entry.name] = entry
     write_atomically(path, _text(name, path, entry, found).encode())
-    console.print(f"wrote {path} and {folder / DEFAULT}: {len(found.tools)} tools, one task", highlight=False)
+    console.print(f"wrote {path} and {folder / DEFAULT_LOCK}: {len(found.tools)} tools, one task", highlight=False)
     console.print(f"next: {_commands(entry, str(path))[0]}", style="dim", highlight=False)
 
 
-async def _try_out(entry: LockedServer, wall: Sandbox) -> Found:
-    """The tools, and the first call with random valid arguments that succeeds: tools that change nothing come first."""
-    async with open_session(spec_of(entry), wall, initial_state=None, seed=0) as session:
-        if entry.runtime == "remote":  # what a call does elsewhere, nobody can undo
-            first, arguments = next(_attempts(list(session.tools)))
-            return Found(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
+def _check_name(name: str) -> str:
+    """The environment's name, if it can be a file name. Raises ConfigError."""
+    try:
+        return check_name(name)
+    except ConfigError as error:
+        raise ConfigError(f"new: name {name!r}: letters, digits, - and _ only, at most {MAX_NAME_CHARS}") from error
+
+
+async def _try_out(entry: LockedServer, backend: Sandbox) -> Trial:
+    """The tools, and the first call with random valid arguments that succeeds; read-only tools are tried first."""
+    async with open_session(make_spec(entry), backend, initial_state=None, seed=0) as session:
+        if entry.runtime == "remote":  # effects of a call on a remote server cannot be undone
+            first, arguments = next(_generate_calls(list(session.tools)))
+            return Trial(tools=session.tools, call=ToolCall(id="call_1", name=first.name, arguments=arguments))
         tools = sorted(session.tools, key=lambda tool: not tool.annotations.get("readOnlyHint", False))
-        for tool, arguments in _attempts(tools):
+        for tool, arguments in _generate_calls(tools):
             call = ToolCall(id="call_1", name=tool.name, arguments=arguments)
-            result = await session.call(call, arguments, timeout_s=CALL_TIMEOUT_S)
+            result = await session.call_tool(call, arguments, timeout_s=CALL_TIMEOUT_S)
             if not result.is_error:
-                return Found(tools=session.tools, call=call, succeeded=True)
-        first, arguments = next(_attempts(tools))
+                return Trial(tools=session.tools, call=call, succeeded=True)
+        first, arguments = next(_generate_calls(tools))
         call = ToolCall(id="call_1", name=first.name, arguments=arguments)
-        return Found(tools=session.tools, call=call, succeeded=False)
+        return Trial(tools=session.tools, call=call, succeeded=False)
 
 
-def _attempts(tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Json]]]:
+def _generate_calls(tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Json]]]:
     rng = random.Random(0)
     for tool in tools:
-        for attempt in range(TRIES):
+        for attempt in range(CALLS_PER_TOOL):
             schema = dict(tool.input_schema)
-            if attempt == 0:  # the least that is allowed
+            if attempt == 0:  # required arguments only
                 needed = set(schema.get("required", ()))
                 schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k in needed}
             yield tool, sample_instance(schema, rng, ["UTC", "12:00", "example"])
 
 
 def _commands(entry: LockedServer, file: str) -> tuple[str, str]:
-    """What to type next."""
+    """The next two commands to type."""
     if entry.runtime == "remote":
         return f"gymcp eval {file} --agent oracle --cassette record", f"gymcp check {file}"
     option = " --sandbox docker" if entry.runtime == "image" else ""
     return f"gymcp check {file}{option}", f"gymcp eval {file} --agent oracle{option}"
 
 
-_SEEN = {
+_CALL_NOTES = {
     True: "works",
     False: "the schema allows (the server answers it with an error)",
     None: "the schema allows (it was not tried: what it does elsewhere, nobody could undo)",
 }
 
 
-def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
+def _text(name: str, path: Path, entry: LockedServer, found: Trial) -> str:
     remote = entry.runtime == "remote"
     first, second = _commands(entry, path.name)
     return _FILE.format(
@@ -183,34 +206,36 @@ def _text(name: str, path: Path, entry: LockedServer, found: Found) -> str:
         server=entry.name,
         package=entry.package,
         version=f" {entry.version}" if entry.version else "",
-        lock=DEFAULT,
+        lock=DEFAULT_LOCK,
         tools="\n#\n".join(_comment(tool) for tool in found.tools),
-        found=_SEEN[found.succeeded],
-        call_name=_quoted(found.call.name),
+        found=_CALL_NOTES[found.succeeded],
+        call_name=_quote(found.call.name),
         arguments=repr(found.call.arguments),
-        prompt=_quoted(f"Call {found.call.name} with {found.call.arguments}."),
-        description=_quoted(f"Tasks over {entry.package}."),
+        prompt=_quote(f"Call {found.call.name} with {found.call.arguments}."),
+        description=_quote(f"Tasks over {entry.package}."),
         must_succeed=bool(found.succeeded),
     )
 
 
-def _quoted(text: str) -> str:
-    """As a Python literal, in double quotes where that needs no escapes."""
+def _quote(text: str) -> str:
+    """The text as a Python literal, in double quotes if it needs no escapes."""
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & set(text) else repr(text)
 
 
 def _comment(tool: Tool) -> str:
-    """What the server says of itself is data: one line at a time behind a #, without control characters."""
+    """Comment lines about a tool. The server's text is untrusted: each line is a comment without control characters."""
     properties = tool.input_schema.get("properties", {})
     needed = tool.input_schema.get("required", ())
-    params = [f"{param}{'' if param in needed else '?'}: {_kind(schema)}" for param, schema in properties.items()]
-    about = textwrap.wrap(" ".join(tool.description.split()), 100)[:SHOWN_LINES]
+    params = [
+        f"{param}{'' if param in needed else '?'}: {_describe_type(schema)}" for param, schema in properties.items()
+    ]
+    about = textwrap.wrap(" ".join(tool.description.split()), 100)[:DESCRIPTION_LINES]
     signature = textwrap.wrap(f"{tool.name}({', '.join(params)})", 110, subsequent_indent="    ")
     lines = [*signature, *(f"    {line}" for line in about)]
     return "\n".join("# " + "".join(c if c.isprintable() else "?" for c in line) for line in lines)
 
 
-def _kind(schema: Json) -> str:
+def _describe_type(schema: Json) -> str:
     if not isinstance(schema, dict):
         return "any"
     if schema.get("enum"):

@@ -1,4 +1,4 @@
-"""``gymcp servers``: third-party MCP servers, locked to the byte and installed apart from each other."""
+"""``gymcp servers``: lock third-party MCP servers to the byte, and install each one apart from the others."""
 
 from __future__ import annotations
 
@@ -13,30 +13,41 @@ import typer
 from rich import box
 from rich.table import Table
 
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, print_json
 from gymcp.errors import ConfigError, GymcpError
-from gymcp.mcp_servers.packages.commands import Wanted, parse_command, read_config
-from gymcp.mcp_servers.packages.install import ensure_present, is_present, mend_installed
-from gymcp.mcp_servers.packages.locked_server import check_server, how_it_starts, lock_server, wanted_again
-from gymcp.mcp_servers.packages.lockfile import DEFAULT, LockedServer, Runtime, editing, locked, read_lock
+from gymcp.mcp_servers.packages.commands import InstallRequest, parse_command, read_config
+from gymcp.mcp_servers.packages.install import ensure_present, is_present, repair_installed
+from gymcp.mcp_servers.packages.locked_server import check_server, describe_start, lock_server, to_install_request
+from gymcp.mcp_servers.packages.lockfile import (
+    DEFAULT_LOCK,
+    LockedServer,
+    Runtime,
+    edit_lock,
+    read_lock,
+    read_locked_server,
+)
 from gymcp.mcp_servers.sandbox import Sandbox, get_sandbox
 from gymcp.mcp_servers.tools.hashes import differences
 
 app = typer.Typer(no_args_is_help=True, help="Lock, install and check third-party MCP servers.")
 
-Lock = Annotated[Path, typer.Option("--lock", help="The lock file.")]
-Names = Annotated[list[str] | None, typer.Argument(help="Some of the lock's servers; none: all.")]
-Wall = Annotated[
+LockOption = Annotated[Path, typer.Option("--lock", help="Lock file.")]
+ServerNames = Annotated[list[str] | None, typer.Argument(help="Servers of the lock; default: all.")]
+SandboxOption = Annotated[
     str | None,
-    typer.Option("--sandbox", help="Default: bwrap, and docker for images. none: for servers you trust."),
+    typer.Option(
+        "--sandbox",
+        help="Sandbox: bwrap, docker, or none (trusted servers only); default: bwrap, and docker for images.",
+    ),
 ]
-Image = Annotated[
-    str | None, typer.Option("--image", help="A name that the engine or a registry has, or the path of a Dockerfile.")
+ImageOption = Annotated[
+    str | None,
+    typer.Option("--image", help="Name of an image that the engine or a registry has, or path of a Dockerfile."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Build = Annotated[
+BuildOption = Annotated[
     list[str] | None,
-    typer.Option("--build", help="A package that may be built, in a sandbox, where it must be; repeatable."),
+    typer.Option("--build", help="Package that may be built, in a sandbox, if it must be; repeatable."),
 ]
 
 
@@ -45,24 +56,30 @@ def add(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            help="'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; with --image its ARGS."
+            help="Command: 'npx -y PACKAGE@VERSION ARGS', 'uvx PACKAGE==VERSION ARGS', or a URL; with --image: ARGS."
         ),
     ] = None,
-    image: Image = None,
-    name: Annotated[str | None, typer.Option(help="What to call it; default: from the package or the host.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
+    image: ImageOption = None,
+    name: Annotated[str | None, typer.Option(help="Name of the server; default: from the package or the host.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="Environment variable NAME=VALUE; secrets as NAME='${NAME}'; repeatable.")
+    ] = None,
     http: Annotated[str, typer.Option(help="PORT or PORT/PATH of a command that speaks only streamable HTTP.")] = "",
-    header: Annotated[list[str] | None, typer.Option(help="Of a URL: NAME=VALUE; secrets as NAME='${NAME}'.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A claude_desktop_config.json: all of its servers.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="With --config: only this server; repeatable.")] = None,
-    build: Build = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="HTTP header NAME=VALUE for a URL; secrets as NAME='${NAME}'; repeatable.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="claude_desktop_config.json with the servers to lock.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Server of --config to lock; default: all of them; repeatable.")
+    ] = None,
+    build: BuildOption = None,
     runs_code: Annotated[
-        bool, typer.Option("--runs-code", help="It executes what a model wrote: never fork it.")
+        bool, typer.Option("--runs-code", help="Never fork the server, because it executes code that a model wrote.")
     ] = False,
-    lock: Lock = DEFAULT,
-    sandbox: Wall = None,
+    lock: LockOption = DEFAULT_LOCK,
+    sandbox: SandboxOption = None,
 ) -> None:
-    """Lock servers: resolve the packages, install them apart, start each once in the sandbox and note its tools."""
+    """Lock servers: resolve the packages, install them apart, start each in the sandbox and record its tools."""
     if (config is None) == (not command and image is None):
         raise ConfigError("servers add: give either a command, --image IMAGE, or --config FILE")
     if config is not None and (http or header):
@@ -70,39 +87,39 @@ def add(
     if config is not None:
         found = read_config(config, only or ())
     else:
-        values, headers = pairs("--env", env or []), pairs("--header", header or [])
-        found = [wanted_server(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
+        values, headers = parse_pairs("--env", env or []), parse_pairs("--header", header or [])
+        found = [make_request(command or [], image, lock, name=name, env=values, http=http, headers=headers)]
     for wanted in found:
         if config is None and name is None:
-            refuse_other(lock, wanted)
-        wall = wall_for(wanted.runtime, sandbox)
-        server = lock_server(replace(wanted, build=tuple(build or ())), wall, runs_code=runs_code)
-        with editing(lock) as servers:
+            refuse_other_server(lock, wanted)
+        backend = sandbox_for(wanted.runtime, sandbox)
+        server = lock_server(replace(wanted, build=tuple(build or ())), backend, runs_code=runs_code)
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("lock")
-def relock(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None) -> None:
-    """Lock the same versions again: the newest closure, and the tools as they are now. Says what has changed."""
+def relock(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None) -> None:
+    """Lock the same versions again with the newest dependencies and the current tools; print the changes."""
     every = read_lock(lock, consistent=False)
     if unknown := sorted(set(names or ()) - every.keys()):
         raise ConfigError(f"lock '{lock}': no server '{unknown[0]}'; have {', '.join(every) or 'none'}")
     for old in [every[name] for name in names or every]:
-        server = lock_server(wanted_again(old), wall_for(old.runtime, sandbox), runs_code=old.runs_code)
+        server = lock_server(to_install_request(old), sandbox_for(old.runtime, sandbox), runs_code=old.runs_code)
         for difference in differences(old.tools, server.tools):
             console.print(f"{old.name}: {difference}", markup=False, highlight=False)
-        with editing(lock) as servers:
+        with edit_lock(lock) as servers:
             servers[server.name] = server
         _say_locked(server)
 
 
 @app.command("sync")
-def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
-    """Install what the lock names, so that later runs need no network; what is there is hashed, or mended."""
-    for server in _chosen(lock, names):
+def sync(names: ServerNames = None, lock: LockOption = DEFAULT_LOCK) -> None:
+    """Install the servers of the lock, so that later runs need no network; installed ones are verified and repaired."""
+    for server in _select(lock, names):
         there = is_present(server)
-        fault = mend_installed(server) if there else None
+        fault = repair_installed(server) if there else None
         place = ensure_present(server)
         done = "installed in" if not there else "already in" if fault is None else "installed again in"
         console.print(f"{server.name}: {done} {place}", highlight=False, soft_wrap=True)
@@ -111,7 +128,7 @@ def sync(names: Names = None, lock: Lock = DEFAULT) -> None:
 
 
 @app.command("list")
-def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
+def list_all(lock: LockOption = DEFAULT_LOCK, as_json: AsJson = False) -> None:
     """List the servers of the lock."""
     servers = read_lock(lock)
     if as_json:
@@ -119,27 +136,29 @@ def list_all(lock: Lock = DEFAULT, as_json: AsJson = False) -> None:
         return
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("server", "package", "version", "runtime", "MCP library", "tools", "start", "installed"):
-        # a name that is cut off is of no use
+        # a name that is cut off is useless
         table.add_column(heading, overflow="fold", min_width=max(map(len, heading.split())))
     for server in servers.values():
         row = _row(server)
         sdk = "-" if server.sdk_major is None else f"{server.sdk_major}.x"
         installed = "elsewhere" if server.runtime == "remote" else "yes" if row["installed"] else "on first use"
         cells = (server.name, server.package, server.version, server.runtime, sdk, str(len(server.tools)))
-        table.add_row(*cells, how_it_starts(server), installed)
+        table.add_row(*cells, describe_start(server), installed)
     console.print(table)
 
 
 @app.command("check")
-def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None, as_json: AsJson = False) -> None:
+def check(
+    names: ServerNames = None, lock: LockOption = DEFAULT_LOCK, sandbox: SandboxOption = None, as_json: AsJson = False
+) -> None:
     """Compare with the lock: every installed file, the version, and the tools that each server lists in the sandbox.
 
-    Exit code 1 where something differs or a server does not start.
+    Exit code 1 if something differs or a server does not start.
     """
     rows = []
-    for server in _chosen(lock, names):
+    for server in _select(lock, names):
         try:
-            tools = check_server(server, wall_for(server.runtime, sandbox))
+            tools = check_server(server, sandbox_for(server.runtime, sandbox))
         except GymcpError as error:
             rows.append({"server": server.name, "passed": False, "detail": str(error)})
         else:
@@ -154,11 +173,11 @@ def check(names: Names = None, lock: Lock = DEFAULT, sandbox: Wall = None, as_js
         raise typer.Exit(1)
 
 
-def _chosen(lock: Path, names: list[str] | None) -> list[LockedServer]:
-    return [locked(lock, name) for name in names] if names else list(read_lock(lock).values())
+def _select(lock: Path, names: list[str] | None) -> list[LockedServer]:
+    return [read_locked_server(lock, name) for name in names] if names else list(read_lock(lock).values())
 
 
-def wanted_server(
+def make_request(
     command: list[str],
     image: str | None,
     lock: Path,
@@ -167,8 +186,8 @@ def wanted_server(
     env: Mapping[str, str] | None = None,
     http: str = "",
     headers: Mapping[str, str] | None = None,
-) -> Wanted:
-    """From a command line, or an image with arguments; the path of a Dockerfile is kept as it is from the lock."""
+) -> InstallRequest:
+    """The server to lock, from a command line or an image with arguments; a Dockerfile is relative to the lock."""
     words: str | list[str] = command[0] if len(command) == 1 and image is None else command
     if image is not None:
         if image.startswith((".", "/")) or Path(image).is_file():
@@ -179,31 +198,31 @@ def wanted_server(
 
 
 @functools.cache
-def wall_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
-    """Where servers of that kind run, ready to use. Raises ConfigError for images in any other sandbox than docker."""
+def sandbox_for(runtime: Runtime, sandbox: str | None) -> Sandbox:
+    """Sandbox for servers of that kind, ready to use. Raises ConfigError for images in another sandbox than docker."""
     if runtime == "image" and sandbox not in (None, "docker"):
         raise ConfigError(f"--sandbox {sandbox}: servers from images need --sandbox docker")
-    wall = get_sandbox(sandbox or ("docker" if runtime == "image" else "bwrap"))
-    wall.check()
-    return wall
+    backend = get_sandbox(sandbox or ("docker" if runtime == "image" else "bwrap"))
+    backend.check()
+    return backend
 
 
-def refuse_other(lock: Path, wanted: Wanted) -> None:
-    """Raises ConfigError where the lock has another server, not only another version, under the name chosen for it."""
+def refuse_other_server(lock: Path, wanted: InstallRequest, *, option: str = "--name") -> None:
+    """Raise ConfigError if the lock has another server under that name; another version of the same server is fine."""
     there = read_lock(lock, consistent=False).get(wanted.name) if lock.exists() else None
-    if there is not None and _which(wanted_again(there)) != _which(wanted):
+    if there is not None and _identify(to_install_request(there)) != _identify(wanted):
         raise ConfigError(
             f"lock '{lock}': has another server '{wanted.name}': {' '.join(there.command)}; call this one something "
-            "else with --name NAME, or name it so to have it in the other's place"
+            f"else with {option} NAME, or name it so to have it in the other's place"
         )
 
 
-def _which(wanted: Wanted) -> tuple[str, ...]:
+def _identify(wanted: InstallRequest) -> tuple[str, ...]:
     return (wanted.runtime, wanted.package, wanted.program or "", wanted.url)
 
 
-def pairs(option: str, texts: list[str]) -> dict[str, str]:
-    """From NAME=VALUE. Raises ConfigError."""
+def parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
+    """Name -> value, from texts NAME=VALUE. Raises ConfigError."""
     if wrong := [text for text in texts if "=" not in text]:
         raise ConfigError(f"{option} {wrong[0]}: expected NAME=VALUE")
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
@@ -218,7 +237,7 @@ def _row(server: LockedServer) -> dict[str, object]:
         "sdk_major": server.sdk_major,
         "tools": sorted(server.tools),
         "installed": is_present(server),
-        "start": how_it_starts(server),
+        "start": describe_start(server),
     }
 
 
@@ -226,7 +245,7 @@ def _say_locked(server: LockedServer) -> None:
     noun = "image" if server.runtime == "image" else "packages"
     counts = f"{len(server.packages)} {noun}, {len(server.tools)} tools: {', '.join(server.tools)}"
     console.print(
-        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {how_it_starts(server)}",
+        f"{server.name}: locked {server.package} {server.version}, {counts}; start: {describe_start(server)}",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -1,4 +1,4 @@
-"""``gymcp tools``: what an environment's servers offer, which of it a request finds, and how well requests find it."""
+"""``gymcp tools``: list an environment's tools, search them, and measure the recall of the search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from gymcp.cli.machine.clean import reap_before_a_run
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.option_types import AsJson, EnvName, SandboxName
 from gymcp.cli.output import console, print_json
 from gymcp.envs.catalog import load_spec
 from gymcp.envs.episodes.tool_listing import ToolListing, make_tool_listing
@@ -25,36 +26,38 @@ from gymcp.mcp_servers.transports.http_remote import check_remotes
 
 
 def command(
-    env: Annotated[str, typer.Argument(help="A catalog name or the path of an environment file.")],
+    env: EnvName,
     search: Annotated[
-        str | None, typer.Option(help="Which tools these words find, the likeliest first.", metavar="WORDS")
+        str | None, typer.Option(help="Search the tools by these words; the best match comes first.", metavar="WORDS")
     ] = None,
     recall: Annotated[
-        bool, typer.Option("--recall", help="How many of the tools that tasks need are among the first k found.")
+        bool, typer.Option("--recall", help="Measure the share of the tools that tasks need among the first k results.")
     ] = False,
-    k: Annotated[list[int] | None, typer.Option(help="With --search or --recall: how many; may be repeated.")] = None,
-    sandbox: Annotated[str, typer.Option(help="bwrap, docker, or none for servers you trust.")] = "bwrap",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    k: Annotated[
+        list[int] | None, typer.Option(help="Number of results, with --search or --recall; repeatable.")
+    ] = None,
+    sandbox: SandboxName = "bwrap",
+    as_json: AsJson = False,
 ) -> None:
-    """List the tools of an environment by server; or search them; or measure how well the tasks' words find what the
-    tasks need (recall@k by gold calls, the ranking that `gymcp eval --retrieve` uses)."""
+    """List the tools of an environment by server, or search them, or measure how well the tasks' words find the tools
+    of their gold calls (recall@k, with the ranking that `gymcp eval --retrieve` uses)."""
     if search is not None and recall:
         raise ConfigError("--search, --recall: give one of them")
     if k and (search is None and not recall):
         raise ConfigError("--k: only with --search or --recall")
     if k and min(k) < 1:
         raise ConfigError(f"--k: must be at least 1, not {min(k)}")
-    wall = get_sandbox(sandbox)
-    wall.check()
+    backend = get_sandbox(sandbox)
+    backend.check()
     loaded = load_env(load_spec(env))
-    check_remotes(loaded.servers, wall)
-    check_images(wall, [server.image for server in loaded.servers if server.url is None])
-    reap_before_a_run()
-    offer = asyncio.run(make_tool_listing(loaded, wall))
+    check_remotes(loaded.servers, backend)
+    check_images(backend, [server.image for server in loaded.servers if server.url is None])
+    remove_orphans()
+    offer = asyncio.run(make_tool_listing(loaded, backend))
     if search is None and not recall:
         _print_servers(loaded.servers, offer, as_json=as_json)
     elif search is not None:
-        _print_found(offer, search, max(k or [10]), as_json=as_json)
+        _print_matches(offer, search, max(k or [10]), as_json=as_json)
     else:
         _print_recall(loaded, offer, sorted(set(k or KS)), as_json=as_json)
 
@@ -71,30 +74,30 @@ def _print_servers(servers: Sequence[ServerSpec], offer: ToolListing, *, as_json
         return
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading, width in (("server", 19), ("tools", 5), ("characters", 10), ("start", 9)):
-        right = heading in ("tools", "characters")  # what is cut off in these is of no use
+        right = heading in ("tools", "characters")  # a number that is cut off is useless
         table.add_column(heading, justify="right" if right else "left", min_width=width, no_wrap=True)
     table.add_column("among them", no_wrap=True, overflow="ellipsis")
     for server in servers:
         some = ", ".join(tool.name for tool in lists[server.name][:2])
-        start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.spares else "new"
+        start = "elsewhere" if server.url else "forked" if server.fork else "spare" if server.warm_pool_size else "new"
         table.add_row(server.name, str(len(lists[server.name])), f"{sizes[server.name]:,}", start, some)
     console.print(table)
     total, characters = len(offer.tools), sum(sizes.values())
     console.print(f"{len(servers)} servers · {total} tools · {characters:,} characters of definitions", highlight=False)
 
 
-def _print_found(offer: ToolListing, words: str, most: int, *, as_json: bool) -> None:
-    found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:most]
+def _print_matches(offer: ToolListing, words: str, count: int, *, as_json: bool) -> None:
+    found = rank_tools(tuple(offer.tools.values()), words, offer.servers)[:count]
     if as_json:
         rows = [{"name": t.name, "server": offer.servers[t.name], "description": t.description} for t in found]
         print_json({"search": words, "found": rows})
         return
     if not found:
         console.print(f"no tool of {len(offer.tools)} shares a word with that", highlight=False)
-    for place, tool in enumerate(found, start=1):
-        said = " ".join(tool.description.split())
+    for rank, tool in enumerate(found, start=1):
+        description = " ".join(tool.description.split())
         console.print(
-            f"{place:>3}  {offer.servers[tool.name]}: {tool.name}: {said[:150]}", markup=False, highlight=False
+            f"{rank:>3}  {offer.servers[tool.name]}: {tool.name}: {description[:150]}", markup=False, highlight=False
         )
 
 

@@ -1,4 +1,4 @@
-"""``gymcp export`` and ``gymcp import``: runs in the formats of others, and back."""
+"""``gymcp export`` and ``gymcp import``: a run in other formats, and back."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, print_json
-from gymcp.cli.training.train import parsed
+from gymcp.cli.training.train import parse_settings
 from gymcp.errors import ConfigError
 from gymcp.evaluators.report import write_report
 from gymcp.exchange.export import FORMATS, default_out, export
@@ -20,25 +21,24 @@ from gymcp.types import Json
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    format: Annotated[str, typer.Option(help=f"One of {', '.join(FORMATS)}; docs/exchange.md says what each keeps.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    format: Annotated[str, typer.Option(help=f"Format: {', '.join(FORMATS)}; docs/exchange.md says what each keeps.")],
     out: Annotated[
-        Path | None, typer.Option(help="File, for atif a folder; default: export.FORMAT or atif/ in the run folder.")
+        Path | None,
+        typer.Option(help="File to write, for atif a folder; default: export.FORMAT or atif/ in the run folder."),
     ] = None,
-    attempts: Annotated[bool, typer.Option("--attempts", help="Those that a later one replaced, too.")] = False,
+    attempts: Annotated[bool, typer.Option("--attempts", help="Include attempts that a later one replaced.")] = False,
     preset: Annotated[
-        str | None, typer.Option(help="Also the advantages that this preset gives: see docs/credit.md.")
+        str | None, typer.Option(help="Include the advantages that this preset gives, see docs/credit.md.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the preset, again for more.")
+        list[str] | None, typer.Option("--set", help="key=value of the preset (gamma=0.9); repeatable.")
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(
-            help="With a preset that compares with gold: environment file of the run, whose code is then run."
-        ),
+        typer.Option(help="Environment file of the run, whose code is run, for a preset that compares with gold."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a run as JSON lines, Parquet for trainers, ATIF documents, or a CSV table."""
     if settings and preset is None:
@@ -47,25 +47,27 @@ def command(
         raise ConfigError("--env: only a preset needs the environment's tasks; name it with --preset")
     if preset is not None and format == "csv":
         raise ConfigError("--preset: a csv has one line per episode and no steps to give advantages to")
-    where = out or default_out(run, format)
+    target = out or default_out(run, format)
     with open_source(run, attempts=attempts) as source:
         credited = source
         if preset is not None:
-            credited = replace(source, advantages=_advantages(run, preset, parsed(settings or []), env))
-        count = export(credited, format, where)
+            credited = replace(source, advantages=_advantages(run, preset, parse_settings(settings or []), env))
+        count = export(credited, format, target)
     if as_json:
-        print_json({"run": str(run), "format": format, "out": str(where), "written": count})
+        print_json({"run": str(run), "format": format, "out": str(target), "written": count})
     else:
-        what = {"parquet": "rows", "atif": "documents"}.get(format, "episodes")
-        console.print(f"{count} {what}: {where}", highlight=False, markup=False, soft_wrap=True)
+        unit = {"parquet": "rows", "atif": "documents"}.get(format, "episodes")
+        console.print(f"{count} {unit}: {target}", highlight=False, markup=False, soft_wrap=True)
 
 
 def import_command(
-    file: Annotated[Path, typer.Argument(help="An ATIF document, lines of them or of `gymcp export`, or a folder.")],
-    out: Annotated[Path, typer.Option(help="The run folder to make.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    file: Annotated[
+        Path, typer.Argument(help="ATIF document, JSON lines of ATIF or of `gymcp export`, or a folder of such files.")
+    ],
+    out: Annotated[Path, typer.Option(help="Run folder to create.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Make a run folder of episodes that were recorded elsewhere; view it, report it, train on it."""
+    """Create a run folder from episodes that were recorded elsewhere, to view, report and train on."""
     count = import_run(file, out)
     write_report(out)
     if as_json:
@@ -75,10 +77,10 @@ def import_command(
 
 
 def _advantages(run: Path, preset: str, options: dict[str, Json], env: str | None) -> Advantages:
-    """Of every episode that trains. Holds the run in memory: credit compares episodes."""
+    """Advantages of every episode that trains. Holds the run in memory, because credit compares episodes."""
     try:
-        dry_run = importlib.import_module("gymcp.cli.training.dry_run")
+        credit_run = importlib.import_module("gymcp.cli.training.credit_run")
     except ModuleNotFoundError as error:
         raise ConfigError(f"--preset: needs '{error.name}': pip install 'gymcp[train]'") from error
-    found: Advantages = dry_run.advantages_of(run, preset, options, env)
+    found: Advantages = credit_run.advantages_of(run, preset, options, env)
     return found

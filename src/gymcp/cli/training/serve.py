@@ -1,4 +1,4 @@
-"""``gymcp serve``: vLLM in a virtualenv of its own."""
+"""``gymcp serve``: a vLLM server in a virtualenv of its own."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from gymcp.errors import UsageError
 
 def command(
     model: Annotated[Path, typer.Argument(help="Folder of a model and its tokenizer.")],
-    cpu: Annotated[bool, typer.Option("--cpu", help="Also where there is a GPU.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
-    max_context: Annotated[int, typer.Option(min=0, help="Tokens of prompt and answer; 0: the model's own.")] = 0,
-    lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to load; 0: none.")] = 0,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Use the CPU even if there is a GPU.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 0,
+    max_context: Annotated[
+        int, typer.Option(min=0, help="Maximum tokens of prompt and answer; 0: the model's own limit.")
+    ] = 0,
+    lora_rank: Annotated[int, typer.Option(min=0, help="Maximum rank of LoRA adapters to load; 0: no adapters.")] = 0,
     training: Annotated[
-        bool, typer.Option("--training", help="Take new weights while it runs, as rollout.server of a recipe.")
+        bool, typer.Option("--training", help="Accept new weights while it runs, as rollout.server of a recipe.")
     ] = False,
 ) -> None:
-    """Serve a model with vLLM on 127.0.0.1 until Ctrl-C; prints what --policy takes.
+    """Serve a model with vLLM on 127.0.0.1 until Ctrl-C, and print the value for --policy.
 
-    Every request needs the key: $VLLM_API_KEY, else a new one, which gymcp finds by itself and other programs find in
-    the file that is printed. That file, and so the server, is for this user alone.
+    Every request needs the key: $VLLM_API_KEY, or a new key, which gymcp finds by itself and other programs find in the
+    file whose path is printed. Only this user can read that file, and so use the server.
 
-    Exit code: 0 when it was ended after it had come up, 130 when interrupted before, 2 when vLLM fails or cannot start.
+    Exit code: 0 if it was stopped after it had started, 130 if interrupted before, 2 if vLLM fails or cannot start.
     """
     signal.signal(signal.SIGTERM, _interrupt)
 

@@ -1,4 +1,4 @@
-"""``gymcp train``: credit for recorded steps, and training from it."""
+"""``gymcp train`` and ``gymcp credit``: training by a recipe, and the credit of a recorded run's steps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gymcp.cli.option_types import AsJson, replaced_option
 from gymcp.errors import ConfigError
 from gymcp.types import Json
 
@@ -16,78 +17,74 @@ from gymcp.types import Json
 def command(
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="A recipe, such as recipes/tiny.toml. It is code: it names an environment and arguments."),
-    ] = None,
-    dry_run: Annotated[
-        Path | None, typer.Option("--dry-run", help="A run folder: print the credit of its steps, train nothing.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="With --dry-run: how credit is assigned, see docs/credit.md; gigpo if not said.")
+        typer.Argument(help="Recipe, such as recipes/tiny.toml. It is code: it names an environment and arguments."),
     ] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="key=value, again for more: of the recipe (learn.iterations=5), or with --dry-run of the preset.",
-        ),
+        list[str] | None, typer.Option("--set", help="key=value of the recipe (learn.iterations=5); repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the training run; default: runs/train-NAME.")] = None,
+    resume: Annotated[bool, typer.Option(help="Continue after the last complete iteration.")] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Make all metrics reproducible to the last digit; slower.")
+    ] = False,
+    as_json: AsJson = False,
+    dry_run: Annotated[Path | None, replaced_option("--dry-run", "gymcp credit RUN")] = None,
+    preset: Annotated[
+        str | None, replaced_option("--preset", "--set credit.preset=NAME, or gymcp credit RUN --preset NAME")
+    ] = None,
+    env: Annotated[str | None, replaced_option("--env", "--set env=FILE, or gymcp credit RUN --env FILE")] = None,
+    save: Annotated[bool, replaced_option("--save", "gymcp credit RUN --save; training saves by itself")] = False,
+) -> None:
+    """Train a policy by a recipe.
+
+    A recipe from another source is code from that source: it names the environment, which may be a Python file, and
+    arguments for vLLM. Read it before you train by it.
+    """
+    options = parse_settings(settings or [])
+    if recipe is None:
+        raise ConfigError("train: name a recipe, such as recipes/tiny.toml")
+    if deterministic:
+        options["deterministic"] = True
+    _load_part("train", "train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
+
+
+def credit_command(
+    run: Annotated[Path, typer.Argument(help="Run folder, of an evaluation or of a training run.")],
+    preset: Annotated[str, typer.Option(help="Preset that assigns the credit, see docs/credit.md.")] = "gigpo",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the preset (gamma=0.9); repeatable.")
     ] = None,
     env: Annotated[
         str | None,
-        typer.Option(
-            help="With --dry-run and a preset that compares with gold: environment file of the run, whose code is run."
-        ),
+        typer.Option(help="Environment file of the run, whose code is run, for a preset that compares with gold."),
     ] = None,
-    save: Annotated[
-        bool, typer.Option("--save", help="With --dry-run: keep the advantages in the run, for gymcp view.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder of the training run.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on after the last whole iteration.")] = False,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same metrics to the last digit every time; slower.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    save: Annotated[bool, typer.Option("--save", help="Store the advantages in the run, for gymcp view.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Train a policy by a recipe; or, with --dry-run, print the advantages that a preset gives to a recorded run.
-
-    A recipe of somebody else is code of somebody else: it names the environment, which may be a Python file, and
-    arguments for vLLM. Read it before you train by it.
-    """
-    options = parsed(settings or [])
-    if dry_run is not None:
-        if recipe is not None or out is not None or resume or deterministic:
-            raise ConfigError("train: --dry-run trains nothing: it takes no recipe, --out, --resume or --deterministic")
-        _part("dry_run").run(dry_run, preset or "gigpo", options, env=env, save=save, as_json=as_json)
-        return
-    if preset is not None:
-        raise ConfigError(f"train: --preset goes with --dry-run; of a recipe: --set credit.preset={preset}")
-    if env is not None:
-        raise ConfigError("train: --env goes with --dry-run; of a recipe: --set env=FILE")
-    if save:
-        raise ConfigError("train: --save goes with --dry-run; a training run keeps its advantages by itself")
-    if recipe is None:
-        raise ConfigError("train: name a recipe, such as recipes/tiny.toml, or a run with --dry-run")
-    if deterministic:
-        options["deterministic"] = True
-    _part("train_run").run(recipe, tuple(options.items()), out, resume=resume, as_json=as_json)
+    """Print the advantages that a preset gives to the steps of a recorded run; nothing is trained."""
+    options = parse_settings(settings or [])
+    _load_part("credit", "credit_run").run(run, preset, options, env=env, save=save, as_json=as_json)
 
 
-def _part(name: str) -> Any:
-    """What needs the extra `train`: importing it takes seconds, so only who needs it does."""
+def _load_part(verb: str, name: str) -> Any:
+    """A module that needs the extra `train`, imported on demand because the import takes seconds."""
     try:
         return importlib.import_module(f"gymcp.cli.training.{name}")
     except ModuleNotFoundError as error:
-        raise ConfigError(f"train: needs '{error.name}', which is not installed: pip install 'gymcp[train]'") from error
+        raise ConfigError(
+            f"{verb}: needs '{error.name}', which is not installed: pip install 'gymcp[train]'"
+        ) from error
 
 
-def parsed(settings: list[str]) -> dict[str, Json]:
-    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; what is no JSON is text. Raises ConfigError for what has no ``=``."""
-    found: dict[str, Json] = {}
-    for each in settings:
-        key, equals, value = each.partition("=")
+def parse_settings(settings: list[str]) -> dict[str, Json]:
+    """``["gamma=0.9"]`` -> ``{"gamma": 0.9}``; a value that is not JSON is text. Raises ConfigError without a ``=``."""
+    values: dict[str, Json] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"--set {each}: must be key=value")
+            raise ConfigError(f"--set {setting}: must be key=value")
         try:
-            found[key] = json.loads(value)
+            values[key] = json.loads(value)
         except json.JSONDecodeError:
-            found[key] = value
-    return found
+            values[key] = value
+    return values

@@ -1,4 +1,4 @@
-"""A training run on the terminal."""
+"""Run a training on the terminal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gymcp.types import Json
 def run(
     recipe_path: Path, settings: Sequence[tuple[str, Json]], out: Path | None, *, resume: bool, as_json: bool
 ) -> None:
-    """Trains, printing a line an iteration, then where everything lies. Exits with 1 where the run stopped early.
+    """Train, print a line for each iteration and then the paths of the results. Exit code 1 if the run stopped early.
 
-    Of several processes that a launcher has started, the main one does, and the others help it.
+    If a launcher has started several processes, the main one does this and the others help it.
     """
     processes = join_process_group()
     if processes is not None and not processes.is_main:
@@ -66,7 +66,7 @@ def _train(
 
 
 def teller(recipe: Recipe) -> OnRow:
-    """Prints rows of metrics as they come, a line each."""
+    """Function that prints each row of metrics on a line."""
     return lambda row: _tell(row, recipe.learn.iterations)
 
 
@@ -82,7 +82,7 @@ def _tell(row: Mapping[str, Json], iterations: int) -> None:
     if "success" in row:
         parts += [f"practice {100 * row['success']:5.1f} %", f"calls {row['calls']:.1f}"]
     if "entropy" in row:
-        left = _time(row["seconds"] * (iterations - row["iteration"]))
+        left = _format_time(row["seconds"] * (iterations - row["iteration"]))
         parts += [f"entropy {row['entropy']:.2f}", f"kl {row['kl']:.3f}", f"{row['seconds']:.0f} s, {left} left"]
     if "skipped" in row:
         parts.append(str(row["skipped"]))
@@ -94,5 +94,5 @@ def _tell(row: Mapping[str, Json], iterations: int) -> None:
     console.print("  ".join(parts), highlight=False, soft_wrap=True)
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""A file that has lost its end: an error for who wants all of it, the rest for who asks for what is left."""
+"""A file that has lost its end: reading all of it is an error, and `salvage` returns the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymcp.store.database import FILE_NAME
 
 
 @pytest.mark.parametrize("share", [0.95, 0.5, 0.001])
-def test_what_is_left_of_a_truncated_file_can_be_read(tmp_path: Path, share: float) -> None:
+def test_the_rest_of_a_truncated_file_can_be_read(tmp_path: Path, share: float) -> None:
     with TrajectoryStore.open(tmp_path, write=True) as store:
         for n in range(200):
             store.append(episode(f"task{n:03}"), {})
@@ -23,6 +23,6 @@ def test_what_is_left_of_a_truncated_file_can_be_read(tmp_path: Path, share: flo
     with pytest.raises(StoreError, match="is damaged"), TrajectoryStore.open(tmp_path) as store:
         store.summaries()
     with TrajectoryStore.open(tmp_path, damaged=True) as store:
-        left = store.readable()
+        left = store.salvage()
         assert left == whole[: len(left)]
         assert (len(left) > 0, len(left) < 200) == (share > 0.01, True)

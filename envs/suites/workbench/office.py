@@ -74,7 +74,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
 SERVER_OF = {tool: server for server, tools in TOOLS.items() for tool in tools}
 
 
-class Bench:
+class Office:
     """An office of `size` people, drawn from `rng`; a family adds what its task needs before `initial_state`."""
 
     def __init__(self, rng: random.Random, size: int) -> None:
@@ -181,64 +181,64 @@ def at(minutes: int) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def _write(bench: Bench, given: Mapping[str, Any]) -> None:
-    if str(PurePosixPath(given["path"]).parent) not in bench.folders | _parents(bench):
+def _write(office: Office, given: Mapping[str, Any]) -> None:
+    if str(PurePosixPath(given["path"]).parent) not in office.folders | _parents(office):
         raise ValueError(f"no folder for {given['path']}")
-    bench.files[given["path"]] = given["content"]
+    office.files[given["path"]] = given["content"]
 
 
-def _parents(bench: Bench) -> set[str]:
-    return {str(parent) for path in bench.files for parent in PurePosixPath(path).parents}
+def _parents(office: Office) -> set[str]:
+    return {str(parent) for path in office.files for parent in PurePosixPath(path).parents}
 
 
-def _edit(bench: Bench, given: Mapping[str, Any]) -> None:
-    text = bench.files[given["path"]]
+def _edit(office: Office, given: Mapping[str, Any]) -> None:
+    text = office.files[given["path"]]
     for edit in given["edits"]:
         if text.count(edit["oldText"]) != 1:
             raise ValueError(f"{edit['oldText']!r} is not once in {given['path']}")
         text = text.replace(edit["oldText"], edit["newText"])
-    bench.files[given["path"]] = text
+    office.files[given["path"]] = text
 
 
-def _move(bench: Bench, given: Mapping[str, Any]) -> None:
-    if given["destination"] in bench.files:
+def _move(office: Office, given: Mapping[str, Any]) -> None:
+    if given["destination"] in office.files:
         raise ValueError(f"{given['destination']} is there already")
-    bench.folders |= _parents(bench)
-    bench.files[given["destination"]] = bench.files.pop(given["source"])
+    office.folders |= _parents(office)
+    office.files[given["destination"]] = office.files.pop(given["source"])
 
 
-def _folder(bench: Bench, given: Mapping[str, Any]) -> None:
-    bench.folders.add(given["path"])
+def _folder(office: Office, given: Mapping[str, Any]) -> None:
+    office.folders.add(given["path"])
 
 
-def _know(bench: Bench, given: Mapping[str, Any]) -> None:
+def _know(office: Office, given: Mapping[str, Any]) -> None:
     for entity in given["entities"]:
-        if entity["name"] in bench.graph["entities"]:
+        if entity["name"] in office.graph["entities"]:
             raise ValueError(f"{entity['name']} is known")
-        bench.graph["entities"][entity["name"]] = [entity["entityType"], list(entity["observations"])]
+        office.graph["entities"][entity["name"]] = [entity["entityType"], list(entity["observations"])]
 
 
-def _observe(bench: Bench, given: Mapping[str, Any]) -> None:
+def _observe(office: Office, given: Mapping[str, Any]) -> None:
     for entry in given["observations"]:
-        bench.graph["entities"][entry["entityName"]][1] += entry["contents"]
+        office.graph["entities"][entry["entityName"]][1] += entry["contents"]
 
 
-def _forget(bench: Bench, given: Mapping[str, Any]) -> None:
+def _forget(office: Office, given: Mapping[str, Any]) -> None:
     for entry in given["deletions"]:
         for observation in entry["observations"]:
-            bench.graph["entities"][entry["entityName"]][1].remove(observation)
+            office.graph["entities"][entry["entityName"]][1].remove(observation)
 
 
-def _relate(bench: Bench, given: Mapping[str, Any]) -> None:
-    bench.graph["relations"] += [[row["from"], row["relationType"], row["to"]] for row in given["relations"]]
+def _relate(office: Office, given: Mapping[str, Any]) -> None:
+    office.graph["relations"] += [[row["from"], row["relationType"], row["to"]] for row in given["relations"]]
 
 
-def _unrelate(bench: Bench, given: Mapping[str, Any]) -> None:
+def _unrelate(office: Office, given: Mapping[str, Any]) -> None:
     for row in given["relations"]:
-        bench.graph["relations"].remove([row["from"], row["relationType"], row["to"]])
+        office.graph["relations"].remove([row["from"], row["relationType"], row["to"]])
 
 
-_EFFECTS: Mapping[str, Callable[[Bench, Mapping[str, Any]], None]] = {
+_EFFECTS: Mapping[str, Callable[[Office, Mapping[str, Any]], None]] = {
     "write_file": _write,
     "edit_file": _edit,
     "move_file": _move,

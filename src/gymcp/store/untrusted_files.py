@@ -1,4 +1,4 @@
-"""Files of a run folder that somebody else may have made: no link is followed, and only so much of one is read."""
+"""Read files of a run folder that may be untrusted: no link is followed, and the size is bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from gymcp.errors import StoreError
 
 MAX_RECORD_BYTES = 16_000_000
-"""Size of the longest record in JSON, such as ``run.json``, that is read."""
+"""Size of the longest JSON record, such as ``run.json``, that is read."""
 MAX_LINES_BYTES = 512_000_000
 """Size of the longest file of JSON lines, such as ``metrics.jsonl``, that is read."""
 
@@ -19,7 +19,7 @@ _NO_LINK = "is a link, which is not followed"
 def read_foreign(folder: Path, name: str, *, most_bytes: int = MAX_RECORD_BYTES) -> bytes:
     """The content of a file in a run folder.
 
-    Raises FileNotFoundError if there is none, StoreError for what is no file, too long, or cannot be read.
+    Raises FileNotFoundError if it is missing, StoreError if it is no regular file, is too long, or cannot be read.
     """
     where = f"run folder {folder}: {name}"
     try:
@@ -39,9 +39,9 @@ def read_foreign(folder: Path, name: str, *, most_bytes: int = MAX_RECORD_BYTES)
 
 
 def open_foreign(folder: Path, name: str, flags: int) -> int:
-    """The descriptor of a file in a run folder; with ``O_CREAT`` made if there is none.
+    """The descriptor of a file in a run folder; with ``O_CREAT`` the file is created if it is missing.
 
-    Raises OSError, and StoreError for what is no file: nothing waits for a pipe or a device.
+    Raises OSError, and StoreError if it is no regular file, so that nothing waits for a pipe or a device.
     """
     where = f"run folder {folder}: {name}"
     try:
@@ -56,7 +56,7 @@ def open_foreign(folder: Path, name: str, flags: int) -> int:
 
 
 def refuse_link(folder: Path, name: str) -> None:
-    """Raises StoreError for a link, or for what is neither a file nor absent."""
+    """Raise StoreError if the name exists and is a link or no regular file."""
     try:
         mode = os.lstat(folder / name).st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""Records made of JSON that others have written: each field of the kind that its class declares, or a TypeError."""
+"""Records built from untrusted JSON: each field has the kind that its class declares, or a TypeError is raised."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from gymcp.types import Json
 
 T = TypeVar("T")
-MOST = 2**63
-"""Whole numbers are below this, and above its negative: what sqlite and most readers of JSON can hold."""
-LARGE = frozenset({"seed"})
-"""Fields that hold any whole number."""
+INTEGER_LIMIT = 2**63
+"""Bound of whole numbers, exclusive, in both directions: the range that sqlite and most readers of JSON can hold."""
+UNBOUNDED_INTEGERS = frozenset({"seed"})
+"""Names of fields that hold any whole number."""
 MAX_SHAPES = 10_000
-"""Shapes of records that are remembered: an honest run has some dozen."""
+"""Most shapes of records that are remembered: an honest run has some dozen."""
 
 _Checks = tuple[tuple[str, ...], tuple[tuple[str, Callable[[Any], str]], ...]]
-"""Names of whole numbers, whose size is looked at, and of fields that are looked at by value, with what does that."""
+"""Names of whole numbers, whose size is checked, and names of fields whose value is checked, with the check."""
 _shapes: dict[tuple[type, tuple[str, ...], tuple[type, ...]], _Checks] = {}
 
 
-def made(cls: type[T], found: Mapping[str, Any]) -> T:
-    """The record with these fields. Raises TypeError, naming class and field, for one that is of another kind."""
+def build_record(cls: type[T], found: Mapping[str, Any]) -> T:
+    """The record with these fields. Raises TypeError, naming class and field, for a field of another kind."""
     shape = (cls, tuple(found), tuple(map(type, found.values())))
     checks = _shapes.get(shape)
     if checks is None:
@@ -34,7 +34,7 @@ def made(cls: type[T], found: Mapping[str, Any]) -> T:
             _shapes[shape] = checks
     whole, by_value = checks
     for name in whole:
-        if not -MOST <= found[name] < MOST:
+        if not -INTEGER_LIMIT < found[name] < INTEGER_LIMIT:
             raise TypeError(f"{cls.__name__}.{name} is a whole number of more than 64 bits")
     for name, check in by_value:
         if fault := check(found[name]):
@@ -42,22 +42,22 @@ def made(cls: type[T], found: Mapping[str, Any]) -> T:
     return cls(**found)
 
 
-def number_of(value: object, name: str) -> float:
-    """The value, if it is a number. Raises TypeError."""
+def require_number(value: object, name: str) -> float:
+    """The value, if it is a number; raises TypeError otherwise."""
     if fault := _fault_of_number(value):
         raise TypeError(f"{name} is {fault}")
     return value  # type: ignore[return-value]
 
 
-def text_of(value: object, name: str) -> str:
-    """The value, if it is a text. Raises TypeError."""
+def require_text(value: object, name: str) -> str:
+    """The value, if it is a text; raises TypeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is {_kind(value)}, not a text")
     return value
 
 
-def whole_of(value: object, name: str) -> int:
-    """The value, if it is a whole number that 64 bits hold. Raises TypeError."""
+def require_integer(value: object, name: str) -> int:
+    """The value, if it is a whole number that 64 bits hold; raises TypeError otherwise."""
     if fault := _fault_of_whole(value):
         raise TypeError(f"{name} is {fault}")
     return value  # type: ignore[return-value]
@@ -65,14 +65,14 @@ def whole_of(value: object, name: str) -> int:
 
 @functools.cache
 def _hints(cls: type) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """What each field of a record's class may be, and the names of those that it must have."""
+    """Field name -> type of a record's class, and the names of the fields that it must have."""
     hints = get_type_hints(cls)
     required = (field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING)
     return {field.name: hints[field.name] for field in fields(cls)}, frozenset(required)
 
 
 def _check_shape(cls: type, found: Mapping[str, Any]) -> _Checks:
-    """What remains to be looked at in every record of this shape. Raises TypeError for a field of another kind."""
+    """Checks that remain for every record of this shape. Raises TypeError for a field of another kind."""
     hints, required = _hints(cls)
     whole: list[str] = []
     by_value: list[tuple[str, Callable[[Any], str]]] = []
@@ -81,9 +81,9 @@ def _check_shape(cls: type, found: Mapping[str, Any]) -> _Checks:
             raise TypeError(f"{cls.__name__} has no field {name[:60]!r}")
         hint = hints[name]
         if not _fits(value, hint):
-            raise TypeError(f"{cls.__name__}.{name} is {_kind(value)}, not {_described(hint)}")
+            raise TypeError(f"{cls.__name__}.{name} is {_kind(value)}, not {_describe(hint)}")
         if hint in (int, float):
-            if isinstance(value, int) and name not in LARGE:
+            if isinstance(value, int) and name not in UNBOUNDED_INTEGERS:
                 whole.append(name)
         elif get_origin(hint) is Literal:
             by_value.append((name, functools.partial(_fault_of_word, get_args(hint))))
@@ -95,7 +95,7 @@ def _check_shape(cls: type, found: Mapping[str, Any]) -> _Checks:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """By types alone: what is in a container is not looked at."""
+    """True if the value has the hinted type; the content of a container is not checked."""
     if hint is Any:
         return True
     origin = get_origin(hint)
@@ -119,7 +119,7 @@ def _fault_of_word(known: tuple[str, ...], value: object) -> str:
 def _fault_of_whole(value: object) -> str:
     if not isinstance(value, int) or isinstance(value, bool):
         return f"{_kind(value)}, not a whole number"
-    return "" if -MOST <= value < MOST else "a whole number of more than 64 bits"
+    return "" if -INTEGER_LIMIT < value < INTEGER_LIMIT else "a whole number of more than 64 bits"
 
 
 def _fault_of_number(value: object) -> str:
@@ -165,14 +165,14 @@ def _kind(value: Json) -> str:
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
-def _described(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     if hint in _KINDS:
         return _KINDS[hint]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return f"a {hint.__name__}"
     origin = get_origin(hint)
     if origin in (types.UnionType, Union):
-        return " or ".join(_described(each) for each in get_args(hint))
+        return " or ".join(_describe(each) for each in get_args(hint))
     if origin is Literal:
         return "a text"
     if origin is tuple:

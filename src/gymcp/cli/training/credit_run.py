@@ -1,4 +1,4 @@
-"""Credit for the steps of a recorded run, on the terminal."""
+"""Print the credit of a recorded run's steps."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ from gymcp.trainers.run.run_state import STATE, read_recipe_and_iterations
 from gymcp.trainers.settings.arrays import Floats
 from gymcp.types import Json, Task, Trajectory
 
-SHOWN = 20
-"""Episodes printed; ``--json`` has all."""
+MAX_EPISODES_PRINTED = 20
+"""Episodes that are printed; ``--json`` prints all."""
 
 
 def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | None, save: bool, as_json: bool) -> None:
-    """Prints the advantages that a preset gives to the steps of a recorded run, and what its anchors find there.
+    """Print the advantages that a preset gives to the steps of a recorded run, and statistics of each kind of anchor.
 
-    `env`: the run's environment file, for presets that compare with gold.
-
-    With `save` the run's store keeps them, and `gymcp view` shows them.
+    `env`: the run's environment file, for presets that compare with gold. With `save`, the run's store keeps the
+    advantages, and ``gymcp view`` shows them.
     """
     chosen = make_preset(preset, **options)
     batch = _batch(folder, chosen, env)
@@ -49,7 +48,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
         if len(credit.batch.tasks)
     }
     if as_json:
-        print_json(_as_json(preset, options, credit, anchors))
+        print_json(_to_json(preset, options, credit, anchors))
     else:
         _print(preset, credit, anchors)
 
@@ -57,7 +56,7 @@ def run(folder: Path, preset: str, options: Mapping[str, Json], *, env: str | No
 def advantages_of(
     folder: Path, preset: str, options: Mapping[str, Json], env: str | None = None
 ) -> dict[str, list[float]]:
-    """[T] by the id of each trajectory that a preset gives credit to."""
+    """Trajectory id -> [T] advantages, for each trajectory that the preset gives credit to."""
     chosen = make_preset(preset, **options)
     credit = assign_credit(_batch(folder, chosen, env), chosen)
     rows = np.split(credit.advantage, credit.batch.starts[1:-1])
@@ -67,7 +66,7 @@ def advantages_of(
 def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
     if columns := preset.needs & MODEL_COLUMNS:
         raise ConfigError(
-            f"train --dry-run: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
+            f"credit: the preset needs {', '.join(sorted(columns))} of every step, which only the model that"
             " learns gives: train with it, or give `advantages` the column"
         )
     tasks: Mapping[str, Task] = {}
@@ -78,7 +77,7 @@ def _batch(folder: Path, preset: Preset, env: str | None) -> StepBatch:
 
 
 def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
-    """What was evaluated; of a training run, what was practised."""
+    """Tasks that the run evaluated, or that a training run practised."""
     if not (folder / STATE).is_file():
         source = str(open_run(folder).config.get("source", ""))
         return load_env(load_recorded(source, given=env, where=f"run folder {folder}: run.json")).suite.tasks
@@ -87,14 +86,14 @@ def _tasks(folder: Path, env: str | None) -> Iterable[Task]:
     return [task for number in range(iterations + 1) for task, _ in training_tasks(loaded, recipe, number)]
 
 
-def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
+def _to_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: Mapping[str, Json]) -> Json:
     rows = np.split(credit.advantage, credit.batch.starts[1:-1])
     return {
         "preset": preset,
         "options": options,
         "episodes": len(credit.batch.tasks),
         "steps": int(credit.batch.starts[-1]),
-        "steps_without_tokens": _without_tokens(credit.batch),
+        "steps_without_tokens": _count_without_tokens(credit.batch),
         "dropped": credit.dropped,
         "anchors": anchors,
         "advantages": [
@@ -104,11 +103,11 @@ def _as_json(preset: str, options: Mapping[str, Json], credit: Credit, anchors: 
     }
 
 
-def _without_tokens(batch: StepBatch) -> int:
+def _count_without_tokens(batch: StepBatch) -> int:
     return sum(step.sampled is None for record in batch.sources for step in record.steps)
 
 
-def _told_first(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
+def _sort_key(episode: tuple[Trajectory, Floats]) -> tuple[bool, str, int]:
     record, row = episode
     return not row.any(), record.task, record.trial
 
@@ -120,12 +119,12 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
     for heading in ("task", "trial", "score", "steps"):
         table.add_column(heading)
     rows = np.split(credit.advantage, batch.starts[1:-1])
-    for record, row in sorted(zip(batch.sources, rows, strict=True), key=_told_first)[:SHOWN]:
+    for record, row in sorted(zip(batch.sources, rows, strict=True), key=_sort_key)[:MAX_EPISODES_PRINTED]:
         steps = " ".join(f"{value:+.3f}" for value in row[:12]) + (f" ... {len(row)} in all" if len(row) > 12 else "")
         table.add_row(in_one_line(record.task), str(record.trial), f"{record.score:.2f}", steps)
     console.print(table)
-    if len(rows) > SHOWN:
-        console.print(f"{len(rows) - SHOWN} more episodes: --json prints all")
+    if len(rows) > MAX_EPISODES_PRINTED:
+        console.print(f"{len(rows) - MAX_EPISODES_PRINTED} more episodes: --json prints all")
     means = Table(title="anchors: where steps can be compared", title_justify="left", header_style="bold")
     for heading in (
         "anchor", "states", "each", "most", "alone", "again", "weight", "index",
@@ -139,7 +138,7 @@ def _print(preset: str, credit: Credit, anchors: Mapping[str, Mapping[str, Json]
         "each, most: steps in a state. alone: no other shares its state. again: an episode came back to it.\n"
         "weight: the step part's share of all credit. index: how much of it the step's number alone explains."
     )
-    if without := _without_tokens(batch):
+    if without := _count_without_tokens(batch):
         console.print(
             f"{without} steps have no recorded tokens and count as one each: they have credit, but nothing can be"
             " trained on them (policies local: and vllm: record tokens)"

@@ -1,4 +1,4 @@
-"""A run folder of format 1, with a row for every step, is read and gone on with."""
+"""A run folder of format 1, with a row for every step, is read and continued."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD = replace(
 
 
 def make_old(folder: Path) -> None:
-    """What the first format held of `OLD`: written as its code wrote it."""
+    """Write `OLD` in the first format, as its code wrote it."""
     with TrajectoryStore.open(folder, write=True) as store:
         store.append(OLD, {})
     with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
@@ -55,7 +55,7 @@ def make_old(folder: Path) -> None:
         connection.execute("PRAGMA user_version = 1")
 
 
-def test_a_run_of_format_1_is_read_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_of_format_1_is_read_and_continued(tmp_path: Path) -> None:
     make_old(tmp_path)
     with TrajectoryStore.open(tmp_path) as store:
         assert store.load("old-0-0") == OLD

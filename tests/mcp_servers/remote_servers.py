@@ -1,4 +1,4 @@
-"""Servers elsewhere, for tests: on the host's loopback, in threads of the test's own process."""
+"""Remote servers for tests: on the host's loopback, in threads of the test's own process."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from mcp.server.mcpserver import Context
 
 TOKEN = "s3cret-t0ken"
 HANG_UP = (0, "", b"")
-"""In place of an answer."""
+"""Closes the connection instead of an answer."""
 
 
 class ByHand:
-    """Speaks MCP with sessions, counts what it is asked, and answers a tool call as the test says."""
+    """A server with MCP sessions that records its requests and answers tool calls as the test says."""
 
     def __init__(self, answer: Callable[[str, dict[str, Any]], Any]) -> None:
         """`answer`: (tool, arguments) to the text of a result, or to (status, content type, body), or `HANG_UP`."""
         self.asked: list[str] = []
-        """Methods, in order of arrival; of a call the tool."""
+        """Methods of the requests in order of arrival; for a call the tool."""
         self.tools = ["add"]
         self.headers: dict[str, str] = {}
-        """Of the last request."""
+        """Headers of the last request."""
         self.encoding = ""
-        """Claimed of every answer."""
+        """Content encoding that every answer claims."""
         self.broken: tuple[int, str, bytes] | None = None
-        """What every request gets instead."""
+        """Answer to every request, if it is set."""
         self._answer = answer
 
     @contextlib.contextmanager
     def serving(self, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-        """Its URL, while the context lasts."""
+        """The server's URL, while the context lasts."""
         here = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def log_message(self, format: str, *args: object) -> None:
-                """Says nothing."""
+                """Log nothing."""
 
             def reply(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)
@@ -118,19 +118,19 @@ class ByHand:
 
 
 def sdk_server() -> MCPServer:
-    """One of the SDK that counts, adds, and repeats the header that it was sent."""
+    """A server of the SDK that counts, adds, and repeats the header that it was sent."""
     server = MCPServer("counter", version="1.2", log_level="ERROR")
     seen: list[str] = []
 
     @server.tool()
     def count(word: str) -> str:
-        """How many times it was called, by anybody."""
+        """Number of calls so far, by all clients."""
         seen.append(word)
         return f"{word} {len(seen)}"
 
     @server.tool()
     def whoami(ctx: Context) -> str:
-        """What it was sent as authorization."""
+        """The authorization header of the request."""
         return str((ctx.headers or {}).get("authorization"))
 
     return server

@@ -8,7 +8,7 @@ import re
 from hypothesis import assume, given, settings
 from random_records import trajectories
 
-from gymcp.exchange.lines import from_line, to_line
+from gymcp.exchange.json_lines import from_line, to_line
 from gymcp.exchange.source import Episode
 from gymcp.store import EpisodeRow
 from gymcp.types import Trajectory

@@ -1,0 +1,132 @@
+"""The connection of a session with its server: requests, deadlines, and the errors for a server that is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import mcp
+import mcp_types
+from mcp.shared.exceptions import MCPError
+from pydantic import BaseModel, ValidationError
+
+from gymcp.errors import EnvInfraError, ProtocolError, ServerDied, ServerTimeout
+from gymcp.mcp_servers.loop_share import Deadline
+from gymcp.mcp_servers.redaction import Redaction
+from gymcp.mcp_servers.sandbox import SandboxProcess
+from gymcp.mcp_servers.sanitize import plain_text
+from gymcp.mcp_servers.spec import ServerSpec
+from gymcp.mcp_servers.transports.messages import TOO_LARGE
+from gymcp.mcp_servers.transports.violation import ProtocolViolation
+from gymcp.types import Json
+
+END_TIMEOUT_S = 5.0
+"""Seconds to wait for the end of a server that closed its pipe. Its exit status is the reason, and comes late on a busy
+machine."""
+LAST_WORDS_CHARS = 500
+"""Characters of a server's standard error that an error message quotes."""
+
+ResultT = TypeVar("ResultT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT")
+ErrorRule = Callable[[str, int], type[EnvInfraError] | None]
+"""(stage, error code) -> class of the error; None for the usual class."""
+
+
+class ServerConnection:
+    """The MCP client of one server process. Every error that it raises names the server and the stage."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        client: mcp.Client,
+        process: SandboxProcess,
+        violation: ProtocolViolation,
+        *,
+        redaction: Redaction | None,
+        error_rule: ErrorRule,
+    ) -> None:
+        """`redaction`: removes secret values from messages. `error_rule`: see `StateTracker.error_class`."""
+        self.spec = spec
+        self.client = client
+        self.process = process
+        self.share = violation.share
+        """The server's share of the event loop's time."""
+        self._violation = violation
+        self._redaction = redaction
+        self._error_rule = error_rule
+
+    async def request(self, method: str, params: dict[str, Json], result: type[ResultT]) -> ResultT:
+        """Answer to a request that is not part of MCP but of the native runtime, such as ``gymcp/state``."""
+        request = mcp_types.Request[dict[str, Any], str](method=method, params=params)
+        return await self.client.session.send_request(request, result)
+
+    @contextlib.asynccontextmanager
+    async def boundary(self, stage: str, timeout_s: float) -> AsyncIterator[None]:
+        """Bound the time of the body, and translate the SDK's many errors for a lost server into those of gymcp."""
+        try:
+            async with Deadline(timeout_s):
+                yield
+        except TimeoutError as error:
+            raise ServerTimeout(self.message(stage, f"no answer within {timeout_s:g} s")) from error
+        except (MCPError, OSError, ValidationError, RuntimeError, BaseExceptionGroup) as error:
+            raise await self._translate(stage, _innermost(error)) from error
+
+    def message(self, stage: str, why: str) -> str:
+        """Text of an error: server, stage, reason, and the end of the server's standard error."""
+        tail = plain_text(self.process.stderr_tail()).strip()
+        text = f"server '{self.spec.name}': {stage}: {plain_text(why)}"
+        if self._redaction is not None:
+            tail, text = self._redaction.text(tail), self._redaction.text(text)
+        return text + (f"; its last words: {tail[-LAST_WORDS_CHARS:]}" if tail else "")
+
+    async def _translate(self, stage: str, error: BaseException) -> BaseException:
+        match error:
+            case MCPError(code=mcp_types.REQUEST_TIMEOUT):
+                return ServerTimeout(self.message(stage, "hung: it no longer answers"))
+            case MCPError(code=mcp_types.CONNECTION_CLOSED) | OSError():
+                return await self._explain_loss(stage)
+            case MCPError(code=code):
+                usual = ProtocolError if code == TOO_LARGE else EnvInfraError
+                return (self._error_rule(stage, code) or usual)(self.message(stage, error.message))
+            case ValidationError():
+                first = error.errors()[0]
+                return ProtocolError(self.message(stage, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"))
+            case RuntimeError():
+                return ProtocolError(self.message(stage, str(error).splitlines()[0]))
+            case _:
+                return error
+
+    async def _explain_loss(self, stage: str) -> EnvInfraError:
+        """The reason why the connection has closed: a violation of the protocol, a limit, or the server's end."""
+        if self._violation.text:
+            await self.process.drain_stderr()
+        if self._violation.text and self.process.limit_hit() is None:  # else it was ended in the middle of a line
+            return self._violation.error(self.message(stage, self._violation.text))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await self.process.wait()
+        status = self.process.returncode
+        if stage == "handshake" and status is not None:
+            stage = "start"
+        ended = f"the server ended (exit status {status})" if status is not None else "it hung up, and did not end"
+        return ServerDied(self.message(stage, self.process.limit_hit() or ended))
+
+
+async def await_answer(seconds: float, answer: Awaitable[AnswerT]) -> AnswerT:
+    """The answer, or the SDK's error for a request that timed out.
+
+    The SDK's own clock is not used: it would blame the server for an event loop that is late.
+    """
+    try:
+        async with Deadline(seconds):
+            return await answer
+    except TimeoutError:
+        raise MCPError(code=mcp_types.REQUEST_TIMEOUT, message="no answer in time") from None
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,221 @@
+"""A run of an agent on the tasks of an environment, from a config to a run folder with its report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from gymcp.agents.runner.run import AGENTS, REACT, Plan, RunEnd, run_plan, select_tasks
+from gymcp.agents.runner.scheduler import Schedule
+from gymcp.agents.strategies.scripted import SCRIPTED
+from gymcp.cli.machine.clean import remove_orphans
+from gymcp.cli.policy_options import ModelConfig, PolicyPlan, add_user, open_agents, plan_policy
+from gymcp.cli.progress import Progress
+from gymcp.envs.catalog import source_of
+from gymcp.envs.episodes.tool_listing import list_tools
+from gymcp.envs.recorded import load_named
+from gymcp.envs.spec import LoadedEnv
+from gymcp.envs.wrappers.privileges import check_rules, read_privileges
+from gymcp.envs.wrappers.retrieval import check_retrieval, plan_retrieval
+from gymcp.envs.wrappers.selection import WrapperSelection
+from gymcp.errors import ConfigError, StoreError
+from gymcp.evaluators.report import write_report
+from gymcp.mcp_servers.sandbox import Sandbox, check_images, get_sandbox, interpreter
+from gymcp.mcp_servers.sandbox.docker.images import image_name
+from gymcp.mcp_servers.transports.http_remote import check_remotes, select_cassette_mode
+from gymcp.protocols import AgentFactory
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Json, Task
+
+BUSY_TIMEOUT_S = 5.0
+"""Seconds to wait for a lock on the store: no episode runs during a write, so a longer wait ends the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """The options of ``gymcp eval``; each field is the option of the same name."""
+
+    env: str
+    """Name in the catalog, or path of an environment file, whose code is run."""
+    agent: str = "oracle"
+    sandbox: str = "bwrap"
+    tasks: str = "*"
+    """Glob over task ids."""
+    limit: int = 0
+    """Most tasks to run, evenly spread; 0: all."""
+    trials: int = 1
+    """Episodes per task."""
+    concurrency: int = 8
+    """Episodes at a time."""
+    seed: int = 0
+    out: Path | None = None
+    """Run folder; None: a new one, ``runs/ENV-AGENT-TIME``."""
+    resume: bool = False
+    cassette: str | None = None
+    """``record`` or ``replay`` for servers with a URL; None: as the environment says."""
+    attack: str | None = None
+    privileges: Path | None = None
+    """TOML file with rules over tool calls."""
+    stress: Sequence[str] = ()
+    retrieve: int | None = None
+    """Number of tools that the agent is shown; None: all, without a search tool."""
+    tool_budget: int | None = None
+    """Characters of all tools that are shown at a time."""
+    policy: str | None = None
+    """The model of agent ``react``."""
+    user_policy: str | None = None
+    """The model that plays the user; None: the task's scripted user."""
+    max_cost: float | None = None
+    """Cost after which the run stops, in the currency of the price list (USD)."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Options of both models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalResult:
+    """The recorded run, and the reason why it ended."""
+
+    folder: Path
+    summary: Mapping[str, Json]
+    """Content of ``summary.json``."""
+    ended: RunEnd
+
+
+def run_eval(config: EvalConfig) -> EvalResult:
+    """Run the agent on the tasks, record every episode, and write the report.
+
+    Shows its progress on standard error. It starts event loops of its own, so call it from a thread without one. Raises
+    UsageError for an option that is wrong or a sandbox, server or model that cannot be used.
+    """
+    _check(config)
+    policy, user = _plan_policies(config)
+    wrappers = WrapperSelection(
+        attack=config.attack,
+        privileges=read_privileges(config.privileges) if config.privileges else None,
+        stress=tuple(config.stress),
+        retrieval=plan_retrieval(config.retrieve, config.tool_budget),
+    )
+    settings = {
+        **(policy.config() if policy else {}),
+        **(user.user_config() if user else {}),
+        **wrappers.to_config(),
+    }
+    plan = Plan(
+        agent=config.agent, sandbox=config.sandbox, tasks=config.tasks, limit=config.limit, trials=config.trials,
+        seed=config.seed, settings=settings,
+    )  # fmt: skip
+    sandbox = get_sandbox(config.sandbox)
+    sandbox.check()
+    env = _load_env(config, wrappers, sandbox)
+    tasks = select_tasks(env.suite, plan)  # fails before a folder is made if the plan is wrong
+    remove_orphans()
+    recorded = plan.config(env, source_of(config.env))
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        env = stack.enter_context(add_user(runner, user, env, tasks))
+        if policy is None:
+            agents = SCRIPTED[config.agent]
+        else:
+            agents = stack.enter_context(open_agents(runner, policy, env, sandbox, tasks))
+        return _record(config, plan, recorded, env, sandbox, agents, runner)
+
+
+def _check(config: EvalConfig) -> None:
+    if config.resume and config.out is None:
+        raise ConfigError("--resume: which run? name its folder with --out")
+    if config.agent not in AGENTS:
+        raise ConfigError(f"no agent '{config.agent}'; have {', '.join(AGENTS)}")
+    if config.max_cost is not None and not config.max_cost > 0:
+        raise ConfigError(f"--max-cost: must be more than 0, not {config.max_cost}")
+    if config.agent != REACT and config.policy is not None:
+        raise ConfigError(f"--policy: agent '{config.agent}' has no model; --agent react has")
+
+
+def _plan_policies(config: EvalConfig) -> tuple[PolicyPlan | None, PolicyPlan | None]:
+    """Plans of the agent's model and of the model that plays the user; None for one that the run does not have."""
+    policy = user = None
+    if config.agent == REACT:
+        policy = plan_policy(config.policy, config.model, concurrency=config.concurrency, max_cost=config.max_cost)
+    if config.user_policy:
+        # greedy answers, as upstream's tau2 asks for, so that all agents meet the same user
+        greedy = replace(config.model, sampling=replace(config.model.sampling, temperature=0.0))
+        user = plan_policy(config.user_policy, greedy, concurrency=config.concurrency, max_cost=None)
+    return policy, user
+
+
+def _load_env(config: EvalConfig, wrappers: WrapperSelection, sandbox: Sandbox) -> LoadedEnv:
+    """The environment with its wrappers, after a check that its servers can run and that the wrappers fit its tools."""
+    env = wrappers.apply(load_named(config.env))
+    env = replace(env, servers=select_cassette_mode(env.servers, config.cassette))
+    check_remotes(env.servers, sandbox)
+    check_images(sandbox, [server.image for server in env.servers if server.url is None])
+    if wrappers.privileges is not None or wrappers.retrieval is not None:
+        tools = asyncio.run(list_tools(env, sandbox))
+        if wrappers.privileges is not None:
+            check_rules(wrappers.privileges, tools, env.suite.tasks)
+        if wrappers.retrieval is not None:
+            check_retrieval(wrappers.retrieval, tuple(tools.values()))
+    return env
+
+
+def _record(
+    config: EvalConfig,
+    plan: Plan,
+    recorded: Mapping[str, Json],
+    env: LoadedEnv,
+    sandbox: Sandbox,
+    agents: AgentFactory,
+    runner: asyncio.Runner,
+) -> EvalResult:
+    """Play the plan into the run folder, whose config is `recorded`, and write the report."""
+    name = f"{env.spec.name}-{config.agent}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = config.out or make_run_folder(Path("runs") / name)
+    versions = _list_versions(sandbox, env)
+    with create_run(folder, recorded, seeds=[config.seed], versions=versions, resume=config.resume):
+        store = TrajectoryStore.open(folder, write=True, busy_timeout_s=BUSY_TIMEOUT_S)
+        with store, Progress(f"{env.spec.name} · {config.agent}") as progress:
+            ended = run_plan(
+                env,
+                sandbox,
+                plan,
+                store,
+                Schedule(concurrency=config.concurrency, max_cost=config.max_cost),
+                progress.start,
+                progress.advance,
+                make_agent=agents,
+                runner=runner,
+            )
+        summary = write_report(folder, lambda run: _tasks_by_id(env))
+    return EvalResult(folder=folder, summary=summary, ended=ended)
+
+
+def _tasks_by_id(env: LoadedEnv) -> Mapping[str, Task]:
+    return {task.id: task for task in env.suite.tasks}
+
+
+def make_run_folder(folder: Path) -> Path:
+    """A new folder of that name, or of that name with a number: another run may have begun in the same second."""
+    for number in itertools.count(1):
+        numbered = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            numbered.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StoreError(f"run folder {numbered}: cannot be made: {error.strerror or error}") from error
+        return numbered
+    raise AssertionError("unreachable: numbers do not end")
+
+
+def _list_versions(sandbox: Sandbox, env: LoadedEnv) -> dict[str, str]:
+    """Versions of everything besides gymcp that a score may depend on."""
+    versions = {name: version(name) for name in ("gymnasium", "mcp", "pydantic")}
+    if sandbox.name == "docker":
+        return versions | {"images": ", ".join(sorted({image_name(server.image) for server in env.servers}))}
+    return versions | {"python_inside": ".".join(map(str, interpreter().version))}
