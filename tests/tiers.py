@@ -57,7 +57,7 @@ LONGEST = (
     "tests/agents/test_vllm",
     "tests/trainers/test_vllm_training.py",
     "tests/trainers/test_processes.py",
-    "tests/envs/test_clean.py",
+    "tests/envs/test_clean_resets.py",
     "tests/trainers/test_resumed.py",
     "tests/cli/test_servers_cli.py",
     "tests/chaos/",

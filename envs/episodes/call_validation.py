@@ -24,7 +24,7 @@ def check_call(call: ToolCall, offered: Sequence[Tool], max_bytes: int) -> dict[
 
 
 def make_recordable(action: Action) -> Action:
-    """The action; arguments that no record can hold are replaced by an empty text, with the reason in `problem`.
+    """The action; arguments that no record can hold are replaced by an empty text, with the reason in `parse_error`.
 
     NaN and lone surrogates can be recorded; values that are not JSON, or are nested too deep, cannot.
     """

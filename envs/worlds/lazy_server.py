@@ -165,4 +165,4 @@ def _fresh_key_without_state(session: ToolSession) -> str:
 
     For a log of calls it is "", which is no log's digest: a server that has an image was called, so it has changed.
     """
-    return "" if session.spec.state == "opaque" else session.world_key
+    return session.world_key if session.key_identifies_state else ""

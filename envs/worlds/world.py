@@ -80,7 +80,7 @@ class World:
     @property
     def has_exact_key(self) -> bool:
         """True if equal keys mean equal worlds; the key of an opaque server is a log of calls, not a state."""
-        return all(session.spec.state != "opaque" for session in self.sessions)
+        return all(session.key_identifies_state for session in self.sessions)
 
     async def update(self) -> None:
         """Reads what the last calls changed. A state seen before in the episode is not fetched again.

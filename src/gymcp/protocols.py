@@ -58,7 +58,7 @@ class User(Protocol):
     from any of its points.
     """
 
-    async def reply(self, talk: UserView) -> Action | Decision | None:
+    async def reply(self, view: UserView) -> Action | Decision | None:
         """The user's next message, or calls of `UserView.tools` to make first.
 
         None, or a decision without text and calls: the user has nothing left to say and leaves.

@@ -1,4 +1,4 @@
-"""Worlds of tests leave their baselines and seeds in a cache of their own."""
+"""A cache of their own for the baselines and seeds of tests."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from gymcp.types import Action, Json, Suite, Task, ToolCall
 
 
 class Desk:
-    """Files in /workspace; what is in `self` dies with the process."""
+    """Files in /workspace. The attributes of `self` are lost with the process."""
 
     def __init__(self) -> None:
         self.memory = ""
@@ -79,7 +79,7 @@ def act(name: str, **arguments: Json) -> Action:
 
 
 async def ask(episode: Episode, name: str, **arguments: Json) -> str:
-    """What the tool answers, in a step of its own."""
+    """The tool's answer, from a step with this call alone."""
     done = await episode.step(act(name, **arguments))
     return done.observation.messages[0].content
 
@@ -92,5 +92,5 @@ async def in_episode(
 
 
 def last_state(episode: Episode) -> Json:
-    """What is recorded of the world as it is now."""
+    """The recorded state of the world as it stands."""
     return episode.states[episode.state_ref or ""]

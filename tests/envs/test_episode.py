@@ -26,7 +26,7 @@ from gymcp.types import Action, EpisodeLimits, GoldTurn, Observation, Suite, Tas
 
 
 class Shelf:
-    """A shelf of boxes, with every way a tool can misbehave."""
+    """A shelf of boxes, whose tools misbehave in every possible way."""
 
     def __init__(self, boxes: dict[str, int]) -> None:
         self.boxes = boxes
@@ -37,7 +37,7 @@ class Shelf:
         return f"{box} holds {self.boxes[box]}"
 
     def look(self) -> dict[str, int]:
-        """What the boxes hold."""
+        """List the boxes and their contents."""
         return self.boxes
 
     def fail(self) -> str:
@@ -105,7 +105,7 @@ def shelf_env(**changes: object) -> LoadedEnv:
 
 SHELF = shelf_env()
 HASTY = EpisodeLimits(call_timeout_s=2.0)
-"""For calls that never end, and what is called before and after them."""
+"""Limits for calls that never end, and for the calls before and after them."""
 
 
 def play(actions: Sequence[Action], env: LoadedEnv = SHELF, task: Task = TASK) -> Rollout:
@@ -123,7 +123,7 @@ def inside(work: Callable[[Episode], Coroutine[None, None, None]], env: LoadedEn
 
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
-def test_the_gates_hold(agent: str, score: float) -> None:
+def test_scripted_agents_get_their_scores(agent: str, score: float) -> None:
     done = asyncio.run(
         rollout(SHELF, get_sandbox("bwrap"), SCRIPTED[agent], Job(task=TASK, trial=0, seed=0), timeout_s=60)
     )
@@ -170,7 +170,7 @@ def test_the_anchor_can_be_the_world_alone() -> None:
     assert done.trajectory.steps[0].state_key == done.trajectory.steps[1].state_key
 
 
-def test_what_a_tool_does_wrong_is_an_observation() -> None:
+def test_an_error_of_a_tool_is_an_observation() -> None:
     done = play([Action(tool_calls=(call("fail"),)), *([Action()] * 2)])
     result = done.trajectory.steps[0].results[0]
     assert (result.is_error, result.content) == (True, "the shelf is stuck")
@@ -204,7 +204,7 @@ def test_bad_arguments_are_an_observation(arguments: dict[str, object] | str, sa
     assert done.trajectory.steps[0].world_key == done.trajectory.initial_key
 
 
-def test_an_unknown_tool_is_an_observation_that_names_the_tools_there_are() -> None:
+def test_an_unknown_tool_is_an_observation_that_names_the_known_tools() -> None:
     done = play([Action(tool_calls=(call("gymcp/state"),)), Action(), Action()])
     result = done.trajectory.steps[0].results[0]
     assert result.is_error
@@ -245,7 +245,7 @@ def test_a_tool_that_never_ends_is_an_observation_and_the_episode_goes_on() -> N
     ],
     ids=["block", "hoard"],
 )
-def test_no_agent_leaves_the_mean_by_a_call_that_uses_up_the_server(tool: str, env: LoadedEnv, said: str) -> None:
+def test_a_call_that_exhausts_the_server_is_graded(tool: str, env: LoadedEnv, said: str) -> None:
     put = call("put", box="a", count=1)
     done = play([Action(tool_calls=(put,)), Action(tool_calls=(call(tool, 2), call("look", 3))), Action()], env)
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
@@ -260,7 +260,7 @@ def test_a_server_that_hangs_and_declares_nothing_is_a_timeout_without_a_score()
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.TIMEOUT, None)
 
 
-def test_many_slow_calls_spend_the_time_of_the_tools() -> None:
+def test_slow_calls_exhaust_the_tools_budget() -> None:
     slow = shelf_env(limits=EpisodeLimits(call_timeout_s=0.2, tool_s=0.3))
     done = play([Action(tool_calls=tuple(call("hang", number) for number in range(3)))], slow)
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
@@ -308,7 +308,9 @@ def test_a_line_longer_than_the_limit_is_env_infra() -> None:
         (EpisodeLimits(steps_per_turn=1), [Action(tool_calls=(call("look"),))] * 5, "1 steps in one user turn"),
     ],
 )
-def test_a_spent_budget_is_graded_as_it_stands(limits: EpisodeLimits, actions: list[Action], said: str) -> None:
+def test_an_episode_out_of_budget_is_graded_as_it_stands(
+    limits: EpisodeLimits, actions: list[Action], said: str
+) -> None:
     done = play(actions, shelf_env(limits=limits))
     assert (done.trajectory.outcome, done.trajectory.score) == (Outcome.BUDGET_EXHAUSTED, 0.0)
     assert said in done.trajectory.reason
@@ -330,7 +332,7 @@ def test_the_oracle_fits_its_calls_into_the_step_budget() -> None:
     assert max(len(step.action.tool_calls) for step in done.trajectory.steps) == 2
 
 
-def test_withheld_tools_are_neither_shown_nor_run() -> None:
+def test_withheld_tools_are_neither_offered_nor_run() -> None:
     task = replace(TASK, withheld=(frozenset({"put"}), frozenset()))
 
     async def work(episode: Episode) -> None:
@@ -343,7 +345,7 @@ def test_withheld_tools_are_neither_shown_nor_run() -> None:
     inside(work, task=task)
 
 
-def test_tools_of_two_servers_are_qualified_where_their_names_collide() -> None:
+def test_tools_of_two_servers_are_qualified_if_their_names_collide() -> None:
     two = (native_server("left", Shelf), native_server("right", Shelf))
     env = shelf_env(servers=two)
     task = replace(TASK, initial_state={"left": {"boxes": {}}, "right": {"boxes": {"z": 9}}})

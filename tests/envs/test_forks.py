@@ -1,4 +1,4 @@
-"""Episodes on servers that are forked from templates: fast forks of them, alone and beside servers with files."""
+"""Episodes on servers that are forked from templates, and fast forks of such episodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("own_home")
 
 
 class Counter:
-    """A server that declares its state, and can be in one that no replay finds again."""
+    """A server that declares its state, which can be one that no replay reaches again."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -54,7 +54,7 @@ class Counter:
 
 
 class Elsewhere:
-    """It keeps its count where no copy takes it along."""
+    """A server that keeps its count in a place that no copy includes."""
 
     def __init__(self) -> None:
         Path("/dev/shm/count").write_text("")
@@ -102,7 +102,7 @@ def anchors(episode: Episode) -> list[tuple[str, str]]:
     return [(step.state_key, step.world_key) for step in episode.record(Outcome.SCORED).steps]
 
 
-def test_forks_go_on_from_a_state_that_no_replay_finds_and_see_nothing_of_each_other() -> None:
+def test_forks_continue_from_a_state_that_no_replay_reaches_and_are_independent() -> None:
     async def work(episode: Episode) -> None:
         here = int(await ask(episode, "drift"))
         await episode.step(Action(text="Counted."))
@@ -136,7 +136,7 @@ def test_a_fork_and_its_origin_have_the_same_keys_for_the_same_steps() -> None:
     in_warm_episode(COUNT, work)
 
 
-def test_a_fork_of_a_fork_outlives_what_it_was_forked_from() -> None:
+def test_a_fork_of_a_fork_outlives_its_origins() -> None:
     async def main() -> None:
         async with open_warm_sandbox(get_sandbox("bwrap")) as warm:
             async with open_episode(COUNT, warm, COUNT.suite.tasks[0], seed=1) as episode:
@@ -169,7 +169,7 @@ def test_a_fork_that_dies_is_lost_alone() -> None:
     in_warm_episode(COUNT, work)
 
 
-def test_restore_goes_back_again_and_again_and_also_after_a_crash() -> None:
+def test_a_snapshot_can_be_restored_repeatedly_and_after_a_crash() -> None:
     async def work(episode: Episode) -> None:
         here = int(await ask(episode, "drift"))
         point = await episode.snapshot()
@@ -201,7 +201,7 @@ def test_copies_of_copies_deeper_than_the_kernel_nests_are_replayed() -> None:
     in_warm_episode(COUNT, work)
 
 
-def test_native_and_file_servers_of_one_world_are_copied_each_in_its_way() -> None:
+def test_native_and_file_servers_of_one_world_are_each_copied_in_their_own_way() -> None:
     async def work(episode: Episode) -> None:
         here = int(await ask(episode, "drift"))
         await ask(episode, "write", path="a", text="shared")
@@ -216,7 +216,7 @@ def test_native_and_file_servers_of_one_world_are_copied_each_in_its_way() -> No
     in_warm_episode(BOTH, work)
 
 
-def test_a_world_with_a_server_that_has_no_way_is_replayed() -> None:
+def test_a_world_with_a_server_that_cannot_be_copied_is_replayed() -> None:
     plain = replace(native_server("plain", Counter), state="opaque")
     env = env_of({}, COUNTER, plain)
 
@@ -232,7 +232,7 @@ def test_a_world_with_a_server_that_has_no_way_is_replayed() -> None:
     in_warm_episode(env, work)
 
 
-def test_a_copy_that_is_not_the_same_world_is_not_believed() -> None:
+def test_a_copy_with_another_state_is_rejected() -> None:
     async def work(episode: Episode) -> None:
         await ask(episode, "add", amount=3)
         async with episode.fork(1) as (child,):
@@ -250,18 +250,18 @@ def test_forks_leave_no_process_descriptor_or_folder() -> None:
             async with open_snapshot(point) as other:
                 handles.extend(os.pidfd_open(server_process(each).pid) for each in (episode, child, other))
 
-    def left() -> set[str]:
+    def list_leftovers() -> set[str]:
         return {*os.listdir("/proc/self/fd"), *(path.name for path in scratch_folder().iterdir())}  # noqa: PTH208
 
     in_warm_episode(COUNT, work)  # caches of the process are filled
-    ended(handles)
-    before = left()
+    check_ended(handles)
+    before = list_leftovers()
     in_warm_episode(COUNT, work)
-    ended(handles)
-    assert left() <= before  # fewer: what other tests have left in the process ends in its time
+    check_ended(handles)
+    assert list_leftovers() <= before  # fewer: what other tests have left in the process ends in its time
 
 
-def ended(handles: list[int]) -> None:
+def check_ended(handles: list[int]) -> None:
     while handles:
         handle = handles.pop()
         with pytest.raises(ProcessLookupError):

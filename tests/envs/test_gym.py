@@ -1,4 +1,4 @@
-"""The synchronous face, with its server in the real sandbox."""
+"""The synchronous environment, with its server in the real sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bank() -> Iterator[McpEnv]:
     env.close()
 
 
-def test_gymnasium_checker_is_content(bank: McpEnv) -> None:
+def test_the_gymnasium_checker_finds_no_fault(bank: McpEnv) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # remarks on infinite spaces, not failures
         check_env(bank, skip_render_check=True)
@@ -73,7 +73,7 @@ def test_gymnasium_make_finds_the_catalog() -> None:
     assert "gymcp/bfcl-v0" in gymnasium.registry
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_an_unknown_environment_or_task_is_named() -> None:
     with pytest.raises(ConfigError, match="no task matches 'nope"):
         McpEnv(BANK, tasks="nope*")
     with pytest.raises(ConfigError, match="no sandbox 'jail'; have bwrap, docker, none"):
@@ -98,7 +98,7 @@ def test_an_action_of_another_shape_is_refused_and_the_episode_goes_on(bank: Mcp
     bank.step(PAY)
 
 
-def test_a_step_without_an_episode_is_the_caller_s_error_as_gymnasium_has_it(bank: McpEnv) -> None:
+def test_a_step_without_an_episode_raises_a_usage_error_that_is_also_gymnasium_s(bank: McpEnv) -> None:
     with pytest.raises(gymnasium.error.ResetNeeded, match="before reset") as before:
         bank.step(SPEAK)
     bank.reset(seed=0)

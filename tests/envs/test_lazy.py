@@ -1,4 +1,4 @@
-"""Servers that start with their first call: what is started, what the world is called, and that it was clean."""
+"""Servers that start with their first call: the processes, the world key, and the proof of a clean start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Safe:
         self.coins = coins
 
     def count_coins(self) -> int:
-        """How many there are."""
+        """Count the coins."""
         return self.coins
 
     def put_coins(self, number: int) -> int:
@@ -65,7 +65,7 @@ def lazy_env(initial_state: Json = None, *, dirty: bool = False) -> LoadedEnv:
     return load_env(spec)
 
 
-def started(episode: Episode) -> list[str]:
+def list_started(episode: Episode) -> list[str]:
     return [session.spec.name for session in episode.world.sessions]
 
 
@@ -77,9 +77,9 @@ def test_only_the_servers_that_are_called_are_started(own_home: None) -> None:
     async def work(episode: Episode) -> None:
         offered = [tool.name for tool in episode.observation.tools]
         assert offered == ["one__count_coins", "one__put_coins", "two__count_coins", "two__put_coins"]
-        assert started(episode) == []
+        assert list_started(episode) == []
         assert await ask(episode, "two__count_coins") == "7"
-        assert started(episode) == ["two"]
+        assert list_started(episode) == ["two"]
 
     for _ in range(2):  # the second time lists and baselines are known
         run(lazy_env(), work)
@@ -113,7 +113,7 @@ def test_episodes_that_open_at_the_same_time_have_one_list_and_one_witness(
     assert sandbox.starts == starts
 
 
-def test_a_task_says_what_a_server_starts_from_or_else_its_spec(own_home: None) -> None:
+def test_a_server_starts_from_the_task_s_state_or_else_from_its_spec_s(own_home: None) -> None:
     async def work(episode: Episode) -> None:
         assert await ask(episode, "one__count_coins") == "30"
         assert await ask(episode, "two__count_coins") == "7"
@@ -121,7 +121,7 @@ def test_a_task_says_what_a_server_starts_from_or_else_its_spec(own_home: None) 
     run(lazy_env({"one": {"coins": 30}}), work)
 
 
-def test_a_start_or_a_look_changes_no_world_and_what_is_undone_is_the_same_world(own_home: None) -> None:
+def test_a_start_or_a_read_does_not_change_the_world_and_an_undone_change_restores_it(own_home: None) -> None:
     async def work(episode: Episode) -> None:
         fresh = episode.world_key
         assert last_state(episode) == {}
@@ -148,7 +148,7 @@ def test_other_initial_states_are_other_worlds(own_home: None) -> None:
     assert len(set(keys)) == 3
 
 
-def test_a_server_that_does_not_start_clean_costs_the_episode_that_calls_it_and_no_other(own_home: None) -> None:
+def test_a_server_that_does_not_start_clean_fails_only_episodes_that_call_it(own_home: None) -> None:
     async def other(episode: Episode) -> None:
         assert await ask(episode, "one__put_coins", number=1) == "6"
 
@@ -164,7 +164,7 @@ def names(episode: Episode) -> list[str]:
     return [tool.name for tool in episode.observation.tools]
 
 
-def test_a_list_that_is_out_of_date_costs_one_episode_and_is_then_the_new_one(own_home: None) -> None:
+def test_an_outdated_tool_list_fails_one_episode_and_is_then_replaced(own_home: None) -> None:
     env = lazy_env()
     old = (Tool(name="count_money", description="As it was.", input_schema={"type": "object"}),)
     store_tools(env.servers[0], old)
@@ -182,7 +182,7 @@ def test_a_list_that_is_out_of_date_costs_one_episode_and_is_then_the_new_one(ow
     run(env, second)
 
 
-def test_a_fork_has_what_was_started_as_it_stood_and_starts_the_rest_itself(own_home: None) -> None:
+def test_a_fork_copies_started_servers_and_starts_the_others_itself(own_home: None) -> None:
     env = lazy_env()
 
     async def main() -> None:
@@ -199,6 +199,6 @@ def test_a_fork_has_what_was_started_as_it_stood_and_starts_the_rest_itself(own_
                 assert left.world_key == fresh
                 assert await ask(right, "two__put_coins", number=1) == "8"
                 assert last_state(right) == {"one": {"coins": 7}, "two": {"coins": 8}}
-            assert (episode.world_key, started(episode)) == (changed, ["one"])
+            assert (episode.world_key, list_started(episode)) == (changed, ["one"])
 
     asyncio.run(main())

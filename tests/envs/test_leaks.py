@@ -1,4 +1,4 @@
-"""What the leak test searches for."""
+"""Texts that the leak test searches for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER = "the treasure lies under the third oak"
         ({"note": ANSWER}, ("Where is it?",), None, set()),
     ],
 )
-def test_a_text_to_find_is_searched_for_where_the_task_does_not_give_it_away(
+def test_a_target_text_is_searched_for_unless_the_task_contains_it(
     target: Json, prompts: tuple[str, ...], state: Json, searched: set[str]
 ) -> None:
     assert gold_texts(Task(id="a", prompts=prompts, target=target, initial_state=state)) == searched

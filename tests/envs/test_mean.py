@@ -1,4 +1,4 @@
-"""No agent takes itself out of the mean: what it does to a world is graded, on the last state that could be told.
+"""An agent cannot take its episode out of the mean: the last state that could be read is graded.
 
 Each play is a task of its own beside two that mean well, and all of them are one run.
 """
@@ -45,8 +45,10 @@ def env_of(server: ServerSpec, tasks: Sequence[Task]) -> LoadedEnv:
     return load_env(EnvSpec(name=server.name, servers=(server,), suite=suite, grade=grade))
 
 
-def played(server: ServerSpec, plays: Plays, initial_state: Json, *, start: str, **limits: float) -> dict[str, Rollout]:
-    """By task; in a run, whose sandbox is warm, or each on a plain sandbox."""
+def play_all(
+    server: ServerSpec, plays: Plays, initial_state: Json, *, start: str, **limits: float
+) -> dict[str, Rollout]:
+    """Rollouts by task: in a run, whose sandbox is warm, or each on a plain sandbox."""
     whole = EpisodeLimits(**limits)  # type: ignore[arg-type]
     tasks = [desk_task(initial_state, id=name, limits=whole, target={"never": "so"}) for name in plays]
     env, ended = env_of(server, tasks), dict[str, Rollout]()
@@ -94,7 +96,7 @@ def test_no_value_of_a_declared_state_takes_an_episode_out_of_the_mean(start: st
         "until 4400 digits": [act("deposit", amount=1), *[act("scale", factor=10**2200)] * 2],
         **{what: [first, act("hold", what=what)] for what in (*HELD, *RAISED)},
     }
-    ended = played(brittle(start), plays, {"balance": 0}, start=start, call_timeout_s=3)
+    ended = play_all(brittle(start), plays, {"balance": 0}, start=start, call_timeout_s=3)
     good = ("wrong", "nothing")
     assert verdicts(ended) == {name: SCORED if name in good else SPENT for name in plays}
     for name in plays.keys() - set(good):
@@ -106,10 +108,10 @@ def test_no_value_of_a_declared_state_takes_an_episode_out_of_the_mean(start: st
 
 
 @pytest.mark.parametrize("start", ["fork", "exec"])
-def test_what_a_tool_answers_takes_no_episode_out_of_the_mean(start: str) -> None:
-    """It is an observation, whether it can be said or not; the control says something short."""
+def test_no_answer_of_a_tool_takes_an_episode_out_of_the_mean(start: str) -> None:
+    """Any answer is an observation, whether it can be sent or not; the control sends a short one."""
     plays: dict[str, Sequence[Action]] = {what: [act("say", what=what), act("deposit", amount=1.0)] for what in HELD}
-    ended = played(brittle(start), {**plays, "pair": [act("pair")]}, {"balance": 0}, start=start)
+    ended = play_all(brittle(start), {**plays, "pair": [act("pair")]}, {"balance": 0}, start=start)
     assert verdicts(ended) == {**dict.fromkeys(plays, SCORED), "pair": SCORED}
     for what in plays:
         assert ended[what].trajectory.steps[1].results[0].content == "the balance is 1.0"
@@ -119,13 +121,13 @@ def test_what_a_tool_answers_takes_no_episode_out_of_the_mean(start: str) -> Non
     assert pair.states[pair.trajectory.final_state or ""]["held"] == "\U0001f600"
 
 
-def test_a_server_that_cannot_tell_its_state_after_the_reset_is_infra() -> None:
-    done = played(brittle("exec"), {"x": []}, {"hold": "circle"}, start="exec")["x"]
+def test_a_state_that_cannot_be_read_after_the_reset_is_env_infra() -> None:
+    done = play_all(brittle("exec"), {"x": []}, {"hold": "circle"}, start="exec")["x"]
     assert (done.trajectory.outcome, done.trajectory.score) == LOST
 
 
-def test_a_server_that_breaks_by_itself_is_infra() -> None:
-    assert verdicts(played(brittle("exec"), {"x": [act("crash")]}, {}, start="exec")) == {"x": LOST}
+def test_a_server_that_breaks_by_itself_is_env_infra() -> None:
+    assert verdicts(play_all(brittle("exec"), {"x": [act("crash")]}, {}, start="exec")) == {"x": LOST}
 
 
 class _GivesUp:
@@ -136,7 +138,7 @@ class _GivesUp:
         return next(self._actions, None) or GiveUp(outcome=Outcome.BUDGET_EXHAUSTED, reason="no more tokens")
 
 
-def test_who_gives_up_while_the_world_outgrows_its_digest_is_graded() -> None:
+def test_an_agent_that_gives_up_with_an_indigestible_world_is_graded() -> None:
     server = desk_server(FileState(limits=DigestLimits(entries=50)))
     env = env_of(server, [desk_task({"files": {"a": "1"}}, id="x")])
     later = "(while [ ! -e a ]; do sleep 0.01; done; for i in $(seq 60); do : > $i; done) > /dev/null 2>&1 &"
@@ -190,7 +192,7 @@ def test_no_limit_of_a_digest_takes_an_episode_out_of_the_mean(start: str) -> No
             for name, (command, _) in FILES.items()
         },
     }
-    ended = played(server, plays, {"files": {"world/a": "1"}}, start=start)
+    ended = play_all(server, plays, {"files": {"world/a": "1"}}, start=start)
     assert verdicts(ended) == {name: SPENT if name in FILES else SCORED for name in plays}
     for name, (_, said) in FILES.items():
         done = ended[name]
@@ -202,25 +204,25 @@ def test_a_world_that_takes_too_long_to_read_is_graded_as_it_was() -> None:
     limits = DigestLimits(bytes=40_000_000_000, seconds=2.0)
     server = desk_server(FileState(limits=limits), limits=Limits(disk_mb=25_000))
     plays = {"x": [act("run", command="truncate -s 20000000000 big")]}
-    (done,) = played(server, plays, {"files": {"a": "1"}}, start="exec").values()
+    (done,) = play_all(server, plays, {"files": {"a": "1"}}, start="exec").values()
     assert (done.trajectory.outcome, done.trajectory.score) == SPENT
     assert "too large: reading it takes more than 2 s" in done.trajectory.reason
 
 
-def test_time_that_reading_a_world_takes_is_on_the_tools_account() -> None:
-    """Else an agent could make each step take seconds until the whole episode has taken too long."""
+def test_time_for_reading_the_world_counts_towards_the_tools_budget() -> None:
+    """Otherwise an agent could make each step take seconds, until the whole episode has taken too long."""
     server = desk_server(limits=Limits(disk_mb=500))
     plays = {"x": [act("run", command=f"truncate -s {n} big") for n in range(150_000_000, 150_000_090)]}
-    (done,) = played(server, plays, {"files": {"a": "1"}}, start="exec", tool_s=1.0).values()
+    (done,) = play_all(server, plays, {"files": {"a": "1"}}, start="exec", tool_s=1.0).values()
     assert (done.trajectory.outcome, done.trajectory.score) == SPENT
     assert "1 s of the tools' time" in done.trajectory.reason
 
 
 @pytest.mark.parametrize("state", ["opaque", "stateless", FileState()])
-def test_what_takes_any_server_over_a_limit_of_its_sandbox_is_graded(state: StateSource) -> None:
+def test_a_call_that_takes_a_server_over_a_limit_of_its_sandbox_is_graded(state: StateSource) -> None:
     server = desk_server(state, limits=Limits(cpu_s=0.5))
     plays = {"x": [act("run", command="while :; do :; done")]}
-    (done,) = played(server, plays, {"files": {}} if state == FileState() else None, start="exec").values()
+    (done,) = play_all(server, plays, {"files": {}} if state == FileState() else None, start="exec").values()
     assert (done.trajectory.outcome, done.trajectory.score) == SPENT, done.trajectory.reason
     assert "cpu: the process tree used more than 0.5 s of CPU time" in done.trajectory.reason
 
@@ -260,11 +262,11 @@ SAID: dict[str, ToolCall] = {
 }
 
 
-def test_whatever_an_agent_says_is_answered_graded_and_kept(tmp_path: Path) -> None:
+def test_any_text_of_an_agent_is_answered_graded_and_recorded(tmp_path: Path) -> None:
     texts = {"text": "\ud800\0\x1b[31m", "long text": "x" * 5_000_000}
     plays: dict[str, Sequence[Action]] = {name: [Action(tool_calls=(call,))] for name, call in SAID.items()}
     plays |= {name: [Action(text=text)] for name, text in texts.items()}
-    ended = played(brittle("exec"), plays, {"balance": 0}, start="fork")
+    ended = play_all(brittle("exec"), plays, {"balance": 0}, start="fork")
     assert verdicts(ended) == dict.fromkeys(plays, SCORED)
     with TrajectoryStore.open(tmp_path, write=True) as store:
         for done in ended.values():

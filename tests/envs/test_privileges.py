@@ -1,4 +1,4 @@
-"""Rules over tool calls: which one decides, what they may look at, and what becomes of a call that is forbidden."""
+"""Rules over tool calls: the rule that decides, the conditions it may have, and the result of a forbidden call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_argument_must_meet_its_schema() -> None:
         (["/nowhere/*/at/all"], "grocer", False),
     ],
 )
-def test_what_is_known_is_said_by_the_user_or_stands_in_the_world(places: Json, value: str, allowed: bool) -> None:
+def test_a_known_value_is_the_user_s_or_the_world_s(places: Json, value: str, allowed: bool) -> None:
     known = {"effect": "allow", "priority": 1, "tools": ["pay_bill"], "known": {"to": places}}
     assert forbidden(rules(FORBID_PAY, known), "pay_bill", to=value, amount=1) is not allowed
 
@@ -94,7 +94,7 @@ def play(spec: EnvSpec, actions: Agent) -> Rollout:
     return asyncio.run(rollout(load_env(spec), get_sandbox("bwrap"), make, job, timeout_s=60))
 
 
-def test_no_server_hears_of_a_forbidden_call_and_the_agent_reads_why() -> None:
+def test_a_forbidden_call_reaches_no_server_and_the_agent_reads_why() -> None:
     played = play(enforce_privileges(ENV, rules({**FORBID_PAY, "message": "Ask first."})), oracle(TASK, 0))
     first, second, _ = played.trajectory.steps
     assert [result.content for result in (*first.results, *second.results)] == [
@@ -119,13 +119,15 @@ class Trusting(ScriptedUser):
 
 
 @pytest.mark.parametrize(("user", "score"), [(ScriptedUser, 0.0), (Trusting, 1.0)])
-def test_ask_leaves_it_to_the_user_and_who_cannot_be_asked_says_no(user: type[ScriptedUser], score: float) -> None:
+def test_ask_leaves_the_decision_to_the_user_and_is_no_if_the_user_cannot_be_asked(
+    user: type[ScriptedUser], score: float
+) -> None:
     asked = replace(ENV, user=lambda task: user(task.prompts))
     played = play(enforce_privileges(asked, rules({**FORBID_PAY, "fallback": "ask"})), oracle(TASK, 0))
     assert played.trajectory.score == score
 
 
-def test_what_a_tool_has_answered_does_not_become_known() -> None:
+def test_a_tool_s_answer_does_not_become_known() -> None:
     known = {"effect": "allow", "priority": 1, "tools": ["pay_bill"], "known": {"to": ["prompt"]}}
     actions = Replay(
         iter(
@@ -140,12 +142,12 @@ def test_what_a_tool_has_answered_does_not_become_known() -> None:
     assert [step.results[0].is_error for step in steps[:3]] == [True, False, True]
 
 
-def test_gold_that_is_blocked_is_found_without_running_anything() -> None:
+def test_blocked_gold_is_found_without_running_anything() -> None:
     assert [made.name for _, made in find_blocked_gold([TASK], rules(FORBID_PAY))] == ["pay_bill"]
     assert list(find_blocked_gold([TASK], rules())) == []
 
 
-def test_rules_over_tools_arguments_or_tasks_that_there_are_not_are_refused() -> None:
+def test_rules_over_unknown_tools_arguments_or_tasks_are_refused() -> None:
     tools = asyncio.run(list_tools(load_env(ENV), get_sandbox("bwrap")))
     check_rules(rules({**FORBID_PAY, "known": {"to": ["prompt"]}, "tasks": "pay_*"}), tools, [TASK])
     with pytest.raises(ConfigError, match=r"rule 2: no tool 'send_\*'; have pay_bill, read_note"):
@@ -182,7 +184,7 @@ A_RULE = "[[rule]]\neffect = 'forbid'\ntools = ['a']\n"
         ("[[rule]]\neffect = 'forbid'\ntools = ['a']\npriority = 'high'", "priority must be a whole number"),
     ],
 )
-def test_a_file_that_is_none_is_refused_with_what_is_wrong(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused_with_its_fault(text: str, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"rules\.toml") as refused:
@@ -196,6 +198,6 @@ def test_a_format_is_a_condition() -> None:
     assert decided == [True, False]
 
 
-def test_what_a_run_keeps_of_its_rules_is_the_same_rules() -> None:
+def test_rules_survive_the_record_of_a_run() -> None:
     some = rules({**FORBID_PAY, "known": {"to": ["prompt"]}, "said": "x", "priority": 3, "fallback": "ask"})
     assert parse_privileges(some.to_row(), "run.json") == some

@@ -1,4 +1,4 @@
-"""Tools by the words of a request: how they are ranked, what is shown within a budget, and what a search adds."""
+"""Retrieval of tools by a request: the ranking, the budget, and the tools that a search adds."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def context(said: str = "", *steps: Step) -> CallContext:
     return CallContext(task=task, seed=0, turn=0, steps=steps, user_texts=(said,), confirm=refuse, ask=silent)
 
 
-def called(name: str, answer: str, **arguments: Json) -> Step:
+def step_with_call(name: str, answer: str, **arguments: Json) -> Step:
     call = ToolCall(id=name, name=name, arguments=arguments)
     result = ToolResult(call_id=name, content=answer)
     seen = Observation(messages=(), tools=TOOLS)
     return Step(turn=0, observation=seen, action=Action(tool_calls=(call,)), state_key="", results=(result,))
 
 
-def offer(retrieval: Retrieval, *steps: Step, said: str = "") -> list[str]:
+def names_on_offer(retrieval: Retrieval, *steps: Step, said: str = "") -> list[str]:
     return [tool.name for tool in retrieval.filter_tools(context(said, *steps), TOOLS)]
 
 
@@ -80,7 +80,7 @@ def test_bm25_is_the_formula() -> None:
     assert index.rank(["z"]) == []
 
 
-def test_words_are_the_same_whatever_the_case_and_the_ending() -> None:
+def test_case_and_ending_of_a_word_do_not_matter() -> None:
     assert tokenize("getUserTickets") == tokenize("get_user_ticket") == tokenize("Get user: ticketing")
 
 
@@ -90,39 +90,39 @@ def test_a_request_for_several_things_finds_a_tool_for_each() -> None:
     assert rank_tools(TOOLS, "hm?") == []
 
 
-def test_a_tool_is_found_by_what_its_server_is_about() -> None:
-    """The words are those of one tool; its neighbour shares none with them."""
+def test_a_tool_is_found_by_the_words_of_its_server() -> None:
+    """The request shares words with one tool, and none with the other tool of its server."""
     tools = (*TOOLS, Tool(name="repot", description="Another place.", input_schema=SCHEMA))
     servers = {"water_plant": "garden", "repot": "garden"}
     assert [tool.name for tool in rank_tools(tools, "My plant!", servers)] == ["water_plant", "repot"]
     assert [tool.name for tool in rank_tools(tools, "My plant!")] == ["water_plant"]
 
 
-def test_what_is_shown_is_the_search_and_the_likeliest() -> None:
-    assert offer(Retrieval(top_k=1), said="My plant is dry.") == [SEARCH, "water_plant"]
-    assert offer(Retrieval(top_k=0), said="My plant is dry.") == [SEARCH]
+def test_the_search_tool_and_the_best_tools_are_offered() -> None:
+    assert names_on_offer(Retrieval(top_k=1), said="My plant is dry.") == [SEARCH, "water_plant"]
+    assert names_on_offer(Retrieval(top_k=0), said="My plant is dry.") == [SEARCH]
 
 
-def test_what_was_found_and_what_was_called_stays_on_offer() -> None:
-    found = called(SEARCH, asyncio.run(ask("parcel", retrieval=Retrieval())).content, query="parcel")
-    room = called("bookRoom", "done")
-    assert offer(Retrieval(top_k=1), found, said="My plant is dry.") == [SEARCH, "water_plant", "list_parcels"]
-    assert offer(Retrieval(top_k=0), found, room) == [SEARCH, "list_parcels", "bookRoom"]
+def test_found_and_called_tools_stay_on_offer() -> None:
+    found = step_with_call(SEARCH, asyncio.run(ask("parcel", retrieval=Retrieval())).content, query="parcel")
+    room = step_with_call("bookRoom", "done")
+    assert names_on_offer(Retrieval(top_k=1), found, said="My plant is dry.") == [SEARCH, "water_plant", "list_parcels"]
+    assert names_on_offer(Retrieval(top_k=0), found, room) == [SEARCH, "list_parcels", "bookRoom"]
 
 
-def test_the_budget_holds_and_what_was_called_goes_last() -> None:
-    found = called(SEARCH, "- list_parcels: Parcels.\n- close_ticket: End.", query="x")
-    room = called("bookRoom", "done")
+def test_the_budget_holds_and_called_tools_are_dropped_last() -> None:
+    found = step_with_call(SEARCH, "- list_parcels: Parcels.\n- close_ticket: End.", query="x")
+    room = step_with_call("bookRoom", "done")
     least = definition_chars(SEARCH_TOOL)
     for budget in range(least, least + sum(map(definition_chars, TOOLS)) + 1, 7):
         shown = Retrieval(top_k=1, budget=budget).filter_tools(context("My plant is dry.", found, room), TOOLS)
         assert sum(map(definition_chars, shown)) <= budget
     by_name = {tool.name: tool for tool in TOOLS}
     one_more = Retrieval(top_k=1, budget=definition_chars(SEARCH_TOOL) + definition_chars(by_name["bookRoom"]))
-    assert offer(one_more, found, room, said="My plant is dry.") == [SEARCH, "bookRoom"]
+    assert names_on_offer(one_more, found, room, said="My plant is dry.") == [SEARCH, "bookRoom"]
 
 
-def test_a_search_tells_what_is_not_on_offer_yet_and_takes_words_only() -> None:
+def test_a_search_finds_tools_not_on_offer_and_takes_only_text() -> None:
     told = asyncio.run(ask("customer ticket", retrieval=Retrieval(top_k=1), said="End the ticket."))
     assert told.content.splitlines() == [
         "These can be called now:",
@@ -132,7 +132,7 @@ def test_a_search_tells_what_is_not_on_offer_yet_and_takes_words_only() -> None:
     assert asyncio.run(ask(7, retrieval=Retrieval())).is_error
 
 
-def test_a_budget_in_which_a_tool_can_never_be_shown_is_refused() -> None:
+def test_a_budget_too_small_for_some_tool_is_refused() -> None:
     largest = max(TOOLS, key=definition_chars)
     least = definition_chars(SEARCH_TOOL) + definition_chars(largest)
     check_retrieval(Retrieval(budget=least), TOOLS)
@@ -144,7 +144,7 @@ def test_a_budget_in_which_a_tool_can_never_be_shown_is_refused() -> None:
         plan_retrieval(None, 500)
 
 
-def test_who_searches_can_do_what_who_does_not_cannot() -> None:
+def test_an_agent_that_searches_passes_and_one_that_does_not_fails() -> None:
     worn = WrapperSelection(retrieval=Retrieval(top_k=0))
     assert WrapperSelection.from_config(worn.to_config()) == worn
     spec = worn.apply(ENV)
@@ -172,7 +172,7 @@ def test_recall_is_the_share_of_needed_tools_among_the_first() -> None:
     assert measure_recall((Task(id="talk", prompts=("Hi.",)),), TOOLS, {}) == []
 
 
-def test_every_tool_is_on_offer_where_nothing_is_retrieved() -> None:
+def test_every_tool_is_on_offer_without_retrieval() -> None:
     env = load_env(ENV)
     job = Job(task=TASK, trial=0, seed=0)
     played = asyncio.run(rollout(env, get_sandbox("bwrap"), SCRIPTED["oracle"], job, timeout_s=60)).trajectory

@@ -1,4 +1,4 @@
-"""Snapshots of live episodes, on real sandboxes: copies of files, and replays accepted only where digests agree."""
+"""Snapshots of live episodes in real sandboxes: copies of files, and replays accepted only if digests agree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def counter_env(state: StateSource = "declared", **changes: object) -> LoadedEnv
     return load_env(replace(spec, **changes))  # type: ignore[arg-type]
 
 
-def test_a_fork_of_files_goes_on_from_here_and_touches_nobody_else() -> None:
+def test_forks_of_files_continue_from_here_and_are_independent() -> None:
     async def work(episode: Episode) -> None:
         await ask(episode, "write", path="c", text="3")
         await ask(episode, "remove", path="gone")
@@ -84,7 +84,7 @@ def test_a_fork_of_files_goes_on_from_here_and_touches_nobody_else() -> None:
     asyncio.run(in_episode(FILES, work))
 
 
-def test_a_fork_of_a_fork_holds_what_both_have_done() -> None:
+def test_a_fork_of_a_fork_holds_the_changes_of_both() -> None:
     async def work(episode: Episode) -> None:
         await ask(episode, "write", path="a", text="one")
         async with episode.fork(1) as (child,):
@@ -123,7 +123,7 @@ def test_restore_goes_back_and_the_record_with_it() -> None:
     asyncio.run(in_episode(FILES, work))
 
 
-def test_a_snapshot_outlives_its_episode_and_knows_what_the_user_has_said() -> None:
+def test_a_snapshot_outlives_its_episode_and_keeps_the_user_s_messages() -> None:
     async def main() -> None:
         points = []
 
@@ -157,7 +157,7 @@ def test_servers_in_memory_are_forked_by_replay(state: StateSource) -> None:
     asyncio.run(in_episode(counter_env(state), work))
 
 
-def test_a_replay_that_parts_from_the_record_names_the_step() -> None:
+def test_a_replay_that_differs_from_the_record_names_the_step() -> None:
     async def work(episode: Episode) -> None:
         await ask(episode, "add", amount=1)
         await ask(episode, "drift")
@@ -179,8 +179,8 @@ def test_a_replay_of_an_opaque_server_must_give_the_same_answers() -> None:
     asyncio.run(in_episode(counter_env("opaque"), work))
 
 
-def test_a_server_that_is_another_after_a_restart_is_replayed_instead() -> None:
-    """It counts its starts in a file, so its files alone do not bring it back."""
+def test_a_server_that_changes_at_a_restart_is_replayed_instead() -> None:
+    """The server counts its starts in a file, so that a start from its files changes them."""
     script = (
         "import sys, pathlib; p = pathlib.Path('log'); p.write_text(p.read_text() + 'start\\n' if p.exists() else '');"
     )

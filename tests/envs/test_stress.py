@@ -1,4 +1,4 @@
-"""Stressors: what each does to tools, that it does the same again, and what an agent can do about it."""
+"""Stressors: their effects on tools, the same for the same seed, and the agents that cope with them."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def with_layer(layer: Layer) -> EnvSpec:
     return replace(ENV, layers=(layer,))
 
 
-def seen(trajectory: Trajectory) -> list[list[str]]:
+def list_texts(trajectory: Trajectory) -> list[list[str]]:
     return [[message.content for message in step.observation.messages] for step in trajectory.steps]
 
 
-def offered(trajectory: Trajectory) -> list[str]:
+def list_offered(trajectory: Trajectory) -> list[str]:
     return [tool.name for tool in trajectory.steps[0].observation.tools]
 
 
 @pytest.mark.parametrize("name", STRESSORS)
 def test_the_same_seed_stresses_the_same_way(name: str) -> None:
     one, other = play("adaptive", name, seed=5), play("adaptive", name, seed=5)
-    assert (seen(one), one.score, offered(one)) == (seen(other), other.score, offered(other))
+    assert (list_texts(one), one.score, list_offered(one)) == (list_texts(other), other.score, list_offered(other))
 
 
-def test_renamed_tools_fail_who_knows_them_by_heart_and_not_who_reads() -> None:
+def test_renamed_tools_fail_an_agent_that_does_not_read_the_definitions() -> None:
     assert play("oracle", "renamed").score == 0
     read = play("adaptive", "renamed")
     assert read.score == 1
-    assert offered(read) == ["readNote", "payBill"]
+    assert list_offered(read) == ["readNote", "payBill"]
     assert [step.action.tool_calls[0].arguments for step in read.steps[:2]] == [
         {"nameValue": "bill"},
         {"toValue": "grocer", "amountValue": 12},
     ]
 
 
-def test_a_record_says_what_a_renamed_tool_is_called_by_its_server() -> None:
+def test_a_record_keeps_the_server_s_name_of_a_renamed_tool() -> None:
     steps = play("adaptive", "renamed").steps
     known = [(call.name, call.arguments) for step in steps for call in server_calls(step)]
     assert known == [("read_note", {"name": "bill"}), ("pay_bill", {"to": "grocer", "amount": 12})]
@@ -73,7 +73,7 @@ def test_a_record_says_what_a_renamed_tool_is_called_by_its_server() -> None:
         (("renamed", "stale"), "rememberValue", "textValue"),
     ],
 )
-def test_a_call_that_is_made_again_gets_the_first_answer(names: tuple[str, ...], tool: str, argument: str) -> None:
+def test_a_repeated_call_gets_the_first_answer(names: tuple[str, ...], tool: str, argument: str) -> None:
     plain = desk_env(desk_task({"files": {}}))
     env = replace(plain, spec=add_stressors(plain.spec, names))
 
@@ -84,27 +84,27 @@ def test_a_call_that_is_made_again_gets_the_first_answer(names: tuple[str, ...],
     asyncio.run(in_episode(env, work))
 
 
-def test_schemas_that_change_in_mid_episode_are_the_old_ones_before() -> None:
+def test_schemas_change_in_mid_episode() -> None:
     steps = play("adaptive", "changed").steps
     assert [step.action.tool_calls[0].name for step in steps[:2]] == ["read_note", "payBill"]
 
 
-def test_a_call_that_failed_for_the_moment_succeeds_when_it_is_made_again() -> None:
+def test_a_call_that_failed_for_now_may_succeed_when_repeated() -> None:
     half = with_layer(Faults(rate=0.5))
     ended = [(play("oracle", seed=s, spec=half), play("adaptive", seed=s, spec=half)) for s in range(4)]
     assert min(by_heart.score or 0 for by_heart, _ in ended) == 0
     assert [patient.score for _, patient in ended] == [1, 1, 1, 1]
 
 
-def test_late_answers_are_charged_to_the_tools_budget_and_not_waited_for() -> None:
+def test_latency_counts_towards_the_tools_budget_without_waiting() -> None:
     late = play("oracle", spec=with_layer(Latency(mean_s=1e6)))
     assert (late.outcome, len(late.steps)) == (Outcome.BUDGET_EXHAUSTED, 1)
     assert "300 s of the tools' time" in late.reason
 
 
 def test_results_are_cut_or_surrounded_by_noise() -> None:
-    assert seen(play("oracle", spec=with_layer(Truncated(chars=9))))[1] == ["12 euros."]
-    first, *middle, last = seen(play("oracle", "noisy"))[1][0].splitlines()
+    assert list_texts(play("oracle", spec=with_layer(Truncated(chars=9))))[1] == ["12 euros."]
+    first, *middle, last = list_texts(play("oracle", "noisy"))[1][0].splitlines()
     assert middle == ["12 euros. Thank you!"]
     assert (first[0], last[0]) == ("[", "[")
 
@@ -125,16 +125,16 @@ def test_distractors_are_offered_and_find_nothing() -> None:
 
 
 def test_a_missing_tool_can_be_the_needed_one() -> None:
-    assert len(offered(play("null", spec=with_layer(Missing(share=0.5))))) == 1
+    assert len(list_offered(play("null", spec=with_layer(Missing(share=0.5))))) == 1
 
 
 def test_stressors_combine() -> None:
     both = play("adaptive", "renamed", "noisy")
     assert both.score == 1
-    assert seen(both)[1][0].startswith("[")
+    assert list_texts(both)[1][0].startswith("[")
 
 
-def test_a_copy_of_a_stressed_episode_goes_on_as_the_original_would() -> None:
+def test_a_copy_of_a_stressed_episode_continues_as_the_original_would() -> None:
     async def main() -> list[list[str]]:
         env = load_env(with_layer(Faults(rate=0.5)))
         async with open_episode(env, get_sandbox("bwrap"), TASK, seed=3) as episode:
@@ -153,6 +153,6 @@ def test_a_copy_of_a_stressed_episode_goes_on_as_the_original_would() -> None:
     assert len(set(first)) == 2
 
 
-def test_a_stressor_that_is_not_there_is_a_clear_error() -> None:
+def test_an_unknown_stressor_is_a_clear_error() -> None:
     with pytest.raises(ConfigError, match="no stressor 'rain'; have latency, faults"):
         add_stressors(ENV, ["rain"])

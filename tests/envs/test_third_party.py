@@ -1,4 +1,4 @@
-"""The environments over third-party servers, on the real servers: their tasks, gates and leaks."""
+"""Environments with third-party servers, on the real servers: tasks, scores of scripted agents, and leaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sandbox() -> Sandbox:
     return found
 
 
-def test_the_tasks_are_many_and_the_same_every_time(env: LoadedEnv) -> None:
+def test_there_are_many_tasks_and_always_the_same(env: LoadedEnv) -> None:
     tasks = env.suite.tasks
     assert len(tasks) >= 12
     assert len({task.id for task in tasks}) == len(tasks)
@@ -38,8 +38,8 @@ def test_the_tasks_are_many_and_the_same_every_time(env: LoadedEnv) -> None:
 
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
-def test_scripted_agents_score_what_they_must(agent: str, score: float, env: LoadedEnv, sandbox: Sandbox) -> None:
-    """On every second task here; `gymcp check` plays them all."""
+def test_scripted_agents_get_their_scores(agent: str, score: float, env: LoadedEnv, sandbox: Sandbox) -> None:
+    """Every second task; `gymcp check` plays all of them."""
     plan = Plan(agent=agent, sandbox=sandbox.name, tasks="*", limit=len(env.suite.tasks) // 2)
     ended: dict[str, float | None] = {}
 

@@ -1,4 +1,4 @@
-"""Users who share the world with the agent: tools of their own, scripts, models, copies of their episodes."""
+"""Users that share the world with the agent: their own tools, scripts, models, and copies of their episodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gymcp.types import (
 
 
 class House:
-    """A fuse that a technician can see, and a switch that only who lives there can reach."""
+    """A house with a fuse that a technician can see, and a switch that only the inhabitant can reach."""
 
     def __init__(self, fuse: bool, switch: bool) -> None:
         self.fuse = fuse
@@ -118,32 +118,32 @@ def inside(env: LoadedEnv, work: Callable[[Episode], Coroutine[None, None, None]
     asyncio.run(main())
 
 
-def said(trajectory: Trajectory) -> list[str]:
-    """What the user said aloud."""
+def user_texts(trajectory: Trajectory) -> list[str]:
+    """Texts of the user's messages."""
     return [m.content for step in trajectory.steps for m in step.observation.messages if m.role == "user"]
 
 
 @pytest.mark.parametrize(("agent", "score"), [("oracle", 1.0), ("null", 0.0), ("mutated", 0.0)])
-def test_the_gates_hold_where_half_of_the_gold_is_the_users(agent: str, score: float) -> None:
+def test_scripted_agents_get_their_scores_if_half_of_the_gold_is_the_user_s(agent: str, score: float) -> None:
     done = play(HOUSE, agent)
     assert (done.outcome, done.score) == (Outcome.SCORED, score)
 
 
-def test_what_the_user_does_is_recorded_as_theirs_and_no_tool_of_theirs_is_offered() -> None:
+def test_the_user_s_calls_are_recorded_apart_and_the_user_s_tools_are_not_offered() -> None:
     done = play(HOUSE, "oracle")
     told = done.steps[1]
     assert [(made.id, made.name) for act in told.user_acts for made in act.calls] == [
         ("user_1", "choose_lamp"),
         ("user_2", "press_switch"),
     ]
-    assert said(done) == ["It is dark.", "choose_lamp: the lamp is red\npress_switch: the switch is on"]
+    assert user_texts(done) == ["It is dark.", "choose_lamp: the lamp is red\npress_switch: the switch is on"]
     assert [tool.name for tool in told.observation.tools] == ["mend_fuse"]
     assert (done.usage.tool_calls, done.usage.user_calls) == (1, 2)
     assert told.world_key == done.final_key != done.steps[0].world_key
     assert set(asyncio.run(list_tools(HOUSE, get_sandbox("bwrap")))) == {"mend_fuse"}
 
 
-def test_an_agent_who_calls_a_tool_of_the_users_is_refused() -> None:
+def test_an_agent_that_calls_a_tool_of_the_user_is_refused() -> None:
     done = play(HOUSE, [Action(tool_calls=(call("press_switch"),)), Action(text="Done."), Action(text="Done.")])
     assert done.steps[0].results[0].content == "no tool 'press_switch'; have mend_fuse"
     assert done.final_key == done.initial_key
@@ -172,14 +172,14 @@ SAYS = Message(role="user", content="It is dark.")
         ("", []),
     ],
 )
-def test_an_instructed_user_does_what_is_named(words: str, calls: list[str]) -> None:
+def test_an_instructed_user_calls_the_tools_that_are_named(words: str, calls: list[str]) -> None:
     user = InstructedUser(opening="It is dark.", script=SCRIPT)
     done = reply(user, SAYS, Message(role="assistant", content=words))
     assert done is not None
     assert [made.name for made in done.tool_calls] == calls
 
 
-def test_an_instructed_user_leaves_when_nothing_is_left_or_nobody_helps() -> None:
+def test_an_instructed_user_leaves_if_nothing_remains_or_the_agent_does_not_help() -> None:
     user = InstructedUser(opening="It is dark.", script=SCRIPT, patience=1)
     idle = Message(role="assistant", content="Hm.")
     first = reply(user, SAYS, idle)
@@ -193,7 +193,7 @@ def test_an_instructed_user_leaves_when_nothing_is_left_or_nobody_helps() -> Non
 
 @dataclass
 class Lines:
-    """A model that says what it was given, and notes what it is asked."""
+    """A model that gives prepared answers, and records the requests."""
 
     actions: Iterator[Action]
     asked: list[tuple[list[Message], tuple[Tool, ...], int | None]]
@@ -203,20 +203,20 @@ class Lines:
         return Decision(action=next(self.actions), spent=ModelUsage(model="m", prompt_tokens=7, cost=0.5))
 
 
-def simulate_user(*actions: Action) -> tuple[LoadedEnv, Lines]:
+def make_simulated(*actions: Action) -> tuple[LoadedEnv, Lines]:
     lines = Lines(iter(actions), [])
     return house(user=lambda task: SimulatedUser(policy=lines, scenario=task.scenario or "")), lines
 
 
 def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
-    env, lines = simulate_user(
+    env, lines = make_simulated(
         Action(text="No light here."),
         Action(text="nobody hears this", tool_calls=(call("press_switch"), call("mend_fuse", 1))),
         Action(text="The switch is on."),
         Action(text="Thanks. ###STOP###"),
     )
     done = play(env, [Action(text="Press the switch."), Action(text="Good."), Action(text="not heard")])
-    assert said(done) == ["No light here.", "The switch is on."]
+    assert user_texts(done) == ["No light here.", "The switch is on."]
     assert [[result.content for result in act.results] for act in done.steps[0].user_acts] == [
         ["the switch is on", "no tool 'mend_fuse'; have press_switch, press_switch_twice, choose_lamp, cut_power"]
     ]
@@ -235,24 +235,24 @@ def test_a_model_plays_the_user_with_tools_of_its_own() -> None:
     assert (done.usage.user_cost, done.usage.cost, done.usage.prompt_tokens, done.usage.models) == (2.0, 2.0, 0, {})
 
 
-def test_a_user_who_never_stops_acting_is_at_last_heard() -> None:
+def test_a_user_that_never_stops_calling_tools_must_speak_at_last() -> None:
     acts = [Action(text="still", tool_calls=(call("press_switch"),))] * (MAX_TOOL_ROUNDS + 1)
-    env, lines = simulate_user(Action(text="Dark."), *acts, Action(text="###STOP###"))
+    env, lines = make_simulated(Action(text="Dark."), *acts, Action(text="###STOP###"))
     done = play(env, [Action(text="Go on."), Action(text="Stop.")])
     assert len(done.steps[0].user_acts) == MAX_TOOL_ROUNDS
-    assert said(done) == ["Dark.", "still"]
+    assert user_texts(done) == ["Dark.", "still"]
     assert [bool(tools) for _, tools, _ in lines.asked[-2:]] == [False, True]
 
 
-def test_a_server_that_the_user_breaks_is_no_fault_of_the_agents() -> None:
-    env, _ = simulate_user(Action(text="Dark."), Action(tool_calls=(call("cut_power"),)))
+def test_a_server_that_the_user_breaks_is_env_infra() -> None:
+    env, _ = make_simulated(Action(text="Dark."), Action(tool_calls=(call("cut_power"),)))
     done = play(env, [Action(text="Do something.")])
     assert (done.outcome, done.score) == (Outcome.ENV_INFRA, None)
 
 
 @pytest.mark.parametrize("start", ["fork", "exec"])
-def test_copies_of_an_episode_hold_what_the_user_did(start: str) -> None:
-    """Copied live, and where servers cannot be copied, played again."""
+def test_copies_of_an_episode_hold_the_user_s_changes(start: str) -> None:
+    """Copied live or, if servers cannot be copied, replayed."""
 
     async def work(episode: Episode) -> None:
         await episode.step(Action(text="press_switch"))
@@ -273,7 +273,7 @@ def test_copies_of_an_episode_hold_what_the_user_did(start: str) -> None:
     inside(house(servers=(native_server("house", House, start=start),)), work)  # type: ignore[arg-type]
 
 
-def test_a_scripted_user_says_the_prompts_whatever_they_hear() -> None:
+def test_a_scripted_user_says_the_prompts_whatever_the_agent_says() -> None:
     user = ScriptedUser(("one", "two"))
     heard = (Message(role="user", content="one"), Message(role="assistant", content="press_switch"))
     assert asyncio.run(user.reply(UserView())) == Action(text="one")

@@ -1,4 +1,4 @@
-"""Fresh worlds of files: every reset is proven clean, and what is not clean never gets a score."""
+"""Fresh worlds of files: every reset is proven clean, and an unclean one never gets a score."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_episode_starts_from_the_seed_whatever_the_last_one_did(sandbox: s
     assert seed_bytes(FILES) == before
 
 
-def test_what_graders_read_is_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graders_read_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(episode: Episode) -> None:
         await ask(episode, "write", path="new", text="3")
         assert last_state(episode) == {
@@ -88,7 +88,7 @@ def test_what_graders_read_is_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_copy_of_a_world_keeps_hard_links_and_attributes() -> None:
-    """Else the same call in both gives two worlds."""
+    """Otherwise the same call in both would give two worlds."""
     attribute = "/usr/bin/python3 -c \"import os; os.setxattr('folder/b', 'user.note', b'1'); os.chmod('.', 0o700)\""
 
     async def work(episode: Episode) -> None:
@@ -136,7 +136,7 @@ def test_after_a_crash_the_next_reset_is_clean_and_nothing_is_left_behind() -> N
     assert {path.name.split("-")[0] for path in set(scratch_folder().iterdir()) - left} <= {"etc", "empty", "dev"}
 
 
-def test_a_tree_that_cannot_be_walked_by_path_is_removed_all_the_same() -> None:
+def test_a_tree_that_cannot_be_walked_by_path_is_removed() -> None:
     deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\nos.chmod('.', 0)"
     done = play(desk_env(desk_task({"files": {"deep.py": deep}})), act("run", command="/usr/bin/python3 deep.py"))
     assert done.trajectory.outcome is Outcome.BUDGET_EXHAUSTED
@@ -164,8 +164,8 @@ with open("mapped", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 
 
 @pytest.mark.parametrize("sandbox", ["bwrap", "none"])
-def test_what_a_map_has_written_is_in_the_state_that_is_graded(sandbox: str, tmp_path: Path) -> None:
-    """The first write through a map changes a time, a later one to the same page none."""
+def test_writes_through_a_map_are_in_the_graded_state(sandbox: str, tmp_path: Path) -> None:
+    """The first write through a map changes a time; a later one to the same page does not."""
     script = MAPPING.replace("/tmp/", f"{tmp_path}/" if sandbox == "none" else "/tmp/")
     where = tmp_path if sandbox == "none" else "/tmp"
     files = {"files": {"mapped": "0", "map.py": script, "other": "0"}}
@@ -191,8 +191,8 @@ def test_a_server_that_fills_its_workspace_is_ended() -> None:
 # ------------------------------------------------------------------------------------------------------- dirty servers
 
 
-def shared(tmp_path: Path, script: str) -> LoadedEnv:
-    """A server that can write to a folder which outlives the episode, and runs a script before it serves."""
+def sharing_env(tmp_path: Path, script: str) -> LoadedEnv:
+    """An environment whose server shares a folder that outlives the episode, and runs a script before it serves."""
     server = desk_server(mounts=(Mount(source=tmp_path, target=PurePosixPath("/shared"), writable=True),))
     plain = desk_server()
     argv = (*plain.argv[:-1], f"import pathlib\n{script}\n{plain.argv[-1]}")
@@ -200,7 +200,7 @@ def shared(tmp_path: Path, script: str) -> LoadedEnv:
 
 
 def test_a_server_that_leaves_something_behind_is_caught_at_the_next_reset(tmp_path: Path) -> None:
-    env = shared(
+    env = sharing_env(
         tmp_path, "p = pathlib.Path('/shared/left'); p.exists() and pathlib.Path('a').write_text(p.read_text())"
     )
     first = play(env, act("run", command="echo evil > /shared/left")).trajectory
@@ -212,7 +212,7 @@ def test_a_server_that_leaves_something_behind_is_caught_at_the_next_reset(tmp_p
 
 
 def test_a_server_that_never_starts_the_same_way_is_caught_at_the_first_reset(tmp_path: Path) -> None:
-    env = shared(
+    env = sharing_env(
         tmp_path, "p = pathlib.Path('/shared/n'); p.open('a').write('x'); pathlib.Path('a').write_text(p.read_text())"
     )
     done = play(env).trajectory
@@ -220,7 +220,7 @@ def test_a_server_that_never_starts_the_same_way_is_caught_at_the_first_reset(tm
     assert "two fresh worlds differ" in done.reason
 
 
-def test_a_seed_that_somebody_wrote_to_is_caught() -> None:
+def test_a_modified_seed_is_caught() -> None:
     env = desk_env(desk_task({"files": {"a": "seed"}}))
     assert play(env).trajectory.outcome is Outcome.SCORED
     folder = asyncio.run(seed_folder({"files": {"a": "seed"}}, get_sandbox("bwrap")))
@@ -228,15 +228,15 @@ def test_a_seed_that_somebody_wrote_to_is_caught() -> None:
     assert "the reset is not clean" in play(env).trajectory.reason
 
 
-def test_a_mask_pardons_what_differs_from_run_to_run() -> None:
+def test_a_mask_excludes_differences_between_runs() -> None:
     script = "pathlib.Path('started.log').write_text(__import__('time').ctime() + __import__('secrets').token_hex())"
     plain = desk_server(FileState(masks=("*.log",)))
     server = replace(plain, argv=(*plain.argv[:-1], f"import pathlib\n{script}\n{plain.argv[-1]}"))
     assert [play(desk_env(desk_task(FILES), server)).trajectory.outcome for _ in range(2)] == [Outcome.SCORED] * 2
 
 
-def test_baselines_belong_to_what_the_world_is_made_of() -> None:
-    """Another initial state, another version, another server: no quarrel with the old baseline."""
+def test_baselines_depend_on_all_that_the_world_is_made_from() -> None:
+    """Another initial state, version or server has a baseline of its own."""
     keys = []
     for task in (desk_task(FILES), desk_task({"files": {"a": "other"}})):
         done = play(desk_env(task)).trajectory
@@ -257,10 +257,10 @@ def test_only_the_first_reset_of_a_task_opens_a_second_world() -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from gymcp.envs.episodes.baseline_store import BaselineStore
-book = BaselineStore(Path(sys.argv[1]))
+from gymcp.envs.worlds.baseline_store import BaselineStore
+store = BaselineStore(Path(sys.argv[1]))
 for number in range(200):
-    print(book.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
+    print(store.add(f"id{number}", f"key{number}-{sys.argv[2]}", {"env": "e"}))
 """
 
 
@@ -272,18 +272,18 @@ def test_processes_that_write_baselines_at_once_agree(tmp_path: Path) -> None:
     assert len((tmp_path / "book").read_text().splitlines()) == 200
 
 
-def test_a_torn_baseline_is_passed_over(tmp_path: Path) -> None:
+def test_a_torn_baseline_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "book").write_bytes(b'not JSON\n{"id": "x", "wor')
-    book = BaselineStore(tmp_path / "book")
-    assert book.get("x") is None
-    assert book.add("x", "key", {}) == "key"
+    store = BaselineStore(tmp_path / "book")
+    assert store.get("x") is None
+    assert store.add("x", "key", {}) == "key"
     assert BaselineStore(tmp_path / "book").get("x") == "key"
 
 
 # -------------------------------------------------------------------------------------------------- seeds, workspaces
 
 
-def test_a_hard_link_could_not_reach_the_seed() -> None:
+def test_a_hard_link_cannot_reach_the_seed() -> None:
     async def main() -> None:
         seed = await seed_folder({"files": {"a": "seed"}}, get_sandbox("none"))
         async with open_workspace(seed, get_sandbox("none")) as workspace:
@@ -380,7 +380,7 @@ def test_a_cache_that_cannot_be_mounted_is_copied_from(tmp_path: Path, monkeypat
     asyncio.run(main())
 
 
-def test_a_mounter_that_was_killed_is_replaced() -> None:
+def test_a_killed_mounter_is_replaced() -> None:
     env = desk_env(desk_task(FILES))
     namespace = overlay_namespace()
     if namespace is None:
@@ -415,7 +415,7 @@ def test_a_seed_command_that_fails_says_why() -> None:
         asyncio.run(seed_folder(state, get_sandbox("bwrap")))
 
 
-def test_seed_commands_run_behind_the_wall() -> None:
+def test_seed_commands_run_in_the_sandbox() -> None:
     secret = gymcp_home() / "secret"
     secret.parent.mkdir(parents=True, exist_ok=True)
     secret.write_text("gold")
@@ -476,16 +476,16 @@ def test_rows_are_the_world_and_the_file_is_not() -> None:
 
 
 def test_a_seed_dependent_world_is_refused() -> None:
-    """(environment, task) says which world it is; the seed must not."""
+    """Environment and task determine the world; the seed must not."""
     with pytest.raises(DirtyReset, match="two fresh worlds differ"):
-        asyncio.run(in_episode(seeded_env(), nothing))
+        asyncio.run(in_episode(seed_dependent_env(), nothing))
 
 
 async def nothing(episode: Episode) -> None:
     raise AssertionError("the reset should have failed")
 
 
-def seeded_env() -> LoadedEnv:
+def seed_dependent_env() -> LoadedEnv:
     program = desk_server()
     script = (
         "import sys\nsys.path.insert(0, '/srv/program')\nfrom gymcp.mcp_servers.native.runtime import Server\n"

@@ -1,4 +1,4 @@
-"""Clean resets of every environment we ship: run twice, interleaved, after a crash; and servers that are not clean."""
+"""Clean resets of every environment in the catalog: in turn, side by side and after a crash; and unclean servers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from gymcp.types import Action, GiveUp, Task, ToolCall
 
 BANK = str(Path(__file__).parents[2] / "examples" / "bank.py")
 TOKEN = "GYMCP_TEST_CLEAN"
-KEPT_NOWHERE = {"time", "sequential_thinking"}
-"""Their servers tell no state, so there is nothing to compare."""
+STATELESS = {"time", "sequential_thinking"}
+"""Environments whose servers declare no state, so that there is nothing to compare."""
 
 
 @pytest.fixture(scope="module", params=[*names(), BANK])
@@ -39,34 +39,34 @@ def env(request: pytest.FixtureRequest, node: None) -> LoadedEnv:
 
 
 def baselines(env: LoadedEnv, task: Task) -> set[str]:
-    """What the machine's cache holds of a task; one for each version of the servers it was played with.
+    """The task's baselines in the machine's cache, one for each version of the servers that it was played with.
 
-    Of a lazy environment, of the servers: the first task that starts one on a machine is named.
+    For a lazy environment, the names of the servers that have a baseline, whichever task started them first.
     """
     path = gymcp_home() / "baselines" / "baselines.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     if env.spec.lazy:
         servers = {f"server {server.name}" for server in env.servers}
         return {row["env"] for row in rows if row["env"] in servers}
-    wanted = (env.spec.name, env.spec.version, task.id)
-    return {row["world_key"] for row in rows if (row["env"], row["version"], row["task"]) == wanted}
+    task_id = (env.spec.name, env.spec.version, task.id)
+    return {row["world_key"] for row in rows if (row["env"], row["version"], row["task"]) == task_id}
 
 
 async def play(episode: Episode, task: Task) -> tuple[str, float | None]:
-    """The digest at the end, and the score."""
+    """The digest of the final state, and the score."""
     agent = oracle(task, 0)
     ended = False
     while not ended:
-        decided = await agent.act(episode.observation)
-        assert not isinstance(decided, GiveUp)
-        step = await episode.step(decided)
+        decision = await agent.act(episode.observation)
+        assert not isinstance(decision, GiveUp)
+        step = await episode.step(decision)
         ended = step.terminated or step.truncated
         await asyncio.sleep(0)  # another episode's turn
     return episode.world_key, episode.trajectory.score if episode.trajectory else None
 
 
 def kill_server(episode: Episode) -> None:
-    """The innermost process: the server itself, not its sandbox."""
+    """Kills the innermost process: the server itself, not its sandbox."""
     pid = episode.world.sessions[0].process.pid
     while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         pid = int(children[0])
@@ -76,18 +76,18 @@ def kill_server(episode: Episode) -> None:
     os.close(handle)
 
 
-def test_a_reset_gives_the_baseline_after_a_run_beside_another_and_after_a_crash(env: LoadedEnv) -> None:
+def test_a_reset_gives_the_baseline_after_a_run_beside_others_and_after_a_crash(env: LoadedEnv) -> None:
     sandbox, task = get_sandbox("bwrap"), env.suite.tasks[0]
     starts: list[str] = []
 
     @contextlib.asynccontextmanager
-    async def opened(seed: int) -> AsyncIterator[Episode]:
+    async def open_fresh(seed: int) -> AsyncIterator[Episode]:
         async with open_episode(env, sandbox, task, seed=seed) as episode:
             starts.append(episode.world_key)
             yield episode
 
     async def alone(seed: int) -> tuple[str, float | None]:
-        async with opened(seed) as episode:
+        async with open_fresh(seed) as episode:
             return await play(episode, task)
 
     async def main() -> None:
@@ -95,7 +95,7 @@ def test_a_reset_gives_the_baseline_after_a_run_beside_another_and_after_a_crash
         both = await asyncio.gather(alone(3), alone(4))
         assert [second, *both] == [first] * 3
         assert first[1] == 1.0
-        async with opened(5) as episode:
+        async with open_fresh(5) as episode:
             offered = [tool.name for tool in episode.observation.tools if tool.name != ASK_USER]  # a user answers that
             gold = [call for turn in task.gold for call in turn.calls if call.name in offered]
             action = Action(tool_calls=(*gold, ToolCall(id="any", name=offered[0], arguments={}))[:1])
@@ -110,12 +110,12 @@ def test_a_reset_gives_the_baseline_after_a_run_beside_another_and_after_a_crash
     assert len(set(starts)) == 1
     if env.spec.lazy:
         assert {f"server {name}" for name in task.initial_state} <= baselines(env, task)
-    elif env.spec.name not in KEPT_NOWHERE:
+    elif env.spec.name not in STATELESS:
         assert starts[0] in baselines(env, task)
 
 
 def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: None) -> None:
-    """It goes on writing between calls; the next world has nothing of it."""
+    """The child goes on writing between calls; the next world has none of it."""
     token = f"{os.getpid()}"
     server = desk_server(FileState())
     env = desk_env(desk_task({"files": {"a": "1"}}), replace(server, env={**server.env, TOKEN: token}))
@@ -136,7 +136,7 @@ def test_a_child_that_a_server_leaves_behind_ends_with_the_episode(own_home: Non
 
 
 def test_no_server_reaches_the_workspace_of_another_episode_or_the_seed(own_home: None) -> None:
-    """It may write all over its own root, and finds nothing of the others there."""
+    """A server may write anywhere in its own root, and finds nothing of the others there."""
     env = desk_env(desk_task({"files": {"secret-of-the-seed": "kept"}}))
     everywhere = "for f in $(find / -name 'secret-of-the-*' 2>/dev/null); do echo spoilt > $f; done"
 
@@ -157,7 +157,7 @@ def test_no_server_reaches_the_workspace_of_another_episode_or_the_seed(own_home
     asyncio.run(main())
 
 
-def test_what_a_process_keeps_in_memory_does_not_reach_the_next_episode(own_home: None) -> None:
+def test_memory_of_a_server_process_does_not_reach_the_next_episode(own_home: None) -> None:
     env = desk_env(desk_task({"files": {}}))
     said: list[str] = []
 

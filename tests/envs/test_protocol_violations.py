@@ -1,4 +1,4 @@
-"""Servers that are lost, or that tell the harness what is not so: never an episode with a score."""
+"""Servers that are lost, or that send false keys or states: such an episode never has a score."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ def env(mode: str, **limits: int) -> LoadedEnv:
     return load_env(spec)
 
 
-def played(mode: str, **limits: int) -> Trajectory:
+def play(mode: str, **limits: int) -> Trajectory:
     loaded = env(mode, **limits)
     job = Job(task=loaded.suite.tasks[0], trial=0, seed=0)
     return asyncio.run(rollout(loaded, get_sandbox("bwrap"), SCRIPTED["oracle"], job, timeout_s=30)).trajectory
 
 
-def test_an_honest_server_of_this_kind_is_graded(own_home: None) -> None:
-    assert (played("honest").outcome, played("honest").score) == (Outcome.SCORED, 0.0)
+def test_an_honest_server_of_the_same_kind_is_graded(own_home: None) -> None:
+    assert (play("honest").outcome, play("honest").score) == (Outcome.SCORED, 0.0)
 
 
 @pytest.mark.parametrize("mode", ["same with calls", "always the first"])
 def test_a_server_that_sends_one_key_for_all_its_states_has_no_score(mode: str, own_home: None) -> None:
-    for ended in (played(mode), played(mode, steps=1)):
+    for ended in (play(mode), play(mode, steps=1)):
         assert (ended.outcome, ended.score) == (Outcome.ENV_INFRA, None)
         assert ended.reason == f"server 's': gymcp/state: it claims the key {FIRST} for a state with {SECOND}"
 
 
 def test_a_state_that_comes_with_a_result_must_have_its_key(own_home: None) -> None:
-    ended = played("brings another")
+    ended = play("brings another")
     assert (ended.outcome, ended.score) == (Outcome.ENV_INFRA, None)
     assert ended.reason == f"server 's': tool 'add': it claims the key {FIRST} for a state with {SECOND}"
 
@@ -95,12 +95,12 @@ def test_a_state_that_comes_with_a_result_must_have_its_key(own_home: None) -> N
     ],
 )
 def test_a_server_that_declares_a_state_must_send_its_key(mode: str, said: str, own_home: None) -> None:
-    ended = played(mode)
+    ended = play(mode)
     assert (ended.outcome, ended.score) == (Outcome.ENV_INFRA, None)
     assert ended.reason.startswith(said)
 
 
-def test_an_episode_that_lost_its_server_stays_broken_and_keeps_the_step(own_home: None) -> None:
+def test_an_episode_that_lost_its_server_stays_broken_and_records_the_step(own_home: None) -> None:
     async def work(episode: Episode) -> None:
         messages = []
         for action in (Action(tool_calls=(ADD,)), Action(text="Done."), Action(text="Done.")):
