@@ -1,4 +1,4 @@
-"""Episodes for callers without an event loop: a thread runs them, and keeps the templates of their servers."""
+"""Episodes for callers without an event loop: a thread runs them and keeps their fork servers."""
 
 from __future__ import annotations
 

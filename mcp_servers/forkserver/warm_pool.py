@@ -156,7 +156,7 @@ class WarmPool(Generic[T]):
             self._waiting.remove(member)
             self._discard(member)
         if member.is_prestarted:  # otherwise the task that took it gets the error
-            log.warning("no spare is started for %g s, because one failed: %s", pause_s, error)
+            log.warning("no server is started ahead for %g s, because one failed: %s", pause_s, error)
 
     def _expire(self, member: _Member[T]) -> None:
         if member in self._waiting:

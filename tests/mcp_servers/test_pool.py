@@ -146,7 +146,7 @@ def test_after_a_failed_start_there_is_a_pause(caplog: pytest.LogCaptureFixture)
     count, errors = asyncio.run(use())
     assert errors == ["no memory"] * 3  # who asks is told
     assert count <= 1 + 3 + max(2, len(os.sched_getaffinity(0)))
-    assert "no spare is started for 1 s, because one failed: no memory" in caplog.text
+    assert "no server is started ahead for 1 s, because one failed: no memory" in caplog.text
 
 
 def test_only_a_few_start_at_a_time_and_none_without_room() -> None:
