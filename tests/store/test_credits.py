@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,13 @@ def test_a_file_without_a_table_of_credits_is_read_and_gets_one_when_written(tmp
     with TrajectoryStore.open(tmp_path, write=True) as store:
         store.add_credits([credit("a-0-0", 1.0, 0.0)])
         assert store.credits("a-0-0")[0].advantages == (1.0, 0.0)
+
+
+def test_options_that_are_no_object_are_one_error(tmp_path: Path) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(episode("a"), {})
+        store.add_credits([credit("a-0-0", 1.0, 0.0)])
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as db:
+        db.execute("UPDATE credits SET options = '0'")
+    with TrajectoryStore.open(tmp_path) as store, pytest.raises(StoreError, match="options is not an object"):
+        store.credits("a-0-0")

@@ -26,3 +26,13 @@ def test_the_rest_of_a_truncated_file_can_be_read(tmp_path: Path, share: float) 
         left = store.salvage()
         assert left == whole[: len(left)]
         assert (len(left) > 0, len(left) < 200) == (share > 0.01, True)
+
+
+def test_an_error_that_quotes_text_of_the_file_is_one_line(tmp_path: Path) -> None:
+    with TrajectoryStore.open(tmp_path, write=True) as store:
+        store.append(episode("task"), {})
+    file = tmp_path / FILE_NAME
+    file.write_bytes(file.read_bytes().replace(b"seq INTEGER", b"s\x80q INTEGER"))
+    with pytest.raises(StoreError, match="Could not decode") as caught, TrajectoryStore.open(tmp_path) as store:
+        store.summaries()
+    assert "\n" not in str(caught.value)

@@ -11,6 +11,7 @@ from gymcp.store.codec import decode_text, encode_text, pack_floats, unpack_floa
 from gymcp.store.record_json import dumps
 from gymcp.store.rows import StepCredit
 from gymcp.store.validation import require_text
+from gymcp.types import Json
 
 
 def replace_credits(db: sqlite3.Connection, where: str, credits: Iterable[StepCredit], *, now: str) -> None:
@@ -46,7 +47,7 @@ def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:
         StepCredit(
             trajectory=id,
             preset=decode_text(row[0]),
-            options=json.loads(decode_text(row[1])),
+            options=_parse_options(decode_text(row[1])),
             assigned_at=require_text(row[2], "assigned_at"),
             rewards=unpack_floats(row[3]),
             returns=unpack_floats(row[4]),
@@ -54,3 +55,10 @@ def read_credits(db: sqlite3.Connection, id: str) -> tuple[StepCredit, ...]:
         )
         for row in rows
     )
+
+
+def _parse_options(text: str) -> dict[str, Json]:
+    options = json.loads(text)
+    if not isinstance(options, dict):
+        raise TypeError("options is not an object")
+    return options

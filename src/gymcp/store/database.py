@@ -28,6 +28,8 @@ STEPS_PER_BYTE = 20
 """Steps that a query may take for each byte of the file, in addition to `MIN_STEPS`: an honest row takes some hundred
 steps and has as many bytes. A query that takes more reads a file made to be endless, whose pages refer to each other
 again and again."""
+MAX_QUOTE_CHARS = 300
+"""Characters of an error of sqlite's in a message."""
 _CHECKPOINT_PAGES = 4_000
 """Pages of log (16 MB) before it is copied into the file, which takes two fsyncs: four times sqlite's own."""
 
@@ -125,13 +127,18 @@ def newer_format(where: str, found: int, known: int) -> StoreError:
     )
 
 
+def _one_line(error: sqlite3.Error) -> str:
+    """Words of the error without line breaks: sqlite quotes text of the file that it cannot decode."""
+    return " ".join(str(error).split())[:MAX_QUOTE_CHARS]
+
+
 @contextmanager
 def store_errors(where: str) -> Iterator[None]:
     """Boundary to sqlite and the disk: their errors come out as one StoreError that names the run folder."""
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {error}')}") from error
+        raise StoreError(f"{where}: {_WHY.get(_kind(error), f'sqlite: {_one_line(error)}')}") from error
     except OSError as error:
         raise StoreError(f"{where}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:  # invalid text, from the library itself
