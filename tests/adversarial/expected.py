@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from gymcp.mcp_servers.sandbox import Limits
 
-_MEMORY = r"Server(Died|Exhausted): .*memory: the process tree used more than \d+ MB"
-_PROCESSES = r"result: \d+ (processes|threads), then |Server(Died|Exhausted): .*processes: the tree had more than \d+"
+_MEMORY = r"Server(Died|LimitExceeded): .*memory: the process tree used more than \d+ MB"
+_PROCESSES = r"result: \d+ (processes|threads), then |Server(Died|LimitExceeded): .*processes: the tree had more than \d+"
 _PROTOCOL = "ProtocolError: server 'rogue': "
 _NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message"
 _GREW = r"ServerLimitExceeded: .*disk: "
@@ -54,12 +54,12 @@ GREED = {
         )
     },
     "use_up_inodes": Greed(
-        reported=_MEMORY + r"|Server(Died|Exhausted): .*disk: more than \d+ files in folders of its own",
+        reported=_MEMORY + r"|Server(Died|LimitExceeded): .*disk: more than \d+ files in folders of its own",
         gets="200000 files",
     ),
     "use_up_descriptors": Greed(reported=r"result: \d+ files, then Too many open files", gets="3000 files"),
     "spin": Greed(
-        reported=r"Server(Died|Exhausted): .*cpu: the process tree used more than 0.5 s of CPU time",
+        reported=r"Server(Died|LimitExceeded): .*cpu: the process tree used more than 0.5 s of CPU time",
         gets="6.0 s of CPU time",
         limits=Limits(cpu_s=0.5),
     ),

@@ -22,7 +22,7 @@ FAULT = "uses up its memory"
 
 
 def end_of(process: object) -> ProcessEnd:
-    found = process._first if isinstance(process, ForkedProcess) else process._outermost  # type: ignore[attr-defined]
+    found = process._process_1 if isinstance(process, ForkedProcess) else process._outermost  # type: ignore[attr-defined]
     assert isinstance(found, ProcessEnd)
     return found
 

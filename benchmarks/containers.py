@@ -37,7 +37,7 @@ def main() -> None:
     check_images(Docker(), [None])
     starts, episodes = (10, 24) if args.quick else (30, 96)
     results = [*_starts(starts), *_throughput(load_env(load_spec(BANK)), episodes)]
-    show("docker", results, as_json=args.json)
+    show("containers", results, as_json=args.json)
 
 
 def _starts(count: int) -> list[Result]:
