@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from gymcp.mcp_servers.sandbox import Limits
 
 _MEMORY = r"Server(Died|LimitExceeded): .*memory: the process tree used more than \d+ MB"
-_PROCESSES = r"result: \d+ (processes|threads), then |Server(Died|LimitExceeded): .*processes: the tree had more than \d+"
+_PROCESSES = (
+    r"result: \d+ (processes|threads), then |Server(Died|LimitExceeded): .*processes: the tree had more than \d+"
+)
 _PROTOCOL = "ProtocolError: server 'rogue': "
 _NOT_JSON = _PROTOCOL + ".* is not a JSON-RPC message"
 _GREW = r"ServerLimitExceeded: .*disk: "

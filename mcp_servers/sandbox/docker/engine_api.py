@@ -97,11 +97,16 @@ def _reason(error: BaseException) -> str:
 
 
 def check_progress(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The engine's progress messages. Raises EngineError at the first that reports an error."""
+    """The engine's progress messages. Raises EngineError at the end if one of them reports an error.
+
+    All are read in any case: the SDK does not close the connection of a stream that is left half read.
+    """
+    failure = ""
     for message in messages:
-        if "error" in message:
-            raise EngineError(f"docker: {message['error'].strip()}")
+        failure = failure or str(message.get("error", ""))
         yield message
+    if failure:
+        raise EngineError(f"docker: {failure.strip()}")
 
 
 def parse_progress(text: str) -> list[dict[str, Any]]:
@@ -113,9 +118,11 @@ def attach(client: Any, container: str) -> socket.socket:
     """Non-blocking connection to the standard streams of a container that has not been started yet.
 
     Bytes written to it go to standard input; bytes read from it are frames of standard output and standard error. It is
-    a copy of the SDK's descriptor, which the client closes.
+    a copy of the SDK's descriptor.
     """
-    connection = socket.socket(fileno=os.dup(client.attach_socket(container, params=_ATTACH).fileno()))
+    stream = client.attach_socket(container, params=_ATTACH)
+    connection = socket.socket(fileno=os.dup(stream.fileno()))
+    stream._response.close()  # else the SDK leaves its own descriptor to the garbage collector
     connection.setblocking(False)
     return connection
 
