@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from gymcp.mcp_servers.native import runtime
-from gymcp.mcp_servers.sandbox.docker.engine_api import open_engine
+from gymcp.mcp_servers.sandbox.docker.engine_api import request
 from gymcp.mcp_servers.sandbox.docker.images import build_dockerfile, inspect
 
 SERVER = '''
@@ -49,8 +49,7 @@ class Shout:
         copy = shutil.copytree(self.folder, self.folder.with_name(f"build-{self._builds}"))
         built = build_dockerfile(copy / "Dockerfile", lambda text: None)
         repo, tag = self.name.split(":")
-        with open_engine() as client:
-            client.tag(built, repo, tag)
+        request("POST", f"/images/{built}/tag", query={"repo": repo, "tag": tag})
         self._ids.append(self.id())
         return self.name
 
@@ -69,5 +68,4 @@ class Shout:
         """Remove every image that was built."""
         for found in self._ids:
             if inspect(found) is not None:
-                with open_engine() as client:
-                    client.remove_image(found, force=True)
+                request("DELETE", f"/images/{found}", query={"force": 1})

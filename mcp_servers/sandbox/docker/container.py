@@ -22,9 +22,8 @@ from gymcp.mcp_servers.sandbox.docker.engine_api import (
     USER_LABEL,
     EngineError,
     attach,
-    open_engine,
-    record_use,
     remove,
+    request,
 )
 from gymcp.mcp_servers.sandbox.docker.images import image_name, missing_message
 from gymcp.mcp_servers.sandbox.rootfs import NOBODY
@@ -187,19 +186,16 @@ def start(launch: Launch, *, init: bool) -> Container:
     """
     if launch.workspace is not None and not launch.read_only and launch.workspace.exists():
         hand_over(launch.workspace)
-    record_use()
     try:
-        with open_engine() as client:
-            container: str = client.create_container_from_config(container_config(launch, init=init))["Id"]
+        container: str = request("POST", "/containers/create", content=container_config(launch, init=init))["Id"]
     except EngineError as error:
         if error.status == 404:
             raise SandboxUnavailable(missing_message(launch.image)) from error
         raise
     streams: socket.socket | None = None
     try:
-        with open_engine() as client:
-            streams = attach(client, container)
-            client.start(container)
+        streams = attach(container)
+        request("POST", f"/containers/{container}/start")
     except BaseException:
         if streams is not None:
             streams.close()
@@ -216,8 +212,7 @@ def discard(container: Container) -> None:
 
 def inspect_container(container_id: str) -> State:
     """State of a container. Raises EngineError, also if the container is gone."""
-    with open_engine() as client:
-        state = client.inspect_container(container_id)["State"]
+    state = request("GET", f"/containers/{container_id}/json")["State"]
     return State(running=state["Running"], status=state["ExitCode"], out_of_memory=state["OOMKilled"], pid=state["Pid"])
 
 
