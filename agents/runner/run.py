@@ -167,7 +167,7 @@ def run_plan(
 
 
 def jobs_to_run(env: LoadedEnv, plan: Plan, store: TrajectoryStore, schedule: Schedule) -> list[Job]:
-    """The jobs of the plan that the store has no episode of, or only failed ones that may be tried again."""
+    """The jobs of the plan that have no episode in the store, or only failed episodes that may be tried again."""
     cap = MAX_RESUMES * schedule.max_attempts
     done = {key for key, ended in store.attempts().items() if not _may_run(ended, cap)}
     return [job for job in make_jobs(plan, select_tasks(env.suite, plan)) if (job.task.id, job.trial) not in done]

@@ -61,7 +61,7 @@ class SlotCache:
         return self._select(all_keys), self._select(all_values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """0: decoder layers call this, but positions are always given."""
+        """Zero: decoder layers ask for it, but the engine always passes positions."""
         return 0
 
     @torch.inference_mode()

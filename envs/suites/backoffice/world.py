@@ -24,7 +24,7 @@ Call = tuple[str, dict[str, Json]]
 
 
 class NotApplicable(Exception):
-    """This company has no row of which such a task could be made."""
+    """This company has no row that fits the task."""
 
 
 class World:
