@@ -88,14 +88,16 @@ class ForkedProcess:
         kind = socket.SOCK_STREAM if is_script else socket.SOCK_SEQPACKET
         self.orders, orders = socket.socketpair(socket.AF_UNIX, kind)
         self._wire, wire = socket.socketpair()
-        self._errors, errors = os.pipe()
+        read_errors, errors = os.pipe()
+        self._errors = os.fdopen(read_errors, "rb", buffering=0)
         if os.getuid() == 0:
             give_pipes(errors)
         self._process_1: ProcessEnd | None = None
         self._status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tail = StderrTail(limits.stderr_bytes)
-        self._tail_transport: asyncio.ReadTransport | None = None
-        self._output: asyncio.StreamWriter | None = None
+        self._connections = contextlib.ExitStack()
+        for end in (self._wire, self.orders, self._errors):
+            self._connections.callback(end.close)
         self._limit: str | None = None
         self._closing = False
         self._closed: asyncio.Future[None] | None = None
@@ -127,11 +129,12 @@ class ForkedProcess:
             self.set_status(UNKNOWN_STATUS)
         limit = self.limits.line_bytes
         self.stdout, self.stdin = await asyncio.open_connection(sock=self._wire, limit=limit)
+        self._connections.callback(_abort, self.stdin)
         if self._is_script:
-            self.stdout, self._output = await asyncio.open_connection(sock=self.orders, limit=limit)
-        loop = asyncio.get_running_loop()
-        pipe = os.fdopen(self._errors, "rb", buffering=0)
-        self._tail_transport, _ = await loop.connect_read_pipe(lambda: self._tail, pipe)
+            self.stdout, output = await asyncio.open_connection(sock=self.orders, limit=limit)
+            self._connections.callback(_abort, output)
+        tail, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self._tail, self._errors)
+        self._connections.callback(tail.close)
         watchdog().add(self)
 
     def move_to_own_cgroup(self, origin: ForkedProcess) -> None:
@@ -199,17 +202,7 @@ class ForkedProcess:
     async def _close(self) -> None:
         self._closing = True
         watchdog().remove(self)
-        if self._tail_transport is not None:
-            self.stdin.transport.abort()
-            self._tail_transport.close()
-        else:
-            self._wire.close()
-            os.close(self._errors)
-        if self._output is not None:
-            self._output.transport.abort()
-        else:
-            self.orders.close()
-        await asyncio.sleep(0)  # a transport closes its descriptor in the next turn of the loop
+        self._connections.close()
         if self._copies == 0:
             await self._end_sandbox()
 
@@ -262,3 +255,8 @@ def _pid_of(pidfd: int) -> int:
         os.close(pidfd)
         raise ServerDied("forked server: its template handed over something that is no process")
     return pid
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Close the connection without a flush. Its writer must be kept until then, because it closes on deletion."""
+    writer.transport.abort()

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cell_program import Cell, Threaded
@@ -360,3 +361,29 @@ def test_no_descriptor_is_left_open(bwrap: Bubblewrap) -> None:
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     asyncio.run(episodes())
     assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208 - fewer: what other tests kept goes in its time
+
+
+def test_an_interrupted_start_is_no_failure(bwrap: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start interrupted while it connects closed a descriptor twice; its episode counted as the harness's failure."""
+    connect = asyncio.BaseEventLoop.connect_read_pipe
+
+    async def interrupt(loop: asyncio.BaseEventLoop, protocol_factory: Any, pipe: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return await connect(loop, protocol_factory, pipe)
+
+    async def start(warm: Sandbox) -> None:
+        async with session(warm):
+            pass
+
+    async def interrupted_start() -> None:
+        async with open_warm_sandbox(bwrap) as warm:
+            await start(warm)
+            with monkeypatch.context() as patches:
+                patches.setattr(asyncio.BaseEventLoop, "connect_read_pipe", interrupt)
+                with pytest.raises(asyncio.CancelledError):
+                    await asyncio.create_task(start(warm))
+            await start(warm)
+
+    asyncio.run(interrupted_start())
