@@ -24,11 +24,20 @@ from pathlib import Path
 from report_table import Result, options, show
 
 ROOT = Path(__file__).parents[1]
+CREDIT_SPEED = """
+import json, sys
+from credit_speed import OPTIONS, batch, seconds
+steps = batch(20_000)
+times = {name: 1e3 * seconds(name, steps, options) for name, options in OPTIONS.items()}
+print(json.dumps({"results": [{"metric": name, "unit": "ms", "value": ms} for name, ms in times.items()]}))
+"""
+"""Milliseconds in which each preset gives credit to 20,000 steps; credit_speed.py is a module without a command."""
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "env_throughput": ("env_throughput.py", "--quick"),
     "start_cost": ("start_cost.py", "--quick"),
     "resets": ("resets.py", "--quick"),
     "rollouts": ("rollouts.py", "--quick", "--without-peers"),
+    "credit_speed": ("-c", CREDIT_SPEED),
     "store": ("store.py", "--quick"),
     "viewer": ("viewer.py", "--quick"),
 }
@@ -113,10 +122,11 @@ def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     if tree != ROOT:
         environment["GYMCP_HOME"] = str(tree.parent / "cache")
-    script, *words = command
-    folder = next(place for place in (tree / "benchmarks", ROOT / "benchmarks") if (place / script).exists())
+    script = command[0]
+    is_code = script == "-c"
+    folder = next(place for place in (tree / "benchmarks", ROOT / "benchmarks") if is_code or (place / script).exists())
     done = subprocess.run(
-        [sys.executable, str(folder / script), *words, "--json"],
+        [sys.executable, *command, "--json"],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -125,7 +135,7 @@ def measure(tree: Path, command: tuple[str, ...]) -> list[dict[str, object]]:
         check=False,
     )
     if done.returncode != 0:
-        sys.exit(f"before_after: {tree}: {' '.join(command)}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        sys.exit(f"before_after: {tree}: {script}: exit code {done.returncode}: {done.stderr[-2000:]}")
     results: list[dict[str, object]] = json.loads(done.stdout)["results"]
     return results
 

@@ -226,13 +226,13 @@ class Clock:
         return run
 
 
-CLOCKED = (
-    ("policy client", OpenAIPolicy, "_ask"),
-    ("chat", OpenAIPolicy, "chat"),
-    ("tool call", Toolbox, "dispatch"),
-    ("digest and state", World, "update"),
-    ("last check of the state", World, "verify_state"),
-    ("step", Episode, "step"),
+CLOCKED: tuple[tuple[str, type, Callable[..., Coroutine[Any, Any, Any]]], ...] = (
+    ("policy client", OpenAIPolicy, OpenAIPolicy._request),
+    ("chat", OpenAIPolicy, OpenAIPolicy.chat),
+    ("tool call", Toolbox, Toolbox.dispatch),
+    ("digest and state", World, World.update),
+    ("last check of the state", World, World.verify_state),
+    ("step", Episode, Episode.step),
 )
 
 
@@ -241,9 +241,8 @@ def _breakdown(episodes: int) -> list[Result]:
     clock = Clock()
     with contextlib.ExitStack() as stack:
         for name, owner_class, method in CLOCKED:
-            original = getattr(owner_class, method)
-            setattr(owner_class, method, clock.wrap(name, original))
-            stack.callback(setattr, owner_class, method, original)
+            setattr(owner_class, method.__name__, clock.wrap(name, method))
+            stack.callback(setattr, owner_class, method.__name__, method)
         append = TrajectoryStore.append
 
         def append_with_clock(store: TrajectoryStore, *args: Any, **kwargs: Any) -> int:
