@@ -108,7 +108,7 @@ def run_eval(out: Path, env: str, sandbox: str, kill_after_s: float | None) -> R
             os.kill(first.pid, signal.SIGKILL)
             first.wait()
             killed = True
-            words.append("--resume")
+        words.append("--resume")  # it may have ended before
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S)
     return RunRecord(what=f"{env} in {sandbox}", killed=killed, status=done.returncode, last_words=done.stderr[-500:])
 
