@@ -1,0 +1,85 @@
+"""Reasons of failures by kind: names of fields stay, what is particular to a task is cut."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CUT = "…"
+MAX_REASON = 600
+"""Characters of a reason that its kind is made of."""
+MAX_KIND = 140
+MAX_EXAMPLE = 200
+
+_NAMED = r"(\b(?:argument|attribute|column|field|file|key|parameter|property|table|tool)s? )?"
+_QUOTED = re.compile(_NAMED + r"""("[^"]*"|(?<!\w)'[^']*'(?!\w))""")
+_IS_NAME = re.compile(r"""["'][A-Za-z_][A-Za-z_.-]*["']""")
+_INDEX = re.compile(r"(?<=\w)\[\d+\]")
+_CUT_SHORT = re.compile(r"[{\[][^{}\[\]]*\.\.\. \(\d+ characters\)")
+_INNERMOST = re.compile(r"\{[^{}]*\}|(?<!\w)\[[^\[\]]*\]")
+_COMPARED = re.compile(
+    r"(?P<is>\bis )[^,;…]+(?=, (?:wanted|expected) )"
+    r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )[^,;…]+"
+)
+_WORD = re.compile(r"[\w./~-]*\d[\w./~-]*")
+_NUMBER = re.compile(r"-?\d[\d.,:eE+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonKind:
+    """Failures whose reasons differ only in values."""
+
+    kind: str
+    episodes: int
+    task: str
+    """Task of the example: the first by name."""
+    example: str
+    """Reason of one of them in full, shortened."""
+
+
+def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
+    """Kinds of the (task, reason) pairs, most frequent first."""
+    kinds = [(reason_kind(reason), task, " ".join(reason[:MAX_REASON].split())) for task, reason in failed]
+    counts = Counter(kind for kind, _, _ in kinds)
+    found = []
+    for kind in sorted(counts, key=lambda each: (-counts[each], each)):
+        _, task, example = min(each for each in kinds if each[0] == kind)
+        found.append(ReasonKind(kind=kind, episodes=counts[kind], task=task, example=_shorten(example, MAX_EXAMPLE)))
+    return found
+
+
+def reason_kind(reason: str) -> str:
+    """The reason with values cut: objects, lists, quoted texts, numbers, and what was wanted or found.
+
+    Names of fields and their paths stay; parts of a path that hold a digit are cut.
+    """
+    kind = " ".join(reason[:MAX_REASON].split())
+    kind = _QUOTED.sub(_cut_quoted, kind)
+    kind = _INDEX.sub(f"({CUT})", kind)  # kept from the brackets of lists
+    kind = _CUT_SHORT.sub(CUT, kind)
+    while (inner := _INNERMOST.sub(CUT, kind)) != kind:
+        kind = inner
+    kind = kind.replace(f"({CUT})", f"[{CUT}]")
+    kind = _COMPARED.sub(lambda found: f"{found['is'] or found['after']}{CUT}", kind)
+    kind = _WORD.sub(_cut_digits, kind)
+    return _shorten(kind or "no reason given", MAX_KIND)
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + " ..."
+
+
+def _cut_quoted(found: re.Match[str]) -> str:
+    before, text = found[1] or "", found[2]
+    return before + (text if before and _IS_NAME.fullmatch(text) else CUT)
+
+
+def _cut_digits(found: re.Match[str]) -> str:
+    word = found[0].rstrip(".")
+    end = found[0][len(word) :]
+    if _NUMBER.fullmatch(word):
+        return CUT + end
+    parts = re.split(r"([./])", word)
+    return "".join(CUT if any(map(str.isdigit, part)) else part for part in parts) + end
