@@ -9,7 +9,6 @@ from gymcp.evaluators.compare import COMPARED_KEYS, Comparison
 from gymcp.evaluators.names import model_name, natural_order
 from gymcp.evaluators.report.comparison_page import compare_runs
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
-from gymcp.evaluators.report.gates import GATES
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.page import is_gate, latency_cells, reasons, weak
 from gymcp.evaluators.report.run_data import Evidence
@@ -79,8 +78,9 @@ def model_of(evidence: Evidence) -> str:
 
 def matrix_title(suites: Sequence[SuiteRuns]) -> str:
     """Title with the numbers of suites and models, and the names of the suites."""
-    models = dict.fromkeys(model_of(each) for of_suite in suites for each in of_suite.runs)
-    parts = ((len(suites), "suite"), (len(models), "model" if not models.keys() <= GATES.keys() else "agent"))
+    runs = [each for of_suite in suites for each in of_suite.runs]
+    word = "model" if any(each.run.config.get("policy") for each in runs) else "agent"
+    parts = ((len(suites), "suite"), (len({model_of(each) for each in runs}), word))
     size = " × ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in parts)
     return f"{size}: {', '.join(shorten(each.name, MAX_NAME) for each in suites)}"
 
@@ -135,11 +135,16 @@ def _rate(evidence: Evidence) -> Html:
 
 def _verdicts(suites: Sequence[SuiteRuns]) -> Html:
     lines = [
-        element("li", element("b", shorten(each.name, MAX_NAME)), f": {each.comparison.verdict}")
+        element("li", element("b", shorten(each.name, MAX_NAME)), f": {_verdict(each.comparison)}")
         for each in suites
         if each.comparison is not None
     ]
     return section("Which is better", element("ul", *lines, class_="pairs")) if lines else join()
+
+
+def _verdict(comparison: Comparison) -> str:
+    """What is known of the one pair, or the verdict on several."""
+    return comparison.pairs[0].words if len(comparison.pairs) == 1 else comparison.verdict
 
 
 def _costs(suites: Sequence[SuiteRuns]) -> Html:

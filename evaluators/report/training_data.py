@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.statistics import Interval, Paired, compare_paired
@@ -83,12 +84,12 @@ def _evaluation(row: Mapping[str, Json], split: str) -> Evaluation | None:
     )
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_share(value: object) -> bool:
-    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+def is_share(value: object) -> TypeGuard[float]:
+    return is_number(value) and 0 <= value <= 1
 
 
 def practice_of(rows: Rows) -> list[tuple[float, float]]:

@@ -335,11 +335,12 @@ def _differences(groups: Sequence[RecipeGroup]) -> Html:
 def _own_section(evidence: Evidence) -> Html:
     """A training run's own figures on a page of several."""
     held_out = read_held_out(evidence.curves)[:MAX_SPLITS]
-    rows = [("started", evidence.run.created or "not recorded"), ("folder", str(evidence.run.folder))]
+    started, folder = evidence.run.created or "not recorded", str(evidence.run.folder)
+    rows: list[tuple[Html | str, ...]] = [("started", started), ("folder", folder)]
     return element(
         "div",
         element("h2", evidence.name, class_="run", id=anchor_of(evidence)),
         *(_headline(held_out[0]) if held_out else (_no_held_out(evidence),)),
         _splits(held_out) if len(held_out) > 1 else join(),
-        table(("", ""), list(rows)),
+        table(("", ""), rows),
     )

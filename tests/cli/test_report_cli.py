@@ -73,13 +73,13 @@ def test_a_truncated_run_is_named_and_the_rest_is_reported(tmp_path: Path, type_
     )
 
 
-def test_runs_of_other_tasks_are_named_and_shown(tmp_path: Path, type_command: Typed) -> None:
+def test_runs_of_several_suites_are_a_table_of_suites_and_models(tmp_path: Path, type_command: Typed) -> None:
     runs = [write_run(tmp_path / "a", "steady", paying=1, tasks=2), make_run(tmp_path / "b")]
     code, out, errors = type_command("report", *runs, "--format", "md")
-    why = "b: suite_version is unknown, of a it is 1: the tasks are others, so the two are not compared"
-    assert (code, errors) == (1, f"gymcp: {why}\n")
-    assert "\n\n> b: suite" in out
-    assert "\n\n**There are no two runs that can be compared.**\n" in out
+    assert (code, errors) == (0, "")
+    assert out.startswith("# 2 suites × 2 models: shop 1, shop of unknown version\n")
+    assert "| a | shop 1 | 25.0 %" in out
+    assert "no two runs" not in out
 
 
 @pytest.mark.parametrize(
