@@ -53,7 +53,7 @@ def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
 def reason_kind(reason: str) -> str:
     """The reason with values cut: objects, lists, quoted texts, numbers, and what was wanted or found.
 
-    Names of fields and their paths stay; parts of a path that hold a digit are cut.
+    Names of fields and their paths stay; a part of a path that holds a digit becomes ``*``.
     """
     kind = " ".join(reason[:MAX_REASON].split())
     kind = _QUOTED.sub(_cut_quoted, kind)
@@ -61,7 +61,7 @@ def reason_kind(reason: str) -> str:
     kind = _CUT_SHORT.sub(CUT, kind)
     while (inner := _INNERMOST.sub(CUT, kind)) != kind:
         kind = inner
-    kind = kind.replace(f"({CUT})", f"[{CUT}]")
+    kind = kind.replace(f"({CUT})", "[*]")
     kind = _COMPARED.sub(lambda found: f"{found['is'] or found['after']}{CUT}", kind)
     kind = _WORD.sub(_cut_digits, kind)
     return _shorten(kind or "no reason given", MAX_KIND)
@@ -82,4 +82,5 @@ def _cut_digits(found: re.Match[str]) -> str:
     if _NUMBER.fullmatch(word):
         return CUT + end
     parts = re.split(r"([./])", word)
-    return "".join(CUT if any(map(str.isdigit, part)) else part for part in parts) + end
+    whole = CUT if len(parts) == 1 else "*"
+    return "".join(whole if any(map(str.isdigit, part)) else part for part in parts) + end

@@ -61,7 +61,7 @@ def success_chart(curves: Sequence[Curve]) -> Html:
     drawn = [curve for curve in curves if curve.points]
     if not drawn:
         return join()
-    width, height, left, bottom = 620.0, 240.0, 44.0, 30.0
+    width, height, left, bottom = 620.0, 240.0, 44.0, 36.0
     last = max(at for curve in drawn for at, _ in curve.points) or 1.0
 
     def x(iteration: float) -> float:
@@ -73,10 +73,10 @@ def success_chart(curves: Sequence[Curve]) -> Html:
     parts = share_axis(width, left, y)
     for iteration in sorted({0, int(last) // 2, int(last)}):
         parts.append(
-            element("text", str(iteration), x=f"{x(iteration):.1f}", y=f"{height - 14:.1f}", text_anchor="middle")
+            element("text", str(iteration), x=f"{x(iteration):.1f}", y=f"{height - 20:.1f}", text_anchor="middle")
         )
     parts.append(
-        element("text", "iteration", x=f"{(left + width) / 2:.1f}", y=f"{height - 2:.1f}", text_anchor="middle")
+        element("text", "iteration", x=f"{(left + width) / 2:.1f}", y=f"{height - 3:.1f}", text_anchor="middle")
     )
     for curve in drawn:
         if curve.band:
@@ -167,7 +167,7 @@ def _panel(name: str, unit: str, lines: Sequence[tuple[int, Points]], last: floa
         role="img",
         aria_label=f"{name}: from {format_figure(low)} to {format_figure(high)}",
     )
-    ends = element("p", *(element("span", format_figure(value)) for value in ([high, low] if high > low else [high])))
+    ends = element("p", *(element("span", format_figure(value)) for value in ([high, low] if high > low else [])))
     end = lines[0][1][-1][1]
     head = element(
         "figcaption",

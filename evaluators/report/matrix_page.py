@@ -11,7 +11,7 @@ from gymcp.evaluators.report.comparison_page import compare_runs
 from gymcp.evaluators.report.formatting import interval, interval_bar, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.page import is_gate, latency_cells, reasons, weak
-from gymcp.evaluators.report.run_data import Evidence
+from gymcp.evaluators.report.run_data import WORST, Evidence
 from gymcp.evaluators.report.sections import (
     amount,
     document,
@@ -151,7 +151,7 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
     """What each run took: money, tokens, and how long answers took; columns that no run has are left out."""
     headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#calls of an episode",
                 "#model p50", "#model p95", "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[Html | str, ...]] = []
     for of_suite in suites:
         for each in of_suite.runs:
             metrics = each.metrics
@@ -159,7 +159,7 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
             rows.append(
                 (
                     shorten(of_suite.name, MAX_NAME),
-                    shorten(model_of(each), MAX_NAME),
+                    element("span", shorten(model_of(each), MAX_NAME), class_="word"),
                     amount(metrics.spent.cost) if metrics.spent.cost else "–",
                     amount(cost.per_pass) if cost and cost.mean.value else "–",
                     f"{metrics.spent.prompt_tokens:,}" if metrics.spent.prompt_tokens else "–",
@@ -180,7 +180,11 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
     """A run's own figures: where and why it fails."""
     overall = evidence.metrics.overall
     prefix = f"{anchor_of(evidence)}-"
-    detailed = not is_gate(evidence)
+    tasks = join()
+    if evidence.worst and not is_gate(evidence):
+        words = f"tasks it fails: {len(evidence.worst):,}; the worst with transcripts"
+        listed = worst(evidence, prefix=prefix, most=WORST), transcripts(evidence, prefix=prefix)
+        tasks = element("details", element("summary", words), *listed)
     return element(
         "div",
         element("h2", f"{model_of(evidence)} on {of_suite.name}", class_="run", id=anchor_of(evidence)),
@@ -197,8 +201,7 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
             gates(evidence.gates, evidence.run),
             class_="first",
         ),
-        worst(evidence, prefix=prefix) if detailed else join(),
-        transcripts(evidence, prefix=prefix) if detailed else join(),
+        tasks,
     )
 
 

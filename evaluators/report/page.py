@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gymcp.evaluators.metrics import Latency, Metrics, Rate
@@ -98,7 +99,8 @@ def suite_line(evidence: Evidence) -> Html:
     suite = " ".join(str(config[key]) for key in ("suite", "suite_version") if config.get(key))
     # runs of training that were recorded before suites were, name the environment alone
     named = f"suite {suite}" if suite else f"tasks of {config['env']}" if config.get("env") else "suite not recorded"
-    started = f" · started {evidence.run.created}" if evidence.run.created else ""
+    created = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d\+00:00$", r"\1 \2 UTC", evidence.run.created)
+    started = f" · started {created}" if created else ""
     return element("p", f"{named}{started}", class_="soft")
 
 
@@ -230,12 +232,13 @@ def radar_note(with_gold: int, tasks: int) -> str:
     return f"{scope}. The five dimensions of MCP-RADAR; efficiency and speed are those of successes."
 
 
-def breakdown(axis: str, parts: Mapping[str, Rate]) -> Html:
-    """Success by the values of one axis."""
+def breakdown(axis: str, parts: Mapping[str, Rate], *, of: str = "") -> Html:
+    """Success by the values of one axis; `of` says of which episodes if that is not plain."""
     rows: list[tuple[Html | str, ...]] = [
-        (value, percent(part.success), interval(part.ci95), bar(part), part.coverage) for value, part in parts.items()
+        (label_of_part(axis, value), percent(part.success), interval(part.ci95), bar(part), part.coverage)
+        for value, part in parts.items()
     ]
-    return rows_section(f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows)
+    return rows_section(f"{of} by {axis}" if of else f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows)
 
 
 def effort(metrics: Metrics) -> Html:

@@ -130,8 +130,8 @@ def _amounts(effort: Effort) -> str:
     return "" if bounds is None else f"{amount(max(0.0, bounds.low))} to {amount(bounds.high)}"
 
 
-def worst(evidence: Evidence, *, prefix: str = "") -> Html:
-    """Tasks with the lowest scores, linked to their transcripts if there are any."""
+def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Html:
+    """The `most` tasks with the lowest scores, linked to their transcripts if there are any."""
     listed: list[tuple[Html | str, ...]] = [
         (
             _link_to_transcript(each, number, evidence, prefix),
@@ -141,9 +141,9 @@ def worst(evidence: Evidence, *, prefix: str = "") -> Html:
             str(each.worst.steps),
             element("pre", shorten(each.worst.reason, MAX_REASON)),
         )
-        for number, each in enumerate(evidence.worst[:MAX_LISTED])
+        for number, each in enumerate(evidence.worst[:most])
     ]
-    more = f" ({MAX_LISTED} of {len(evidence.worst)})" if len(evidence.worst) > MAX_LISTED else ""
+    more = f" ({most} of {len(evidence.worst)})" if len(evidence.worst) > most else ""
     seen = f"gymcp view {shlex.quote(str(evidence.run.folder))} --find is:failed"
     return rows_section(
         f"Tasks it fails, worst first{more}",

@@ -70,7 +70,7 @@ def render_training(evidence: Evidence) -> str:
             " value, and the figure is the last one.",
         ),
         element("div", weak(metrics), reasons(evidence), class_="pair"),
-        *(breakdown(f"{axis} (practice)", parts) for axis, parts in metrics.breakdowns.items()),
+        *(breakdown(axis, parts, of="Practice") for axis, parts in metrics.breakdowns.items()),
         effort(metrics),
         calls(metrics),
         time_section(metrics),
