@@ -67,9 +67,8 @@ def table(headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html
         )
         for row in rows
     ]
-    return element(
-        "table",
+    rows_of_table = (
         element("thead", element("tr", *head, role="row"), role="rowgroup"),
         element("tbody", *body, role="rowgroup"),
-        role="table",
     )
+    return element("div", element("table", *rows_of_table, role="table"), class_="scroll")

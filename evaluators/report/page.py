@@ -238,7 +238,8 @@ def breakdown(axis: str, parts: Mapping[str, Rate], *, of: str = "") -> Html:
         (label_of_part(axis, value), percent(part.success), interval(part.ci95), bar(part), part.coverage)
         for value, part in parts.items()
     ]
-    return rows_section(f"{of} by {axis}" if of else f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows)
+    title = f"{of} by {axis}" if of else f"By {axis}"
+    return rows_section(title, (axis, "#success", "#95 % interval", "", "coverage"), rows)
 
 
 def effort(metrics: Metrics) -> Html:

@@ -47,6 +47,8 @@ from gymcp.types import Json
 PRACTICE_COLOUR = 5
 MAX_SPLITS = 12
 MAX_KEYS = 60
+_EMPTY = dict.fromkeys(("", "[]", "{}", "null"), "–")
+"""Settings that say nothing, as they are shown."""
 
 
 def render_training(evidence: Evidence) -> str:
@@ -187,7 +189,16 @@ def _splits(held_out: Sequence[HeldOut]) -> Html:
                 str(pair.tasks) if pair else "–" if last.scored is None else str(last.scored),
             )
         )
-    headings = ("split", "#first", "#last", "#95 % interval", "", "#change, points", "#95 % interval of it", "#tasks")
+    headings = (
+        "split",
+        "#first",
+        "#last",
+        "#95 % interval",
+        "",
+        "#change, points",
+        "#95 % interval of the change",
+        "#tasks",
+    )
     return rows_section("Held-out tasks", headings, rows)
 
 
@@ -203,7 +214,10 @@ def _recipe(recipe: Mapping[str, Json]) -> Html:
             element("h3", name or "recipe"),
             element(
                 "dl",
-                *(element("div", element("dt", key), element("dd", shorten(value or "–", 400))) for key, value in rows),
+                *(
+                    element("div", element("dt", key), element("dd", shorten(_EMPTY.get(value, value), 400)))
+                    for key, value in rows
+                ),
             ),
         )
         for name, rows in sections.items()
@@ -295,7 +309,7 @@ def _standings(groups: Sequence[RecipeGroup], split: str | None) -> Html:
         rows += of_group
     held = f"held-out success ({split})" if split is not None else "held-out success"
     headings = ("run", "#seed", "#iteration", f"#{held}", "#range or 95 % interval", "#change, points",
-                "#95 % interval of it", "#practice, last")  # fmt: skip
+                "#95 % interval of the change", "#practice, last")  # fmt: skip
     return rows_section("What was learnt", headings, rows)
 
 

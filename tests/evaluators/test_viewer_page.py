@@ -169,7 +169,9 @@ def write_turns(folder: Path, model: str, looks: int) -> Path:
     config = {"env": "shop", "suite": "shop", "agent": "react", "policy": f"openai:http://127.0.0.1:8799/v1#{model}"}
     one = order_episode("task", 0, pays=True, run=model)
     first, second = one.steps
-    says = replace(second, turn=1, observation=Observation(messages=(Message(role="user", content="Now pay."),)))
+    says = replace(
+        second, turn=1, observation=Observation(messages=(Message(role="user", content="Now pay."),), tools=())
+    )
     steps = tuple(replace(first, action=replace(first.action, text=f"{model} {n}")) for n in range(looks))
     with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
         store.append(replace(one, steps=(*steps, says), score=float(looks == 1)), {"state-0": {}, "state-1": {}})
