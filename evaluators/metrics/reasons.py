@@ -14,13 +14,15 @@ MAX_KIND = 140
 MAX_EXAMPLE = 200
 
 _NAMED = r"(\b(?:argument|attribute|column|field|file|key|parameter|property|table|tool)s? )?"
-_QUOTED = re.compile(_NAMED + r"""("[^"]*"|(?<!\w)'[^']*'(?!\w))""")
+_QUOTED = re.compile(_NAMED + r"""("(?:[^"\\]|\\.)*"|(?<!\w)'[^']*'(?!\w))""")
 _IS_NAME = re.compile(r"""["'][A-Za-z_][A-Za-z_.-]*["']""")
 _INDEX = re.compile(r"(?<=\w)\[\d+\]")
-_CUT_SHORT = re.compile(r"[{\[][^{}\[\]]*\.\.\. \(\d+ characters\)")
+_BETWEEN_VALUES = re.compile(r"(, (?:wanted|found|got) |; )")
+_CUT_SHORT = re.compile(r"""[{\["'].*\.\.\. ?\(\d+ characters\)""")
+"""A value that the grader has cut short, in which quotes and brackets need not be closed."""
 _INNERMOST = re.compile(r"\{[^{}]*\}|(?<!\w)\[[^\[\]]*\]")
 _COMPARED = re.compile(
-    r"(?P<is>\bis )[^,;…]+(?=, (?:wanted|expected) )"
+    r"(?P<is>\bis )(?!missing\b|absent\b|not )[^,;…]+(?=, (?:wanted|expected) )"
     r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )[^,;…]+"
 )
 _WORD = re.compile(r"[\w./~-]*\d[\w./~-]*")
@@ -56,9 +58,10 @@ def reason_kind(reason: str) -> str:
     Names of fields and their paths stay; a part of a path that holds a digit becomes ``*``.
     """
     kind = " ".join(reason[:MAX_REASON].split())
+    if " characters)" in kind:
+        kind = "".join(_CUT_SHORT.sub(CUT, part) for part in _BETWEEN_VALUES.split(kind))
     kind = _QUOTED.sub(_cut_quoted, kind)
     kind = _INDEX.sub(f"({CUT})", kind)  # kept from the brackets of lists
-    kind = _CUT_SHORT.sub(CUT, kind)
     while (inner := _INNERMOST.sub(CUT, kind)) != kind:
         kind = inner
     kind = kind.replace(f"({CUT})", "[*]")

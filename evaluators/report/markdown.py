@@ -57,7 +57,7 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
     gates = [
         (gate.agent, percent(gate.wanted), gate.state, f"{gate.scored - gate.broken}/{gate.scored}")
-        for gate in evidence.gates
+        for gate in (evidence.gates if evidence.recipe is None else ())
     ]
     lines += _part(level, "Gates of the suite", ("agent", "must score", "gate", "as it must"), gates)
     for axis, parts in metrics.breakdowns.items():

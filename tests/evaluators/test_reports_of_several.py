@@ -69,7 +69,7 @@ def test_unreadable_or_incomparable_runs_are_named_and_the_rest_is_reported(tmp_
     file = cut / FILE_NAME
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     other = gate(tmp_path / "other", "react", [1.0, 0.0], suite="bank")
-    empty = gate(tmp_path / "empty", "react", [], suite_version="1")
+    empty = gate(tmp_path / "empty", "react", [], suite_version="1", suite_digest=None)
     (tmp_path / "nothing").mkdir()
     report = read_report([whole, cut, other, empty, tmp_path / "nothing"], no_tasks)
     for text in (report.text("html"), report.text("md").replace("\\", "")):
@@ -189,6 +189,11 @@ def test_hostile_texts_stay_texts_in_every_format(tmp_path: Path) -> None:
         (
             'turn 2 of 4: TwitterAPI.tweets[0].content differs: expected \'a, b\', found {"x": [1, {"y": 2}]}',
             "turn … of …: TwitterAPI.tweets[*].content differs: expected …, found …",
+        ),
+        (
+            'state: in the final state orders/O237 is missing, wanted {"id": "O237", "cu... (166 characters);'
+            ' answer: the answer is "a\\"b", wanted "done"',
+            "state: in the final state orders/* is missing, wanted …; answer: the answer is …, wanted …",
         ),
         ("argument 'amount' is missing in call 'x'", "argument 'amount' is missing in call …"),
         ("orders.7.status is 'open', wanted paid", "orders.*.status is …, wanted …"),
