@@ -22,8 +22,8 @@ _CUT_SHORT = re.compile(r"""[{\["'].*\.\.\. ?\(\d+ characters\)""")
 """A value that the grader has cut short, in which quotes and brackets need not be closed."""
 _INNERMOST = re.compile(r"\{[^{}]*\}|(?<!\w)\[[^\[\]]*\]")
 _COMPARED = re.compile(
-    r"(?P<is>\bis )(?!missing\b|absent\b|not )[^,;…]+(?=, (?:wanted|expected) )"
-    r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )[^,;…]+"
+    r"(?P<is>\bis )(?!missing\b|absent\b|not )[^,;…]{1,160}(?=, (?:wanted|expected) )"
+    r"|(?P<after>(?:, (?:wanted|found|got|expected)|\bdiffers: expected) )[^,;…]{1,160}"
 )
 _WORD = re.compile(r"[\w./~-]*\d[\w./~-]*")
 _NUMBER = re.compile(r"-?\d[\d.,:eE+-]*")

@@ -11,7 +11,7 @@ from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
 from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import dotted, effort_rows, judge_rows, provenance, score_line, shorten
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, score_line, shorten
 from gymcp.evaluators.report.training_data import read_held_out
 from gymcp.visible_text import visible
 
@@ -51,7 +51,7 @@ def _several(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequ
 def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
     lines = [f"{level} {plain(evidence.name)}", "", *_quote_problems(evidence.problems)]
-    lines += _held_out(evidence)
+    lines += _describe_held_out(evidence)
     lines += [f"**{'Practice: ' if evidence.recipe is not None else ''}{score_line(metrics)}**", ""]
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
@@ -93,13 +93,13 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
         for each in evidence.worst[:MAX_LISTED]
     ]
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
-    recipe = [(key, shorten(value, MAX_REASON)) for key, value in dotted(evidence.recipe or {})]
+    recipe = [(key, shorten(value, MAX_REASON)) for key, value in list_leaves(evidence.recipe or {})]
     lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
 
 
-def _held_out(evidence: Evidence) -> list[str]:
+def _describe_held_out(evidence: Evidence) -> list[str]:
     """Held-out success of a training run after its last evaluation, a line for each split."""
     lines: list[str] = []
     for held in read_held_out(evidence.curves):

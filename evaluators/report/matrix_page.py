@@ -143,12 +143,12 @@ def _verdicts(suites: Sequence[SuiteRuns]) -> Html:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """What is known of the one pair, or the verdict on several."""
+    """Statement about the pair if there is one, or the verdict on several."""
     return comparison.pairs[0].words if len(comparison.pairs) == 1 else comparison.verdict
 
 
 def _costs(suites: Sequence[SuiteRuns]) -> Html:
-    """What each run took: money, tokens, and how long answers took; columns that no run has are left out."""
+    """Money, tokens and latency of each run; columns that no run has are left out."""
     headings = ("suite", "model", "#cost", "#cost of a pass", "#tokens read", "#tokens written", "#calls of an episode",
                 "#model p50", "#model p95", "#tool p50", "#tool p95", "#elapsed")  # fmt: skip
     rows: list[tuple[Html | str, ...]] = []
@@ -177,7 +177,7 @@ def _costs(suites: Sequence[SuiteRuns]) -> Html:
 
 
 def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
-    """A run's own figures: where and why it fails."""
+    """A run's own figures: its weak parts, the reasons of its failures, and its gates."""
     overall = evidence.metrics.overall
     prefix = f"{anchor_of(evidence)}-"
     tasks = join()

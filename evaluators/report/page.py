@@ -84,7 +84,7 @@ def render(evidence: Evidence) -> str:
 
 
 def origin(evidence: Evidence) -> Html:
-    """Where the figures come from: versions, digests, settings; and the footer of the page."""
+    """Origin of the figures: versions, digests, settings; and the footer of the page."""
     run = evidence.run
     rows = [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)]
     return join(
@@ -243,7 +243,7 @@ def breakdown(axis: str, parts: Mapping[str, Rate], *, of: str = "") -> Html:
 
 
 def effort(metrics: Metrics) -> Html:
-    """What episodes and successes cost, in steps, calls, tokens, seconds and money."""
+    """Steps, calls, tokens, seconds and money of an episode, and of a success."""
     return rows_section(
         "What it took",
         ("", "#mean of an episode", "#95 % interval", "#for each success"),

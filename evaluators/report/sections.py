@@ -254,15 +254,15 @@ def provenance(evidence: Evidence) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, run.seeds)) or "none recorded"),
         *((f"version of {name}", version) for name, version in run.versions.items()),
     ]
-    return facts + dotted({name: value for name, value in run.config.items() if name != RECIPE})
+    return facts + list_leaves({name: value for name, value in run.config.items() if name != RECIPE})
 
 
-def dotted(table: Mapping[str, Json], prefix: str = "") -> list[tuple[str, str]]:
+def list_leaves(table: Mapping[str, Json], prefix: str = "") -> list[tuple[str, str]]:
     """(dotted key, value as text) of each leaf of a nested table."""
     leaves: list[tuple[str, str]] = []
     for key, value in table.items():
         if isinstance(value, Mapping) and value and prefix.count(".") < MAX_DEPTH:
-            leaves += dotted(value, f"{prefix}{key}.")
+            leaves += list_leaves(value, f"{prefix}{key}.")
         else:
             leaves.append((prefix + key, value if isinstance(value, str) else json.dumps(value)))
     return leaves

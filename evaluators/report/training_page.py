@@ -25,7 +25,7 @@ from gymcp.evaluators.report.page import (
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     document,
-    dotted,
+    list_leaves,
     problems,
     rows_section,
     section,
@@ -205,7 +205,7 @@ def _splits(held_out: Sequence[HeldOut]) -> Html:
 def _recipe(recipe: Mapping[str, Json]) -> Html:
     """The recipe by section, a line for each key."""
     sections: dict[str, list[tuple[str, str]]] = {}
-    for key, value in dotted(recipe):
+    for key, value in list_leaves(recipe):
         name, dot, rest = key.partition(".")
         sections.setdefault(name if dot else "", []).append((rest if dot else key, value))
     parts = [
@@ -239,7 +239,7 @@ def render_trainings(runs: Sequence[Evidence], notices: Sequence[str]) -> str:
 
 
 def trainings(runs: Sequence[Evidence]) -> Html:
-    """Training runs beside each other: curves by recipe, a table of the runs, and where their recipes differ."""
+    """Training runs beside each other: curves by recipe, a table of the runs, and the differences of their recipes."""
     groups = group_by_recipe(runs)
     splits = dict.fromkeys(held.split for each in runs for held in read_held_out(each.curves))
     charts = [
@@ -336,7 +336,7 @@ def _differences(groups: Sequence[RecipeGroup]) -> Html:
     """Keys in which the recipes differ, but for seed and name."""
     if len(groups) < 2:
         return join()
-    tables = [dict(dotted(group.runs[0].recipe or {})) for group in groups]
+    tables = [dict(list_leaves(group.runs[0].recipe or {})) for group in groups]
     keys = [key for key in dict.fromkeys(key for each in tables for key in each) if key not in ("seed", "name")]
     rows: list[tuple[Html | str, ...]] = [
         (key, *(shorten(each.get(key, "–"), 200) for each in tables))

@@ -25,7 +25,7 @@ READ_PIXELS = """async (picture) => {
   const row = canvas.getImageData(0, Math.floor(bitmap.height * 0.36), bitmap.width, 1).data;
   return Array.from({ length: bitmap.width }, (_, at) => [...row.slice(4 * at, 4 * at + 3)]);
 }"""
-"""Colours of a row of pixels just above the line of an interval, where only its band and its mean are drawn."""
+"""Colours of a row of pixels just above the line of an interval, which only its band and its mean reach."""
 
 
 @pytest.fixture(scope="module")

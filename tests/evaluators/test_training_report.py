@@ -25,7 +25,7 @@ def no_tasks(run: Run) -> dict[str, Task]:
     return {}
 
 
-def evaluated(iteration: int, solved: int, *, tasks: int = 8, **more: Json) -> dict[str, Json]:
+def evaluation_row(iteration: int, solved: int, *, tasks: int = 8, **more: Json) -> dict[str, Json]:
     results = {f"task{n}": float(n < solved) for n in range(tasks)}
     bounds = mean_ci95({task: [value] for task, value in results.items()})
     assert bounds is not None
@@ -34,10 +34,10 @@ def evaluated(iteration: int, solved: int, *, tasks: int = 8, **more: Json) -> d
 
 
 ROWS = [
-    evaluated(0, 2),
+    evaluation_row(0, 2),
     {"iteration": 1, "success": 0.25, "entropy": 0.5, "kl": 0.01, "anchor/singletons": 0.4, "seconds": 3.0,
      "seconds/rollout": 2.0, "advantage/size": 0.7, "loss": -1.5, "skipped": "no"},
-    evaluated(2, 6, success=0.5, entropy=0.4, kl=0.02, seconds=4.0, **{"seconds/rollout": 3.0}),
+    evaluation_row(2, 6, success=0.5, entropy=0.4, kl=0.02, seconds=4.0, **{"seconds/rollout": 3.0}),
 ]  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_every_numeric_column_has_a_small_chart_with_its_unit(tmp_path: Path) ->
 
 
 def test_training_runs_are_drawn_together_with_a_band_over_seeds(tmp_path: Path) -> None:
-    rows = [[evaluated(0, 2), evaluated(2, solved, success=0.5)] for solved in (4, 6, 5)]
+    rows = [[evaluation_row(0, 2), evaluation_row(2, solved, success=0.5)] for solved in (4, 6, 5)]
     runs = [
         write_training(tmp_path / "s1", rows[0], seed=1),
         write_training(tmp_path / "s2", rows[1], seed=2),
@@ -184,6 +184,6 @@ def test_hostile_metrics_stay_text_and_bounded(tmp_path: Path, row: dict[str, Js
 
 
 def test_results_of_tasks_that_are_no_shares_are_not_paired() -> None:
-    rows = [evaluated(0, 2), {**evaluated(2, 6), "test/seeds/tasks": {"task0": "yes"}}]
+    rows = [evaluation_row(0, 2), {**evaluation_row(2, 6), "test/seeds/tasks": {"task0": "yes"}}]
     (held,) = read_held_out(rows)
     assert (held.last.success, held.last.tasks, held.change) == (0.75, None, None)
