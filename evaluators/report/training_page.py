@@ -338,11 +338,10 @@ def _differences(groups: Sequence[RecipeGroup]) -> Html:
         return join()
     tables = [dict(list_leaves(group.runs[0].recipe or {})) for group in groups]
     keys = [key for key in dict.fromkeys(key for each in tables for key in each) if key not in ("seed", "name")]
+    differing = [key for key in keys if len({each.get(key) for each in tables}) > 1]
     rows: list[tuple[Html | str, ...]] = [
-        (key, *(shorten(each.get(key, "–"), 200) for each in tables))
-        for key in keys
-        if len({each.get(key) for each in tables}) > 1
-    ][:MAX_KEYS]
+        (key, *(shorten(each.get(key, "–"), 200) for each in tables)) for key in differing[:MAX_KEYS]
+    ]
     return rows_section("Where the recipes differ", ("key", *(group.name for group in groups)), rows)
 
 

@@ -37,7 +37,7 @@ ROWS = [
     evaluation_row(0, 2),
     {"iteration": 1, "success": 0.25, "entropy": 0.5, "kl": 0.01, "anchor/singletons": 0.4, "seconds": 3.0,
      "seconds/rollout": 2.0, "advantage/size": 0.7, "loss": -1.5, "skipped": "no"},
-    evaluation_row(2, 6, success=0.5, entropy=0.4, kl=0.02, seconds=4.0, **{"seconds/rollout": 3.0}),
+    evaluation_row(2, 6) | {"success": 0.5, "entropy": 0.4, "kl": 0.02, "seconds": 4.0, "seconds/rollout": 3.0},
 ]  # fmt: skip
 
 
