@@ -13,15 +13,17 @@ export function comparePage(about) {
     const alike = parted ? parted.at : Math.max(a.length, b.length);
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
     const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), brief(about.runs[side.run].name, 60)));
-    const cell = (side, at, turn) => {
-      if (at !== null) return card(side, side.steps[at], side.steps[at - 1], longest);
+    const cell = (letter, side, at, turn, above) => {
+      if (at !== null) return el("div", { class: "cell", "data-side": letter }, card(side, side.steps[at], side.steps[at - 1], longest));
       const over = !side.steps.some((step) => step.turn > turn);
-      return el("div", { class: "ended soft" }, over ? "has ended" : "no more steps in this turn");
+      const said = above === null; // the row above says it already
+      return el("div", { class: "ended soft" }, said ? "" : over ? `${letter} has ended` : `${letter} has no more steps in this turn`);
     };
+    const before = (at) => (both.rows[at - 1]?.[0] === both.rows[at][0] ? both.rows[at - 1] : null); // the row above, of the same turn
     const turns = new Set(both.rows.map(([turn]) => turn));
     const rows = both.rows.flatMap(([turn, one, other], at) => [
-      turns.size > 1 && both.rows[at - 1]?.[0] !== turn && el("h2", { class: "turn" }, `user turn ${turn + 1}`),
-      el("div", { class: `two${at === 0 ? " parting" : ""}` }, cell(a, one, turn), cell(b, other, turn)),
+      turns.size > 1 && before(at) === null && el("h2", { class: "turn" }, `user turn ${turn}`),
+      el("div", { class: `two${at === 0 ? " parting" : ""}` }, cell("A", a, one, turn, before(at)?.[1]), cell("B", b, other, turn, before(at)?.[2])),
     ]);
     return [
       el("div", { class: "two names" }, names),
