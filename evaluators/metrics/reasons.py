@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,12 +42,13 @@ class ReasonKind:
 
 def group_reasons(failed: Sequence[tuple[str, str]]) -> list[ReasonKind]:
     """Kinds of the (task, reason) pairs, most frequent first."""
-    kinds = [(reason_kind(reason), task, " ".join(reason[:MAX_REASON].split())) for task, reason in failed]
-    counts = Counter(kind for kind, _, _ in kinds)
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for task, reason in failed:
+        kinds.setdefault(reason_kind(reason), []).append((task, " ".join(reason[:MAX_REASON].split())))
     found = []
-    for kind in sorted(counts, key=lambda each: (-counts[each], each)):
-        _, task, example = min(each for each in kinds if each[0] == kind)
-        found.append(ReasonKind(kind=kind, episodes=counts[kind], task=task, example=_shorten(example, MAX_EXAMPLE)))
+    for kind, of_kind in sorted(kinds.items(), key=lambda each: (-len(each[1]), each[0])):
+        task, example = min(of_kind)
+        found.append(ReasonKind(kind=kind, episodes=len(of_kind), task=task, example=_shorten(example, MAX_EXAMPLE)))
     return found
 
 

@@ -228,7 +228,7 @@ def _recipe(recipe: Mapping[str, Json]) -> Html:
 def render_trainings(runs: Sequence[Evidence], notices: Sequence[str]) -> str:
     """Page of several training runs."""
     envs = ", ".join(dict.fromkeys(str(each.run.config.get("env", "")) for each in runs))
-    title = f"{len(runs)} training runs of {envs}"
+    title = f"{len(runs)} training run{'' if len(runs) == 1 else 's'} of {envs}"
     return document(
         title,
         element("h1", title),
