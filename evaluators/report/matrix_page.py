@@ -198,7 +198,7 @@ def _own_section(evidence: Evidence, of_suite: SuiteRuns) -> Html:
         element(
             "div",
             element("div", weak(evidence.metrics), reasons(evidence)),
-            gates(evidence.gates, evidence.run),
+            gates(evidence.gates, evidence.run, folded=True),
             class_="first",
         ),
         tasks,

@@ -80,8 +80,11 @@ def outcome_name(outcome: Outcome) -> Html:
     return element("code", str(outcome), class_="word")
 
 
-def gates(of_suite: Sequence[Gate], run: Run) -> Html:
-    """The suite's gates, one line each, and the commands that play those that say nothing of the run's tasks."""
+def gates(of_suite: Sequence[Gate], run: Run, *, folded: bool = False) -> Html:
+    """The suite's gates, one line each, and the commands that play those that say nothing of the run's tasks.
+
+    `folded`: hide the commands until they are asked for.
+    """
     lines = []
     for gate in of_suite:
         mark, kind, words = _GATE_WORDS[gate.state]
@@ -97,7 +100,11 @@ def gates(of_suite: Sequence[Gate], run: Run) -> Html:
             )
         )
     commands = [element("code", command) for gate in of_suite if (command := gate_command(gate, run))]
-    hint = element("details", element("summary", "commands that play the rest"), *commands) if commands else join()
+    hint = join(*commands)
+    if commands and folded:
+        hint = element("details", element("summary", "commands that play the rest"), hint)
+    elif commands:
+        hint = join(element("p", "To play the rest:", class_="soft"), hint)
     return element("div", element("h2", "Gates of the suite"), element("ul", *lines), hint, class_="gates")
 
 
