@@ -2,13 +2,25 @@
 
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, calls_beyond_gold, examine
 from gymcp.evaluators.metrics.measure import examine_run, measure, rate
-from gymcp.evaluators.metrics.records import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
+from gymcp.evaluators.metrics.records import (
+    CallRates,
+    Effort,
+    Latency,
+    Mean,
+    Metrics,
+    PassK,
+    Radar,
+    Rate,
+    Spending,
+    Times,
+)
 
 __all__ = [
     "CallFigures",
     "CallRates",
     "Effort",
     "GoldFigures",
+    "Latency",
     "Mean",
     "Metrics",
     "PassK",

@@ -45,6 +45,10 @@ class CallFigures:
     changed since. If the servers declare no state, the result alone decides."""
     gold: GoldFigures | None
     """Comparison with gold; None if the task has no gold calls."""
+    decisions_s: tuple[float, ...] = ()
+    """Seconds of each decision of the agent that took a measurable time."""
+    results_s: tuple[float, ...] = ()
+    """Seconds of each tool call that took a measurable time."""
 
 
 def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
@@ -59,6 +63,8 @@ def examine(trajectory: Trajectory, task: Task | None = None) -> CallFigures:
         gold=_beside_gold([call for _, call, _ in calls], gold, len(task.gold), _tool_names(trajectory))
         if task and gold
         else None,
+        decisions_s=tuple(step.agent_s for step in trajectory.steps if step.agent_s > 0),
+        results_s=tuple(result.seconds for _, _, result in calls if result.seconds > 0),
     )
 
 

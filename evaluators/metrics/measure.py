@@ -6,8 +6,22 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from gymcp.evaluators.metrics.calls import CallFigures, GoldFigures, examine
-from gymcp.evaluators.metrics.records import CallRates, Effort, Mean, Metrics, PassK, Radar, Rate, Spending, Times
+from gymcp.evaluators.metrics.records import (
+    CallRates,
+    Effort,
+    Latency,
+    Mean,
+    Metrics,
+    PassK,
+    Radar,
+    Rate,
+    Spending,
+    Times,
+)
+from gymcp.evaluators.names import natural_order
 from gymcp.evaluators.statistics import (
     Scores,
     flake_index,
@@ -85,7 +99,23 @@ def measure(attempts: Iterable[EpisodeRow], calls: Mapping[str, CallFigures] | N
         noise_floor=noise_floor(successes),
         calls=None if calls is None else _call_rates([calls[row.id] for row in scored if row.id in calls]),
         radar=None if calls is None else _radar(scored, calls),
+        model_latency=None if calls is None else _model_latency(counted, calls),
+        tool_latency=None if calls is None else _latency(calls[row.id].results_s for row in counted if row.id in calls),
     )
+
+
+def _model_latency(rows: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Latency | None:
+    """Latency of decisions in the episodes that a model was asked in: scripted agents decide without one."""
+    asked = [row for row in rows if row.usage.models or row.usage.completion_tokens]
+    return _latency(calls[row.id].decisions_s for row in asked if row.id in calls)
+
+
+def _latency(measured: Iterable[Sequence[float]]) -> Latency | None:
+    seconds = [each for of_episode in measured for each in of_episode]
+    if not seconds:
+        return None
+    p50, p95 = np.percentile(seconds, [50, 95])
+    return Latency(count=len(seconds), p50_s=float(p50), p95_s=float(p95))
 
 
 def axes_of(tags: Sequence[str]) -> list[tuple[str, str]]:
@@ -170,16 +200,21 @@ def _loss_reason(outcome: Outcome) -> str:
 
 
 def _breakdowns(rows: Sequence[EpisodeRow]) -> dict[str, dict[str, Rate]]:
-    """Rates by axis and value, in the order of first appearance; values of first tags come first."""
+    """Rates by axis and value, each in natural order; axes of first tags come first.
+
+    The order is the same for all runs of the same tasks, whichever episode ended first.
+    """
     parts: dict[str, dict[str, list[EpisodeRow]]] = {}
     rows_with_axes = [(row, axes_of(row.tags)) for row in rows]
     deepest = max((len(axes) for _, axes in rows_with_axes), default=0)
     for place in range(deepest):
-        for row, axes in rows_with_axes:
-            if place < len(axes):
-                axis, value = axes[place]
-                parts.setdefault(axis, {}).setdefault(value, []).append(row)
-    return {axis: {value: rate(of_value) for value, of_value in values.items()} for axis, values in parts.items()}
+        at_place = [(*axes[place], row) for row, axes in rows_with_axes if place < len(axes)]
+        for axis, value, row in sorted(at_place, key=lambda each: natural_order(each[0])):
+            parts.setdefault(axis, {}).setdefault(value, []).append(row)
+    return {
+        axis: {value: rate(values[value]) for value in sorted(values, key=natural_order)}
+        for axis, values in parts.items()
+    }
 
 
 def _effort(scored: Sequence[EpisodeRow]) -> dict[str, Effort]:
@@ -222,6 +257,7 @@ def _radar(scored: Sequence[EpisodeRow], calls: Mapping[str, CallFigures]) -> Ra
         return 1.0 if gold.first_error is None else min(1.0, (gold.first_error - 1) / gold.wanted)
 
     return Radar(
+        tasks=len({row.task for row, _, _ in played}),
         accuracy=_share((row.task, float(bool(row.success))) for row, _, _ in played),
         selection=_share((row.task, gold.selection) for row, _, gold in played),
         parameters=_share((row.task, gold.parameters) for row, _, gold in played if gold.parameters is not None),

@@ -74,6 +74,8 @@ class Radar:
     Source: the dimensions are those of MCP-RADAR, arXiv:2505.16700; the formulas are in docs/evaluation.md.
     """
 
+    tasks: int
+    """Number of tasks with gold calls; the dimensions say nothing about the others."""
     accuracy: Mean
     """Share of successes."""
     selection: Mean
@@ -118,6 +120,18 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Time until an answer came, over the attempts that count."""
+
+    count: int
+    """Number of measured answers."""
+    p50_s: float
+    """Median, in seconds."""
+    p95_s: float
+    """95th percentile, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     overall: Rate
     score: Mean
@@ -135,7 +149,8 @@ class Metrics:
     """Seconds summed over all attempts, which may have run in parallel."""
     times: Times
     breakdowns: Mapping[str, Mapping[str, Rate]]
-    """Success rates by axis (``category``, ``difficulty``, ``server``, ..., ``tag``), then by value: see `axes_of`."""
+    """Success rates by axis (``category``, ``difficulty``, ``server``, ..., ``tag``), then by value in natural order:
+    see `axes_of`."""
     components: Mapping[str, float]
     """Mean of each component over the scored episodes that have it."""
     spent: Spending
@@ -152,3 +167,7 @@ class Metrics:
     """None if the calls were not examined."""
     radar: Radar | None = None
     """None if the calls were not examined, or no task has gold calls."""
+    model_latency: Latency | None = None
+    """Seconds of the agent's decisions; None if no model was asked or nothing was measured."""
+    tool_latency: Latency | None = None
+    """Seconds of tool calls; None if nothing was measured."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gymcp.evaluators.metrics import Radar, Times
 from gymcp.evaluators.report.formatting import percent, seconds
 from gymcp.evaluators.report.html import Html, element, join
-from gymcp.types import Json
 
 RADAR = ("accuracy", "selection", "parameters", "efficiency", "speed")
 TIMES = ("policy", "tool", "reset", "grading", "harness")
@@ -22,7 +21,7 @@ def radar(radars: Sequence[tuple[str, Radar]]) -> Html:
     parts = []
     for share in (0.25, 0.5, 0.75, 1.0):
         corners = [_at(angle, share) for angle in angles]
-        parts.append(element("polygon", class_="grid", points=_points(corners)))
+        parts.append(element("polygon", class_="grid", points=join_points(corners)))
     for angle, name in zip(angles, RADAR, strict=True):
         x, y = _at(angle, 1.0)
         parts.append(element("line", class_="grid", x1=f"{_CENTRE:g}", y1=f"{_CENTRE:g}", x2=f"{x:.1f}", y2=f"{y:.1f}"))
@@ -35,7 +34,10 @@ def radar(radars: Sequence[tuple[str, Radar]]) -> Html:
         legend = ", ".join(f"{each} {percent(getattr(dimensions, each).value)}" for each in RADAR)
         parts.append(
             element(
-                "polygon", element("title", f"{name}: {legend}"), class_=f"area s{number % 6}", points=_points(corners)
+                "polygon",
+                element("title", f"{name}: {legend}"),
+                class_=f"area s{number % 6}",
+                points=join_points(corners),
             )
         )
     return element(
@@ -52,7 +54,7 @@ def _at(angle: float, share: float) -> tuple[float, float]:
     return _CENTRE + share * _REACH * math.cos(angle), _CENTRE + share * _REACH * math.sin(angle)
 
 
-def _points(corners: Sequence[tuple[float, float]]) -> str:
+def join_points(corners: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
 
 
@@ -107,7 +109,7 @@ def scatter(dots: Sequence[Dot], unit: str) -> Html:
     def y(share: float) -> float:
         return 10 + (height - bottom - 10) * (1 - share)
 
-    parts = _axes(width, left, y)
+    parts = share_axis(width, left, y)
     for share in (0.0, 0.5, 1.0):
         value = 1.15 * most * share
         parts.append(
@@ -137,7 +139,8 @@ def scatter(dots: Sequence[Dot], unit: str) -> Html:
     )
 
 
-def _axes(width: float, left: float, y: Callable[[float], float]) -> list[Html]:
+def share_axis(width: float, left: float, y: Callable[[float], float]) -> list[Html]:
+    """Lines and labels of a vertical axis from 0 to 100 %."""
     parts = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         at = f"{y(share):.1f}"
@@ -146,52 +149,3 @@ def _axes(width: float, left: float, y: Callable[[float], float]) -> list[Html]:
             element("text", f"{100 * share:.0f} %", x=f"{left - 6:g}", y=f"{y(share) + 4:.1f}", text_anchor="end")
         )
     return parts
-
-
-def learning_curves(rows: Sequence[Mapping[str, Json]]) -> Html:
-    """Success by iteration: of the training episodes, and of held-out tasks with its 95 % interval."""
-    width, height, left, bottom = 620.0, 240.0, 44.0, 30.0
-    last = max((int(row["iteration"]) for row in rows), default=0) or 1
-
-    def x(iteration: float) -> float:
-        return left + (width - left - 12) * iteration / last
-
-    def y(share: float) -> float:
-        return 10 + (height - bottom - 10) * (1 - share)
-
-    parts = _axes(width, left, y)
-    for iteration in sorted({0, last // 2, last}):
-        parts.append(
-            element("text", str(iteration), x=f"{x(iteration):.1f}", y=f"{height - 14:.1f}", text_anchor="middle")
-        )
-    parts.append(
-        element("text", "iteration", x=f"{(left + width) / 2:.1f}", y=f"{height - 2:.1f}", text_anchor="middle")
-    )
-    lines = {"practice": [(row["iteration"], row["success"]) for row in rows if _number(row.get("success"))]}
-    bands: dict[str, list[tuple[float, float, float]]] = {}
-    for key in sorted({key for row in rows for key in row if key.startswith("test/") and key.endswith("/success")}):
-        split = key.split("/")[1]
-        lines[split] = [(row["iteration"], row[key]) for row in rows if _number(row.get(key))]
-        bands[split] = [
-            (row["iteration"], row[f"test/{split}/low"], row[f"test/{split}/high"])
-            for row in rows
-            if _number(row.get(f"test/{split}/low")) and _number(row.get(f"test/{split}/high"))
-        ]
-    for number, (name, line) in enumerate(lines.items()):
-        if band := bands.get(name):
-            edge = [(x(i), y(high)) for i, _, high in band] + [(x(i), y(low)) for i, low, _ in reversed(band)]
-            parts.append(element("polygon", class_=f"band s{number % 6}", points=_points(edge)))
-        points = [(x(i), y(value)) for i, value in line]
-        if points:
-            parts.append(
-                element("polyline", element("title", name), class_=f"curve s{number % 6}", points=_points(points))
-            )
-    names = [element("span", element("i", class_=f"s{number % 6}"), name) for number, name in enumerate(lines)]
-    drawing = element(
-        "svg", *parts, class_="chart", viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label="learning curve"
-    )
-    return join(drawing, element("p", *names, class_="key"))
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

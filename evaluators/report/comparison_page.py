@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from gymcp.errors import ConfigError
 from gymcp.evaluators.compare import REFERENCE_AGENTS, Comparison, Contender, Pair, compare
 from gymcp.evaluators.metrics import Rate
+from gymcp.evaluators.names import label_of_part, natural_order
 from gymcp.evaluators.report.charts import RADAR, Dot, radar, scatter
 from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
 from gymcp.evaluators.report.html import Html, element, join, table
+from gymcp.evaluators.report.page import radar_note
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     amount,
@@ -44,7 +46,7 @@ def compare_runs(runs: Sequence[Evidence]) -> Comparison | None:
 def render_comparison(runs: Sequence[Evidence], comparison: Comparison | None, notices: Sequence[str]) -> str:
     """Page of several runs; `notices` lists what could not be read or compared."""
     first = runs[0]
-    title = first.run.config.get("suite", first.name)
+    title = str(first.run.config.get("suite") or first.run.config.get("env") or first.name)
     return document(
         f"{len(runs)} runs of {title}",
         element("h1", f"{len(runs)} runs of {title}"),
@@ -146,9 +148,9 @@ def _matrix(runs: Sequence[Evidence]) -> Html:
     """Success by the first axis of the suite: one row per value, one column per run."""
     axis = next((next(iter(each.metrics.breakdowns)) for each in runs if each.metrics.breakdowns), "")
     parts = [each.metrics.breakdowns.get(axis, {}) for each in runs]
-    values = dict.fromkeys(value for part in parts for value in part)
+    values = sorted({value for part in parts for value in part}, key=natural_order)
     rows: list[tuple[Html | str, ...]] = [
-        (value, *(_cell(part.get(value)) for part in parts)) for value in list(values)[:MAX_DIFFERING]
+        (label_of_part(axis, value), *(_cell(part.get(value)) for part in parts)) for value in values[:MAX_DIFFERING]
     ]
     heads = tuple(f"#{each.name}" for each in runs)
     return rows_section(f"Where they fail: by {axis}", (axis, *heads), rows) if axis else join()
@@ -190,15 +192,21 @@ def _drawings(runs: Sequence[Evidence]) -> Html:
             section(
                 "Beside the gold calls",
                 element("div", radar(radars), table(("", *(f"#{name}" for name, _ in radars)), rows), class_="drawn"),
-                note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
+                note=radar_note(*_radar_tasks(runs)),
             )
         )
     return element("div", element("div", *parts, class_="pair"), key) if parts else join()
 
 
+def _radar_tasks(runs: Sequence[Evidence]) -> tuple[int, int]:
+    """(tasks with gold calls, tasks with a score): the most of any run."""
+    with_gold = max(each.metrics.radar.tasks for each in runs if each.metrics.radar is not None)
+    return with_gold, max(len({row.task for row in each.rows if row.score is not None}) for each in runs)
+
+
 def _gates(runs: Sequence[Evidence]) -> Html:
     first = runs[0]
-    return gates(first.gates, str(first.run.config.get("source", "")))
+    return gates(first.gates, first.run)
 
 
 def _differing_tasks(runs: Sequence[Evidence]) -> Html:

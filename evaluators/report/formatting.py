@@ -53,7 +53,11 @@ def summary_object(run: Run, rows: list[EpisodeRow], summary: Metrics) -> dict[s
         "calls": None if summary.calls is None else asdict(summary.calls),
         "radar": None
         if summary.radar is None
-        else {name: each["value"] for name, each in asdict(summary.radar).items()},
+        else {name: each["value"] if isinstance(each, dict) else each for name, each in asdict(summary.radar).items()},
+        "latency": {
+            "model": None if summary.model_latency is None else asdict(summary.model_latency),
+            "tool": None if summary.tool_latency is None else asdict(summary.tool_latency),
+        },
         "coverage": summary.overall.coverage,
         "lost": _first_losses(rows),
         "prompt_tokens": summary.spent.prompt_tokens,
@@ -113,11 +117,23 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def duration(value: float) -> str:
+    """The time of one answer: "0.8 ms", "42 ms", "1.25 s", and then as `seconds` has it."""
+    if value < 1:
+        return f"{1000 * value:.1f} ms" if value < 0.01 else f"{1000 * value:.0f} ms"
+    return f"{value:.2f} s" if value < 10 else seconds(value)
+
+
 def bar(rate: Rate) -> Html:
     """Line from 0 to 100 % with the interval as a band and the mean as a mark; empty if nothing was scored."""
     if rate.success is None or rate.ci95 is None:
         return element("span")
-    low, high, mean = (100 * value for value in (rate.ci95.low, rate.ci95.high, rate.success))
+    return interval_bar(rate.success, rate.ci95)
+
+
+def interval_bar(success: float, ci95: Interval) -> Html:
+    """The line of `bar` for a share and its interval."""
+    low, high, mean = (100 * value for value in (ci95.low, ci95.high, success))
     return element(
         "svg",
         element("rect", class_="track", x="0", y="6", width="100", height="2"),
@@ -127,7 +143,7 @@ def bar(rate: Rate) -> Html:
         viewBox="0 0 100 14",
         preserveAspectRatio="none",
         role="img",
-        aria_label=f"{percent(rate.success)}, interval {interval(rate.ci95)}",
+        aria_label=f"{percent(success)}, interval {interval(ci95)}",
     )
 
 
@@ -148,6 +164,8 @@ def report_object(evidence: Evidence) -> dict[str, Json]:
                 "state": gate.state,
                 "scored": gate.scored,
                 "broken": gate.broken,
+                "tasks": gate.tasks,
+                "shared": gate.shared,
                 "run": None if gate.folder is None else str(gate.folder),
             }
             for gate in evidence.gates

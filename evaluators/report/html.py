@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from gymcp.visible_text import visible
 
 _VOID = {"meta", "br"}
+_COLUMN_KINDS = {"#": "number", ">": "long"}
+"""First character of a heading -> class of its column."""
 _EMPTY = {"line", "rect"}
 """SVG elements that are written as one self-closing tag."""
 
@@ -43,16 +45,30 @@ def raw(trusted: str) -> Html:
 
 
 def table(headings: tuple[str, ...], rows: list[tuple[Html | str, ...]]) -> Html:
-    """A table; a heading that begins with ``#`` makes a column of numbers."""
-    kinds = ["number" if heading.startswith("#") else "text" for heading in headings]
+    """A table whose rows become blocks on a narrow screen, each cell beside the name of its column.
+
+    A heading that begins with ``#`` makes a column of numbers, one that begins with ``>`` a column of long texts.
+    """
+    kinds = [_COLUMN_KINDS.get(heading[:1], "text") for heading in headings]
+    names = [heading.lstrip("".join(_COLUMN_KINDS)) for heading in headings]
     head = [
-        element("th", heading.removeprefix("#"), class_=kind, scope="col")
-        for heading, kind in zip(headings, kinds, strict=True)
+        element("th", name, class_=kind, scope="col", role="columnheader")
+        for name, kind in zip(names, kinds, strict=True)
     ]
+    # roles keep it a table for screen readers when the style sheet makes blocks of its rows
     body = [
-        element("tr", *(element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+        element(
+            "tr",
+            *(
+                element("td", cell, class_=kind, role="cell", **({"data_label": name} if name and at else {}))
+                for at, (cell, kind, name) in enumerate(zip(row, kinds, names, strict=True))
+            ),
+            role="row",
+        )
         for row in rows
     ]
-    return element(
-        "div", element("table", element("thead", element("tr", *head)), element("tbody", *body)), class_="scroll"
+    rows_of_table = (
+        element("thead", element("tr", *head, role="row"), role="rowgroup"),
+        element("tbody", *body, role="rowgroup"),
     )
+    return element("div", element("table", *rows_of_table, role="table"), class_="scroll")

@@ -5,56 +5,75 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gymcp.evaluators.compare import Comparison
+from gymcp.evaluators.names import label_of_part
 from gymcp.evaluators.report.charts import RADAR, TIMES
 from gymcp.evaluators.report.formatting import interval, percent, seconds
 from gymcp.evaluators.report.html import Html
+from gymcp.evaluators.report.matrix_page import SuiteRuns, matrix_title
 from gymcp.evaluators.report.run_data import Evidence
-from gymcp.evaluators.report.sections import effort_rows, judge_rows, provenance, score_line, shorten
+from gymcp.evaluators.report.sections import effort_rows, judge_rows, list_leaves, provenance, score_line, shorten
+from gymcp.evaluators.report.training_data import read_held_out
 from gymcp.visible_text import visible
 
 MAX_LISTED = 10
 MAX_REASON = 200
 
 
-def render_markdown(runs: Sequence[Evidence], comparison: Comparison | None, unread: Sequence[str]) -> str:
+def render_markdown(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequence[str]) -> str:
     """Report of one run or of several."""
     lines: list[str] = []
     if len(runs) > 1 or unread:
-        lines += _comparison(runs, comparison, unread)
+        lines += _several(runs, suites, unread)
     for each in runs:
         lines += _run(each, level="##" if len(runs) > 1 else "#")
     return "\n".join(lines) + "\n"
 
 
-def _comparison(runs: Sequence[Evidence], comparison: Comparison | None, unread: Sequence[str]) -> list[str]:
-    lines = [f"# {len(runs)} runs", "", *_quote_problems([*unread, *(comparison.problems if comparison else ())])]
-    if comparison is not None:
-        lines += [f"**{plain(comparison.verdict)}**", ""]
-    rows = [(each.name, score_line(each.metrics)) for each in runs]
-    lines += _table(("run", "success"), rows)
-    if comparison is not None:
-        lines += [f"* {plain(pair.words)}" for pair in comparison.pairs] + [""]
+def _several(runs: Sequence[Evidence], suites: Sequence[SuiteRuns], unread: Sequence[str]) -> list[str]:
+    """All runs in a table, then what can be said of those of each suite."""
+    compared = [each for each in suites if each.comparison is not None]
+    apart = [problem for each in compared if each.comparison for problem in each.comparison.problems]
+    title = plain(matrix_title(suites)) if len(suites) > 1 else f"{len(runs)} runs"
+    lines = [f"# {title}", "", *_quote_problems([*unread, *apart])]
+    of_suite = {each.name: suite.name for suite in suites for each in suite.runs}
+    lines += _table(
+        ("run", "suite", "success"),
+        [(each.name, of_suite.get(each.name, "training"), score_line(each.metrics)) for each in runs],
+    )
+    for suite in compared:
+        if (comparison := suite.comparison) is not None:
+            named = f"{plain(suite.name)}: " if len(suites) > 1 else ""
+            lines += [f"**{named}{plain(comparison.verdict)}**", ""]
+            lines += [f"* {plain(pair.words)}" for pair in comparison.pairs] + [""]
     return lines
 
 
 def _run(evidence: Evidence, *, level: str) -> list[str]:
     metrics = evidence.metrics
     lines = [f"{level} {plain(evidence.name)}", "", *_quote_problems(evidence.problems)]
-    lines += [f"**{score_line(metrics)}**", ""]
+    lines += _describe_held_out(evidence)
+    lines += [f"**{'Practice: ' if evidence.recipe is not None else ''}{score_line(metrics)}**", ""]
     if metrics.overall.ci95:
         lines += [f"Share of scored episodes with a full score; interval: {metrics.overall.ci95.method}.", ""]
     gates = [
         (gate.agent, percent(gate.wanted), gate.state, f"{gate.scored - gate.broken}/{gate.scored}")
-        for gate in evidence.gates
+        for gate in (evidence.gates if evidence.recipe is None else ())
     ]
     lines += _part(level, "Gates of the suite", ("agent", "must score", "gate", "as it must"), gates)
     for axis, parts in metrics.breakdowns.items():
-        rows = [(value, percent(part.success), interval(part.ci95), part.coverage) for value, part in parts.items()]
+        rows = [
+            (label_of_part(axis, value), percent(part.success), interval(part.ci95), part.coverage)
+            for value, part in parts.items()
+        ]
         lines += _part(level, f"By {axis}", (axis, "success", "95 % interval", "coverage"), rows)
     if metrics.radar is not None:
         radar = [(name, percent(getattr(metrics.radar, name).value)) for name in RADAR]
-        lines += _part(level, "Beside the gold calls (MCP-RADAR)", ("dimension", "mean"), radar)
+        lines += _part(
+            level,
+            f"Beside the gold calls (MCP-RADAR, of {metrics.radar.tasks} tasks with gold calls)",
+            ("dimension", "mean"),
+            radar,
+        )
     effort = [tuple(cell.text if isinstance(cell, Html) else cell for cell in row) for row in effort_rows(metrics)]
     lines += _part(level, "What it took", ("", "mean of an episode", "95 % interval", "for each success"), effort)
     times = [(name, percent(metrics.times.share[name]), seconds(metrics.times.seconds[name])) for name in TIMES]
@@ -74,8 +93,22 @@ def _run(evidence: Evidence, *, level: str) -> list[str]:
         for each in evidence.worst[:MAX_LISTED]
     ]
     lines += _part(level, "Tasks it fails, worst first", ("task", "mean score", "solved", "why"), worst)
+    recipe = [(key, shorten(value, MAX_REASON)) for key, value in list_leaves(evidence.recipe or {})]
+    lines += _part(level, "Recipe", ("", ""), recipe)
     origin = [(name, shorten(value, MAX_REASON)) for name, value in provenance(evidence)]
     return lines + _part(level, "Where it came from", ("", ""), origin)
+
+
+def _describe_held_out(evidence: Evidence) -> list[str]:
+    """Held-out success of a training run after its last evaluation, a line for each split."""
+    lines: list[str] = []
+    for held in read_held_out(evidence.curves):
+        last, first = held.last, held.first
+        bounds = f" ({interval(last.ci95)})" if last.ci95 else ""
+        since = f", {percent(first.success)} after iteration {first.iteration}" if first is not last else ""
+        words = f"{held.split}: {percent(last.success)}{bounds} after iteration {last.iteration}{since}"
+        lines += [f"**Held out, {plain(words)}**", ""]
+    return lines
 
 
 def _quote_problems(problems: Sequence[str]) -> list[str]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from gymcp.evaluators.metrics import Metrics, Rate
-from gymcp.evaluators.report.charts import RADAR, learning_curves, radar, time_split
-from gymcp.evaluators.report.formatting import bar, interval, percent, seconds
+from gymcp.evaluators.metrics import Latency, Metrics, Rate
+from gymcp.evaluators.metrics.reasons import group_reasons
+from gymcp.evaluators.names import label_of_part
+from gymcp.evaluators.report.charts import RADAR, radar, time_split
+from gymcp.evaluators.report.formatting import bar, duration, interval, percent, seconds
 from gymcp.evaluators.report.gates import GATES
 from gymcp.evaluators.report.html import Html, element, join, table
 from gymcp.evaluators.report.run_data import Evidence
 from gymcp.evaluators.report.sections import (
     MAX_LISTED,
     MAX_REASON,
+    amount,
     document,
     effort_rows,
     gates,
     judge_rows,
+    outcome_name,
     problems,
     provenance,
     rows_section,
@@ -30,9 +33,8 @@ from gymcp.evaluators.report.sections import (
 from gymcp.outcome import Outcome
 from gymcp.store import EpisodeRow
 
-_PARTICULAR = re.compile(
-    r"""\{.*?\.\.\. \(\d+ characters\)|\{.*\}|\[.*\]|"[^"]*"|'[^']*'|[\w-]*\d[\w./-]*|\w+(?:[./]\w+)+"""
-)
+MAX_NAMED = 60
+"""Most tools or models in a table."""
 MAX_WEAK = 8
 """Most parts of the first breakdown, lowest first, on the first screen."""
 
@@ -50,12 +52,11 @@ _MEANING = {
 
 def render(evidence: Evidence) -> str:
     """Page of one run."""
-    run, metrics = evidence.run, evidence.metrics
-    started = f" · started {run.created}" if run.created else ""
+    metrics = evidence.metrics
     return document(
         f"{evidence.name}: {percent(metrics.overall.success)}",
         element("h1", evidence.name),
-        element("p", f"suite {run.config.get('suite', 'unnamed')}{started}", class_="soft"),
+        suite_line(evidence),
         problems(evidence.problems),
         element(
             "div",
@@ -63,40 +64,53 @@ def render(evidence: Evidence) -> str:
             _gates(evidence),
             class_="first",
         ),
-        element("div", _weak(metrics), _reasons(evidence), class_="pair"),
+        element("div", weak(metrics), reasons(evidence), class_="pair"),
         _radar(evidence),
-        section("Learning curve", learning_curves(evidence.curves)) if evidence.curves else join(),
-        *(_breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
-        _effort(metrics),
-        _calls(metrics),
-        section(
-            "Where the time went",
-            time_split(metrics.times),
-            note="Of all attempts, lost ones too, summed over episodes that ran side by side.",
-        ),
+        *(breakdown(axis, parts) for axis, parts in metrics.breakdowns.items()),
+        effort(metrics),
+        calls(metrics),
+        time_section(metrics),
+        by_name("Tools", metrics.spent.tools),
+        by_name("Models", metrics.spent.models),
         rows_section("Judge", ("", ""), list(judge_rows(evidence))),
         _pass_k(metrics),
         _flakes(metrics),
-        _outcomes(metrics),
-        _broke_the_gate(evidence) if _is_gate(evidence) else worst(evidence),
-        _without_score(evidence.rows),
-        join() if _is_gate(evidence) else transcripts(evidence),
-        rows_section(
-            "Where it came from",
-            ("", ""),
-            [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)],
-        ),
+        outcomes(metrics),
+        _broke_the_gate(evidence) if is_gate(evidence) else worst(evidence),
+        without_score(evidence.rows),
+        join() if is_gate(evidence) else transcripts(evidence),
+        origin(evidence),
+    )
+
+
+def origin(evidence: Evidence) -> Html:
+    """Origin of the figures: versions, digests, settings; and the footer of the page."""
+    run = evidence.run
+    rows = [(name, element("pre", shorten(value, 4000))) for name, value in provenance(evidence)]
+    return join(
+        rows_section("Where it came from", ("", ""), list(rows)),
         element("footer", f"gymcp {run.versions.get('gymcp', '')} · {run.folder}"),
     )
 
 
-def _is_gate(evidence: Evidence) -> bool:
+def suite_line(evidence: Evidence) -> Html:
+    """The suite with its version, and when the run was started."""
+    config = evidence.run.config
+    suite = " ".join(str(config[key]) for key in ("suite", "suite_version") if config.get(key))
+    # runs of training that were recorded before suites were, name the environment alone
+    named = f"suite {suite}" if suite else f"tasks of {config['env']}" if config.get("env") else "suite not recorded"
+    created = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d\+00:00$", r"\1 \2 UTC", evidence.run.created)
+    started = f" · started {created}" if created else ""
+    return element("p", f"{named}{started}", class_="soft")
+
+
+def is_gate(evidence: Evidence) -> bool:
+    """True if the run's agent has a score that is known beforehand."""
     return str(evidence.run.config.get("agent", "")) in GATES
 
 
 def _headline(evidence: Evidence) -> tuple[Html, ...]:
     overall = evidence.metrics.overall
-    practice = " over all of its practice; for what it has learnt see the curve" if evidence.curves else ""
     return (
         element(
             "div",
@@ -108,7 +122,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
         ),
         element(
             "p",
-            f"Share of scored episodes with a full score{practice}",
+            "Share of scored episodes with a full score",
             f"; interval: {overall.ci95.method}." if overall.ci95 else ".",
             class_="soft",
         ),
@@ -116,9 +130,7 @@ def _headline(evidence: Evidence) -> tuple[Html, ...]:
 
 
 def _gates(evidence: Evidence) -> Html:
-    if evidence.curves:  # training episodes are of no suite
-        return join()
-    return element("div", _own_gate(evidence), gates(evidence.gates, str(evidence.run.config.get("source", ""))))
+    return element("div", _own_gate(evidence), gates(evidence.gates, evidence.run))
 
 
 def _own_gate(evidence: Evidence) -> Html:
@@ -145,12 +157,16 @@ def _facts(metrics: Metrics) -> Html:
         ("Episode time, summed", seconds(metrics.episode_s)),
         *((name, f"{value:.3f}") for name, value in metrics.components.items()),
     ]
-    return element(
-        "dl", *(element("div", element("dt", name), element("dd", value)) for name, value in facts), class_="facts"
-    )
+    return facts_list(facts)
 
 
-def _weak(metrics: Metrics) -> Html:
+def facts_list(facts: Sequence[tuple[str, str]]) -> Html:
+    """Figures in boxes, each under its name."""
+    boxes = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
+    return element("dl", *boxes, class_="facts")
+
+
+def weak(metrics: Metrics) -> Html:
     """The lowest parts of the first axis."""
     if not metrics.breakdowns or metrics.overall.success in (None, 0.0, 1.0):
         return join()
@@ -158,27 +174,33 @@ def _weak(metrics: Metrics) -> Html:
     scored = [(value, part) for value, part in parts.items() if part.success is not None]
     lowest = sorted(scored, key=lambda each: (each[1].success or 0.0, -each[1].scored))[:MAX_WEAK]
     lines = [
-        element("div", element("span", value), bar(part), element("b", percent(part.success)), class_="weak")
+        element(
+            "div",
+            element("span", label_of_part(axis, value)),
+            bar(part),
+            element("b", percent(part.success)),
+            class_="weak",
+        )
         for value, part in lowest
     ]
     more = f", lowest {len(lowest)} of {len(scored)}" if len(lowest) < len(scored) else ""
     return section(f"Where it fails: by {axis}{more}", *lines)
 
 
-def _reasons(evidence: Evidence) -> Html:
-    """Reasons of the failures; those that differ only in names and numbers are counted together."""
-    if _is_gate(evidence):
+def reasons(evidence: Evidence) -> Html:
+    """Reasons of the failures by kind, most frequent first, each with one example."""
+    if is_gate(evidence):
         return join()
-    kinds = [reason_kind(row.reason) for row in evidence.rows if row.success is False]
-    rows: list[tuple[Html | str, ...]] = [(kind, f"{count:,}") for kind, count in Counter(kinds).most_common(MAX_WEAK)]
-    title = f"Why it fails: {len(kinds):,} of {evidence.metrics.overall.scored:,}"
-    return rows_section(title, ("as the grader says", "#episodes"), rows)
-
-
-def reason_kind(reason: str) -> str:
-    """The reason without what is particular to a task: quoted texts, objects, numbers, dotted paths."""
-    kind = _PARTICULAR.sub("…", " ".join(reason[:MAX_REASON].split()))
-    return shorten(kind or "no reason given", 140)
+    failed = [row for row in evidence.rows if row.success is False]
+    rows: list[tuple[Html | str, ...]] = [
+        (
+            join(each.kind, element("span", f"{shorten(each.task, 60)}: {each.example}", class_="example")),
+            f"{each.episodes:,}",
+        )
+        for each in group_reasons([(row.task, row.reason) for row in failed])[:MAX_WEAK]
+    ]
+    title = f"Why it fails: {len(failed):,} of {evidence.metrics.overall.scored:,}"
+    return rows_section(title, ("as the grader says, with one example", "#episodes"), rows)
 
 
 def _radar(evidence: Evidence) -> Html:
@@ -188,6 +210,7 @@ def _radar(evidence: Evidence) -> Html:
     lines: list[tuple[Html | str, ...]] = [
         (name, percent(getattr(dimensions, name).value), interval(getattr(dimensions, name).ci95)) for name in RADAR
     ]
+    tasks = len({row.task for row in evidence.rows if row.score is not None})
     lines.append(
         ("until the first error", percent(dimensions.first_error.value), interval(dimensions.first_error.ci95))
     )
@@ -197,18 +220,30 @@ def _radar(evidence: Evidence) -> Html:
         element(
             "div", radar([(evidence.name, dimensions)]), table(("", "#mean", "#95 % interval"), lines), class_="drawn"
         ),
-        note="The five dimensions of MCP-RADAR; efficiency and speed are those of successes.",
+        note=radar_note(dimensions.tasks, tasks),
     )
 
 
-def _breakdown(axis: str, parts: Mapping[str, Rate]) -> Html:
+def radar_note(with_gold: int, tasks: int) -> str:
+    """The tasks that the radar is about, and why its accuracy may differ from the success."""
+    scope = f"Of the {with_gold} tasks with gold calls"
+    if with_gold < tasks:
+        scope += f", out of {tasks}; so accuracy is not the success above, which is of all {tasks}"
+    return f"{scope}. The five dimensions of MCP-RADAR; efficiency and speed are those of successes."
+
+
+def breakdown(axis: str, parts: Mapping[str, Rate], *, of: str = "") -> Html:
+    """Success by the values of one axis; `of` says of which episodes if that is not plain."""
     rows: list[tuple[Html | str, ...]] = [
-        (value, percent(part.success), interval(part.ci95), bar(part), part.coverage) for value, part in parts.items()
+        (label_of_part(axis, value), percent(part.success), interval(part.ci95), bar(part), part.coverage)
+        for value, part in parts.items()
     ]
-    return rows_section(f"By {axis}", (axis, "#success", "#95 % interval", "", "coverage"), rows)
+    title = f"{of} by {axis}" if of else f"By {axis}"
+    return rows_section(title, (axis, "#success", "#95 % interval", "", "coverage"), rows)
 
 
-def _effort(metrics: Metrics) -> Html:
+def effort(metrics: Metrics) -> Html:
+    """Steps, calls, tokens, seconds and money of an episode, and of a success."""
     return rows_section(
         "What it took",
         ("", "#mean of an episode", "#95 % interval", "#for each success"),
@@ -217,7 +252,8 @@ def _effort(metrics: Metrics) -> Html:
     )
 
 
-def _calls(metrics: Metrics) -> Html:
+def calls(metrics: Metrics) -> Html:
+    """Shares of calls that failed, could not succeed, or were made before."""
     rates = metrics.calls
     if rates is None or not rates.made:
         return join()
@@ -227,6 +263,34 @@ def _calls(metrics: Metrics) -> Html:
         ("redundant", percent(rates.redundant_rate), "made before with the same answer, the world unchanged since"),
     ]
     return rows_section(f"Tool calls: {rates.made:,}", ("", "#share", "meaning"), rows)
+
+
+def time_section(metrics: Metrics) -> Html:
+    """Time of the episodes by kind, and how long single answers of model and tools took."""
+    latencies = (("model, per decision", metrics.model_latency), ("tool, per call", metrics.tool_latency))
+    rows = [(name, f"{each.count:,}", *latency_cells(each)) for name, each in latencies if each is not None]
+    return section(
+        "Where the time went",
+        time_split(metrics.times),
+        table(("latency", "#measured", "#median", "#95th percentile"), list(rows)) if rows else join(),
+        note="Of all attempts, lost ones too, summed over episodes that ran side by side.",
+    )
+
+
+def latency_cells(latency: Latency | None) -> tuple[str, str]:
+    """Median and 95th percentile in words; en dashes for None."""
+    return ("–", "–") if latency is None else (duration(latency.p50_s), duration(latency.p95_s))
+
+
+def by_name(title: str, figures: Mapping[str, Mapping[str, float]]) -> Html:
+    """Figures of each tool or model, as they were summed over all attempts; columns without a figure are left out."""
+    names = dict.fromkeys(name for of_each in figures.values() for name, value in of_each.items() if value)
+    rows: list[tuple[Html | str, ...]] = [
+        (element("code", shorten(name, 100)), *(amount(of_each.get(column, 0.0)) for column in names))
+        for name, of_each in list(figures.items())[:MAX_NAMED]
+    ]
+    more = f" ({MAX_NAMED} of {len(figures)})" if len(figures) > MAX_NAMED else ""
+    return rows_section(f"{title}{more}", ("", *(f"#{shorten(name, 40).replace('_', ' ')}" for name in names)), rows)
 
 
 def _pass_k(metrics: Metrics) -> Html:
@@ -257,9 +321,10 @@ def _flakes(metrics: Metrics) -> Html:
     )
 
 
-def _outcomes(metrics: Metrics) -> Html:
+def outcomes(metrics: Metrics) -> Html:
+    """Number of episodes by the way they ended."""
     rows: list[tuple[Html | str, ...]] = [
-        (element("code", str(outcome)), f"{count:,}", _MEANING[outcome]) for outcome, count in metrics.outcomes.items()
+        (outcome_name(outcome), f"{count:,}", _MEANING[outcome]) for outcome, count in metrics.outcomes.items()
     ]
     return rows_section("How episodes ended", ("outcome", "#episodes", "meaning"), rows)
 
@@ -269,7 +334,8 @@ def _broke_the_gate(evidence: Evidence) -> Html:
     return _episodes("Broke the gate", [row for row in evidence.rows if row.score not in (None, required)])
 
 
-def _without_score(rows: list[EpisodeRow]) -> Html:
+def without_score(rows: list[EpisodeRow]) -> Html:
+    """Episodes that have no score, with the reason."""
     return _episodes("Without a score", [row for row in rows if row.score is None])
 
 
@@ -279,11 +345,11 @@ def _episodes(title: str, rows: list[EpisodeRow]) -> Html:
             element("code", shorten(row.task, 200)),
             str(row.trial),
             "–" if row.score is None else f"{row.score:.2f}",
-            element("code", str(row.outcome)),
+            outcome_name(row.outcome),
             str(row.steps),
             element("pre", shorten(row.reason, MAX_REASON)),
         )
         for row in rows[:MAX_LISTED]
     ]
     more = f" ({MAX_LISTED} of {len(rows)})" if len(rows) > MAX_LISTED else ""
-    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", "why"), lines)
+    return rows_section(f"{title}{more}", ("task", "#trial", "#score", "outcome", "#steps", ">why"), lines)

@@ -6,19 +6,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.judge.record import load_judge
 from gymcp.evaluators.metrics import CallFigures, Metrics, examine_run, measure
+from gymcp.evaluators.names import run_name
 from gymcp.evaluators.report.gates import Gate, gates_of
 from gymcp.store import EpisodeRow, Run, TrajectoryStore, open_run, with_grade
+from gymcp.store.run_folder import RUN_FILE
 from gymcp.store.untrusted_files import MAX_LINES_BYTES, read_foreign
 from gymcp.store.validation import require_integer
 from gymcp.types import Json, Task, Trajectory
 
 TRAINING_FILE = "training.json"
+RECIPE = "recipe"
+"""Key of a training run's config that holds its recipe."""
 _FINISHED = "finished"
 METRICS_FILE = "metrics.jsonl"
 MAX_DRAWN = 10**12
@@ -45,7 +49,7 @@ class Evidence:
     name: str
     """Short name, unique in the report."""
     run: Run
-    """The run's record; for a training run it is made from its ``training.json``."""
+    """The run's record; the recipe of a training run is that of its ``training.json``."""
     attempts: Sequence[EpisodeRow]
     metrics: Metrics
     gates: tuple[Gate, ...]
@@ -64,6 +68,12 @@ class Evidence:
     def rows(self) -> list[EpisodeRow]:
         """The attempts that count."""
         return [row for row in self.attempts if row.latest]
+
+    @property
+    def recipe(self) -> Mapping[str, Json] | None:
+        """Recipe of a training run; None for any other run."""
+        recipe = self.run.config.get(RECIPE)
+        return recipe if isinstance(recipe, Mapping) else None
 
 
 FindTasks = Callable[[Run], Mapping[str, Task]]
@@ -93,7 +103,7 @@ def read_evidence(folder: Path, find_tasks: FindTasks = lambda run: {}, *, name:
         broken = str(error).partition(";")[0]
         problems.append(f"{broken}: the figures are those of the first {len(attempts)} episodes, as first graded")
     return Evidence(
-        name=name or _name(run),
+        name=name or run_name(run.config) or run.folder.name,
         run=run,
         attempts=attempts,
         metrics=measure(attempts, calls),
@@ -127,11 +137,6 @@ def worst_tasks(attempts: Sequence[EpisodeRow]) -> tuple[TaskFigures, ...]:
     )
 
 
-def _name(run: Run) -> str:
-    parts = [str(run.config[key]) for key in ("env", "agent", "policy") if run.config.get(key)]
-    return " · ".join(parts) or run.folder.name
-
-
 def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[str]]:
     """The run's record, the metrics of a training run, and problems: an unreadable record, or training that stopped
     early."""
@@ -140,18 +145,31 @@ def _read_description(folder: Path) -> tuple[Run, list[dict[str, Json]], list[st
             state = json.loads(read_foreign(folder, TRAINING_FILE))
             recipe, ended = state["recipe"], state.get("ended", _FINISHED)
             iteration = require_integer(state.get("iteration", 0), "iteration")
-            config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", "recipe": dict(recipe)}
+            config = {"env": recipe["env"], "agent": f"training '{recipe['name']}'", RECIPE: dict(recipe)}
         except (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _bare(folder), _rows(folder), [f"run folder {folder}: {TRAINING_FILE} cannot be read: {error!r}"]
-        run = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
+        bare = Run(folder=folder, created="", config=config, seeds=(recipe.get("seed", 0),), versions={}, git=None)
         stopped = [] if ended == _FINISHED else [f"training stopped after {iteration} iterations: {ended}"]
-        return run, _rows(folder), stopped
+        run, unread = _with_start(bare)
+        return run, _rows(folder), stopped + unread
     try:
         return open_run(folder), [], []
     except StoreError as error:
         if not (folder / "trajectories.sqlite").exists():
             raise
         return _bare(folder), [], [str(error)]
+
+
+def _with_start(run: Run) -> tuple[Run, list[str]]:
+    """The training run with what its ``run.json`` says of its start, and problems; older runs have no such file."""
+    if not (run.folder / RUN_FILE).exists():
+        return run, []
+    try:
+        start = open_run(run.folder)
+    except StoreError as error:
+        return run, [str(error)]
+    config = {**start.config, **run.config}  # a run that was continued may have got a longer recipe
+    return replace(run, created=start.created, config=config, versions=start.versions, git=start.git), []
 
 
 def _judge(folder: Path, attempts: Sequence[EpisodeRow], problems: list[str]) -> dict[str, Json] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gymcp.evaluators.metrics import Effort, Metrics
 from gymcp.evaluators.report.formatting import interval, percent
-from gymcp.evaluators.report.gates import Gate
+from gymcp.evaluators.report.gates import Gate, gate_command
 from gymcp.evaluators.report.html import Html, element, join, raw, table
-from gymcp.evaluators.report.run_data import WORST, Evidence, TaskFigures
+from gymcp.evaluators.report.run_data import RECIPE, WORST, Evidence, TaskFigures
 from gymcp.evaluators.transcript import (
     AnswerEvent,
     CallEvent,
@@ -21,6 +21,8 @@ from gymcp.evaluators.transcript import (
     UserActEvent,
     events,
 )
+from gymcp.outcome import Outcome
+from gymcp.store import Run
 from gymcp.types import Json, ToolCall, ToolResult, Trajectory
 
 _STYLE = Path(__file__).with_name("style.css")
@@ -30,11 +32,14 @@ MAX_TEXT = 2_000
 """Most characters of one text in a transcript."""
 MAX_TRANSCRIPT = 30_000
 MAX_LISTED = 20
+MAX_DEPTH = 5
+"""Levels of a nested config that get dotted keys; what lies deeper is shown as JSON."""
 
 _GATE_WORDS = {
     "held": ("✓", "good", "held in all {scored}"),
     "broken": ("✗", "bad", "broken in {broken} of {scored}"),
     "not tried": ("–", "warn", "nothing was scored"),
+    "other tasks": ("–", "warn", "its run beside this one has none of the {tasks} tasks"),
     "not run": ("–", "soft", "no run of it beside this one"),
 }
 
@@ -70,29 +75,37 @@ def problems(notices: Sequence[str]) -> Html:
     return join(*(element("p", each, class_="notice") for each in notices))
 
 
-def gates(of_suite: Sequence[Gate], source: str) -> Html:
-    """The suite's gates, one line each."""
+def outcome_name(outcome: Outcome) -> Html:
+    """Name of an outcome, which no line break may cut."""
+    return element("code", str(outcome), class_="word")
+
+
+def gates(of_suite: Sequence[Gate], run: Run, *, folded: bool = False) -> Html:
+    """The suite's gates, one line each, and the commands that play those that say nothing of the run's tasks.
+
+    `folded`: hide the commands until they are asked for.
+    """
     lines = []
     for gate in of_suite:
         mark, kind, words = _GATE_WORDS[gate.state]
-        result = words.format(scored=gate.scored, broken=gate.broken)
+        result = words.format(scored=gate.scored, broken=gate.broken, tasks=gate.tasks)
+        some = f", on {gate.shared} of the {gate.tasks} tasks" if 0 < gate.shared < gate.tasks else ""
         lines.append(
             element(
                 "li",
                 element("b", mark, class_=kind),
                 f" {gate.agent} must score {percent(gate.wanted)}: ",
                 element("span", result, class_=kind),
+                element("span", some, class_="soft") if some else join(),
             )
         )
-    missing = [gate.agent for gate in of_suite if gate.state == "not run"]
-    hint = f"gymcp eval {shlex.quote(source)} --agent {missing[0]}" if missing and source else ""
-    return element(
-        "div",
-        element("h2", "Gates of the suite"),
-        element("ul", *lines),
-        element("p", element("code", hint), class_="soft") if hint else join(),
-        class_="gates",
-    )
+    commands = [element("code", command) for gate in of_suite if (command := gate_command(gate, run))]
+    hint = join(*commands)
+    if commands and folded:
+        hint = element("details", element("summary", "commands that play the rest"), hint)
+    elif commands:
+        hint = join(element("p", "To play the rest:", class_="soft"), hint)
+    return element("div", element("h2", "Gates of the suite"), element("ul", *lines), hint, class_="gates")
 
 
 def effort_rows(metrics: Metrics) -> list[tuple[Html | str, ...]]:
@@ -124,24 +137,24 @@ def _amounts(effort: Effort) -> str:
     return "" if bounds is None else f"{amount(max(0.0, bounds.low))} to {amount(bounds.high)}"
 
 
-def worst(evidence: Evidence, *, prefix: str = "") -> Html:
-    """Tasks with the lowest scores, linked to their transcripts if there are any."""
+def worst(evidence: Evidence, *, prefix: str = "", most: int = MAX_LISTED) -> Html:
+    """The `most` tasks with the lowest scores, linked to their transcripts if there are any."""
     listed: list[tuple[Html | str, ...]] = [
         (
             _link_to_transcript(each, number, evidence, prefix),
             f"{each.mean:.2f}",
             f"{each.passed}/{each.trials}",
-            element("code", str(each.worst.outcome)),
+            outcome_name(each.worst.outcome),
             str(each.worst.steps),
             element("pre", shorten(each.worst.reason, MAX_REASON)),
         )
-        for number, each in enumerate(evidence.worst[:MAX_LISTED])
+        for number, each in enumerate(evidence.worst[:most])
     ]
-    more = f" ({MAX_LISTED} of {len(evidence.worst)})" if len(evidence.worst) > MAX_LISTED else ""
+    more = f" ({most} of {len(evidence.worst)})" if len(evidence.worst) > most else ""
     seen = f"gymcp view {shlex.quote(str(evidence.run.folder))} --find is:failed"
     return rows_section(
         f"Tasks it fails, worst first{more}",
-        ("task", "#mean score", "#solved", "worst trial", "#steps", "why"),
+        ("task", "#mean score", "#solved", "worst trial", "#steps", ">why"),
         listed,
         f"The first {min(WORST, len(evidence.worst))} lead to their transcripts below; for all: {seen}",
     )
@@ -238,17 +251,28 @@ def judge_rows(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def provenance(evidence: Evidence) -> list[tuple[str, str]]:
-    """Provenance of the figures: versions, digests and hashes, sampling, seeds, revision."""
+    """Provenance of the figures: versions, digests and hashes, sampling, seeds, revision; nested keys are dotted."""
     run = evidence.run
-    facts: dict[str, Json] = {
-        "folder": str(run.folder),
-        "started": run.created or "not recorded",
-        "git": run.git or "not in a repository",
-        "seeds": ", ".join(map(str, run.seeds)) or "none recorded",
-        **{f"version of {name}": version for name, version in run.versions.items()},
-        **run.config,
-    }
-    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in facts.items()]
+    recorded = bool(run.created)
+    facts = [
+        ("folder", str(run.folder)),
+        ("started", run.created or "not recorded"),
+        ("git", run.git or ("not in a repository" if recorded else "not recorded")),
+        ("seeds", ", ".join(map(str, run.seeds)) or "none recorded"),
+        *((f"version of {name}", version) for name, version in run.versions.items()),
+    ]
+    return facts + list_leaves({name: value for name, value in run.config.items() if name != RECIPE})
+
+
+def list_leaves(table: Mapping[str, Json], prefix: str = "") -> list[tuple[str, str]]:
+    """(dotted key, value as text) of each leaf of a nested table."""
+    leaves: list[tuple[str, str]] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value and prefix.count(".") < MAX_DEPTH:
+            leaves += list_leaves(value, f"{prefix}{key}.")
+        else:
+            leaves.append((prefix + key, value if isinstance(value, str) else json.dumps(value)))
+    return leaves
 
 
 def score_line(metrics: Metrics) -> str:

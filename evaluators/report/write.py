@@ -10,11 +10,13 @@ from pathlib import Path
 from gymcp.atomic import write_atomically
 from gymcp.errors import StoreError
 from gymcp.evaluators.compare import Comparison
-from gymcp.evaluators.report.comparison_page import compare_runs, render_comparison
+from gymcp.evaluators.report.comparison_page import render_comparison
 from gymcp.evaluators.report.formatting import comparison_object, report_object, summary_object
 from gymcp.evaluators.report.markdown import render_markdown
+from gymcp.evaluators.report.matrix_page import SuiteRuns, group_by_suite, render_matrix
 from gymcp.evaluators.report.page import render
 from gymcp.evaluators.report.run_data import Evidence, FindTasks, read_evidence
+from gymcp.evaluators.report.training_page import render_training, render_trainings
 from gymcp.types import Json
 
 SUMMARY_FILE = "summary.json"
@@ -34,8 +36,12 @@ def write_report(folder: Path, find_tasks: FindTasks = lambda run: {}) -> dict[s
     if evidence.problems:
         summary["problems"] = list(evidence.problems)
     write_text(folder / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
-    write_text(folder / REPORT_FILE, render(evidence))
+    write_text(folder / REPORT_FILE, _render_one(evidence))
     return summary
+
+
+def _render_one(evidence: Evidence) -> str:
+    return render(evidence) if evidence.recipe is None else render_training(evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +51,33 @@ class Report:
     evidence: tuple[Evidence, ...]
     unread: tuple[str, ...]
     """Reasons why runs are missing."""
-    comparison: Comparison | None
-    """None if there is nothing to compare."""
+    suites: tuple[SuiteRuns, ...]
+    """The runs by suite, training runs left out."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Comparison of runs of one suite; None if there are several suites or nothing to compare."""
+        return self.suites[0].comparison if len(self.suites) == 1 else None
 
     @property
     def problems(self) -> tuple[str, ...]:
         """All that could not be read or compared, in whole or in part."""
         partly = [problem for each in self.evidence for problem in each.problems]
-        return (*self.unread, *partly, *(self.comparison.problems if self.comparison else ()))
+        apart = [problem for each in self.suites if each.comparison for problem in each.comparison.problems]
+        return (*self.unread, *partly, *apart)
 
     def text(self, format: str) -> str:
         """The report in format ``html``, ``md`` or ``json``."""
         if format == "md":
-            return render_markdown(self.evidence, self.comparison, self.unread)
+            return render_markdown(self.evidence, self.suites, self.unread)
         if format == "json":
             return json.dumps(self.object(), indent=2) + "\n"
         if len(self.evidence) == 1 and not self.unread:
-            return render(self.evidence[0])
+            return _render_one(self.evidence[0])
+        if not self.suites:
+            return render_trainings(self.evidence, self.problems)
+        if len(self.suites) > 1 or any(each.recipe is not None for each in self.evidence):
+            return render_matrix(self.evidence, self.suites, self.problems)
         return render_comparison(self.evidence, self.comparison, self.problems)
 
     def object(self) -> dict[str, Json]:
@@ -69,6 +85,14 @@ class Report:
         return {
             "runs": [report_object(each) for each in self.evidence],
             "comparison": None if self.comparison is None else comparison_object(self.comparison),
+            "suites": [
+                {
+                    "name": each.name,
+                    "runs": [run.name for run in each.runs],
+                    "comparison": None if each.comparison is None else comparison_object(each.comparison),
+                }
+                for each in self.suites
+            ],
             "problems": list(self.problems),
         }
 
@@ -86,8 +110,7 @@ def read_report(folders: Sequence[Path], find_tasks: FindTasks) -> Report:
             unread.append(str(error))
     if not evidence:
         raise StoreError("; ".join(unread) or "report: no run")
-    comparison = compare_runs(evidence) if len(evidence) > 1 else None
-    return Report(evidence=tuple(evidence), unread=tuple(unread), comparison=comparison)
+    return Report(evidence=tuple(evidence), unread=tuple(unread), suites=group_by_suite(evidence))
 
 
 def write_text(file: Path, text: str) -> None:

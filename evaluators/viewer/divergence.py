@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import zip_longest
 
 from gymcp.types import Step, Trajectory
 
@@ -24,6 +25,18 @@ def first_divergence(one: Trajectory, other: Trajectory) -> tuple[int, str] | No
             f"one has ended after {shorter} steps, the other goes on to {max(len(one.steps), len(other.steps))}",
         )
     return None
+
+
+def align(one: Trajectory, other: Trajectory, start: int) -> list[tuple[int, int | None, int | None]]:
+    """(user turn, step of one, step of the other) of each row that shows both from step `start` on.
+
+    Steps stand side by side if they are equally far into the same user turn; None if one has no such step.
+    """
+    turns: dict[int, tuple[list[int], list[int]]] = {}
+    for side, record in enumerate((one, other)):
+        for at, step in enumerate(record.steps[start:], start=start):
+            turns.setdefault(step.turn, ([], []))[side].append(at)
+    return [(turn, *pair) for turn in sorted(turns) for pair in zip_longest(*turns[turn])]
 
 
 def _difference(mine: Step, theirs: Step) -> str:

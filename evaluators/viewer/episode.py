@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from gymcp.errors import StoreError
 from gymcp.evaluators.json_diff import list_changes, shorten_value
-from gymcp.evaluators.viewer.divergence import first_divergence
+from gymcp.evaluators.viewer.divergence import align, first_divergence
 from gymcp.evaluators.viewer.runs import OpenedRun, Runs
 from gymcp.store import StepCredit, with_grade
 from gymcp.types import Json, Sampled, Step, ToolCall, ToolResult, Trajectory
@@ -194,11 +194,14 @@ def comparison_object(runs: Runs, n: int, other: int, decode: Decode | None) -> 
     for each in (n, other):
         opened, id = find(runs, each)
         records.append(load(opened, id))
-    parted = first_divergence(*records)
+    one, another = records
+    parted = first_divergence(one, another)
+    rows = align(one, another, max(map(len, (one.steps, another.steps))) if parted is None else parted[0])
     return {
         "a": episode_object(runs, n, decode),
         "b": episode_object(runs, other, decode),
         "parted": None if parted is None else {"at": parted[0], "why": parted[1]},
+        "rows": [row for row in rows if all(at is None or at < MAX_STEPS for at in row[1:])],
     }
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gymcp.errors import StoreError
+from gymcp.evaluators.names import run_name
 from gymcp.evaluators.viewer.index import EpisodeIndex, transcript
 from gymcp.store import Run, TrajectoryStore, open_run
 from gymcp.types import Json
@@ -32,9 +33,7 @@ class OpenedRun:
 
     @property
     def name(self) -> str:
-        config = self.run.config if self.run else {}
-        known = [str(config[key]) for key in ("env", "agent", "policy") if config.get(key)]
-        return " · ".join(known) or self.folder.name
+        return run_name(self.run.config if self.run else {}) or self.folder.name
 
 
 class Runs:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from cli_runner import BANK, gymcp
 from recorded_runs import make_run, write_run
+from records import order_episode
 
 from gymcp.cli.app import run
 from gymcp.cli.evaluation.view import find_decoder
-from gymcp.store import TrajectoryStore
+from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
 
 Typed = Callable[..., tuple[int, str, str]]
@@ -73,13 +74,23 @@ def test_a_truncated_run_is_named_and_the_rest_is_reported(tmp_path: Path, type_
     )
 
 
-def test_runs_of_other_tasks_are_named_and_shown(tmp_path: Path, type_command: Typed) -> None:
+def test_rows_of_the_terminal_table_are_named_by_their_axis_and_sorted(tmp_path: Path, type_command: Typed) -> None:
+    tags = [("zebra", "level 10", "split seeds"), ("ape", "level 2", "split values")]
+    with create_run(tmp_path, {"env": "shop", "agent": "x"}), TrajectoryStore.open(tmp_path, write=True) as store:
+        for n, of_task in enumerate(tags):
+            store.append(order_episode(f"t{n}", 0, pays=True, run="r"), {}, tags=of_task)
+    code, out, _ = type_command("report", tmp_path)
+    rows = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert (code, rows) == (0, ["all", "ape", "zebra", "level 2", "level 10", "split seeds", "split values"])
+
+
+def test_runs_of_several_suites_are_a_table_of_suites_and_models(tmp_path: Path, type_command: Typed) -> None:
     runs = [write_run(tmp_path / "a", "steady", paying=1, tasks=2), make_run(tmp_path / "b")]
     code, out, errors = type_command("report", *runs, "--format", "md")
-    why = "b: suite_version is unknown, of a it is 1: the tasks are others, so the two are not compared"
-    assert (code, errors) == (1, f"gymcp: {why}\n")
-    assert "\n\n> b: suite" in out
-    assert "\n\n**There are no two runs that can be compared.**\n" in out
+    assert (code, errors) == (0, "")
+    assert out.startswith("# 2 suites × 2 models: shop 1, shop of unknown version\n")
+    assert "| a | shop 1 | 50.0 %" in out
+    assert "no two runs" not in out
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
                 "success": success,
                 "ci95": [found.low, found.high],
             }
-            for tag, scored, success, found in (("refund", 2, 0.5, refund), ("order", 1, 1.0, order))
+            for tag, scored, success, found in (("order", 1, 1.0, order), ("refund", 2, 0.5, refund))
         ],
         "components": {"did": 0.5},
         "pass_k": [],
@@ -131,6 +131,7 @@ def test_the_summary_has_the_documented_keys(tmp_path: Path) -> None:
         },
         "calls": {"made": 0, "error_rate": None, "invalid_rate": None, "redundant_rate": None},
         "radar": None,
+        "latency": {"model": None, "tool": None},
         "coverage": "3/4 scored, 1 infra",
         "lost": {"env_infra": "d trial 0: "},
         "prompt_tokens": 0,

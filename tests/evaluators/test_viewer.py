@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -14,12 +15,13 @@ from records import order_episode
 from viewer_process import run_viewer
 
 from gymcp.errors import StoreError
-from gymcp.evaluators.viewer.divergence import first_divergence
+from gymcp.evaluators.viewer.divergence import align, first_divergence
 from gymcp.evaluators.viewer.index import escape_surrogates, restore_surrogates
 from gymcp.evaluators.viewer.query import QueryError, condition
 from gymcp.evaluators.viewer.runs import open_runs
 from gymcp.store import TrajectoryStore, create_run
 from gymcp.store.database import FILE_NAME
+from gymcp.types import Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +175,17 @@ def test_the_first_divergence_of_two_episodes() -> None:
     pays, refunds = (order_episode("t", 0, pays=pays, run="r") for pays in (True, False))
     assert first_divergence(pays, pays) is None
     assert first_divergence(pays, refunds) == (1, "they call different tools")
+
+
+def test_steps_side_by_side_are_those_of_the_same_user_turn() -> None:
+    def episode(*turns: int) -> Trajectory:
+        one = order_episode("t", 0, pays=True, run="r")
+        return replace(one, steps=tuple(replace(one.steps[0], turn=turn) for turn in turns))
+
+    long, short = episode(0, 0, 0, 1, 2), episode(0, 1, 1)
+    assert align(long, short, 0) == [(0, 0, 0), (0, 1, None), (0, 2, None), (1, 3, 1), (1, None, 2), (2, 4, None)]
+    assert align(long, short, 1) == [(0, 1, None), (0, 2, None), (1, 3, 1), (1, None, 2), (2, 4, None)]
+    assert align(long, long, 5) == []
 
 
 def test_text_that_sqlite_refuses_is_restored() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from recorded_runs import write_hostile, write_run
-from records import HOSTILE_TEXT
+from records import HOSTILE_TEXT, order_episode
 from viewer_process import run_viewer
 
 from gymcp.cli.evaluation.view import private_page
+from gymcp.store import TrajectoryStore, create_run
+from gymcp.types import Message, Observation
 
 pytestmark = pytest.mark.xdist_group("viewer")
 TIMEOUT_MS = 60_000
@@ -160,6 +162,39 @@ def test_two_runs_are_shown_side_by_side_from_their_divergence(page: Page) -> No
     expect(tools).to_have_text(["pay_order", "refund_order"])
     page.reload()
     expect(page.locator(".parting .tool")).to_have_text(["pay_order", "refund_order"])
+
+
+def write_turns(folder: Path, model: str, looks: int) -> Path:
+    """A run of one episode of two user turns, the first of which takes `looks` steps."""
+    config = {"env": "shop", "suite": "shop", "agent": "react", "policy": f"openai:http://127.0.0.1:8799/v1#{model}"}
+    one = order_episode("task", 0, pays=True, run=model)
+    first, second = one.steps
+    says = replace(
+        second, turn=1, observation=Observation(messages=(Message(role="user", content="Now pay."),), tools=())
+    )
+    steps = tuple(replace(first, action=replace(first.action, text=f"{model} {n}")) for n in range(looks))
+    with create_run(folder, config), TrajectoryStore.open(folder, write=True) as store:
+        store.append(replace(one, steps=(*steps, says), score=float(looks == 1)), {"state-0": {}, "state-1": {}})
+    return folder
+
+
+def test_side_by_side_shows_the_same_user_turn_in_a_row_and_tabs_show_the_model(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with run_viewer(write_turns(tmp_path / "a", "good", 1), write_turns(tmp_path / "b", "weak", 3)) as (address, _):
+        for page in open_page(browser, enter(browser, address)):
+            tabs = page.locator("#runs button")
+            expect(tabs).to_have_text(["Agood · shop · react", "Bweak · shop · react", "side by side"])
+            title = tabs.nth(1).get_attribute("title") or ""
+            assert title.startswith("openai:http://127.0.0.1:8799/v1#weak · ")
+            tabs.nth(2).click()
+            page.locator(".row", has_text="task").click()
+            expect(page.locator("h2.turn")).to_have_text(["user turn 0", "user turn 1"])
+            rows = page.locator(".timeline .two")
+            expect(rows).to_have_count(4)
+            expect(rows.nth(1).locator(".ended")).to_have_text("A has no more steps in this turn")
+            expect(rows.nth(2).locator(".ended")).to_have_text("")  # the row above has said it
+            expect(rows.nth(3).locator(".tool")).to_have_text(["pay_order", "pay_order"])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from gymcp.envs import load_env, load_spec
 from gymcp.envs.spec import LoadedEnv
 from gymcp.envs.suites.backoffice.families import HELD_OUT_FAMILIES
 from gymcp.errors import ConfigError
+from gymcp.evaluators.report import read_report
 from gymcp.mcp_servers.forkserver.warm_sandbox import open_warm_sandbox
 from gymcp.mcp_servers.sandbox import get_sandbox
-from gymcp.store import TrajectoryStore
+from gymcp.store import TrajectoryStore, create_run, open_run
 from gymcp.trainers.recipe.load import make_recipe
 from gymcp.trainers.recipe.model import load_trainable
 from gymcp.trainers.recipe.recipe import Recipe
@@ -62,6 +64,9 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
     assert [row["iteration"] for row in rows] == [0, 1, 2]
     assert {"success", "entropy", "kl", "clipped", "calls", "anchor/singletons", "seconds/rollout"} <= rows[1].keys()
     assert {"test/seeds/success", "test/seeds/low", "test/seeds/high", "test/seeds/level 1"} <= rows[2].keys()
+    tasks = rows[2]["test/seeds/tasks"]
+    assert (len(tasks), set(tasks.values()) <= {0.0, 1.0}) == (rows[2]["test/seeds/scored"], True)
+    assert tasks.keys() == rows[0]["test/seeds/tasks"].keys()  # so the change can be paired by task
     assert (finished / CURVES).read_bytes()[:4] == b"\x89PNG"
     assert [path.name for path in (finished / CHECKPOINT).iterdir()] == ["2"]
     assert AutoModelForCausalLM.from_pretrained(finished / FINAL).num_parameters() > 10_000
@@ -69,6 +74,20 @@ def test_a_run_leaves_metrics_curves_checkpoint_and_a_model(finished: Path) -> N
         episodes = list(store.iter_trajectories())
     assert len(episodes) == 8
     assert all(step.sampled is not None for episode in episodes for step in episode.steps)
+
+
+def test_a_run_records_when_it_was_started_with_what(finished: Path, env: LoadedEnv, tmp_path: Path) -> None:
+    start = open_run(finished)
+    assert datetime.fromisoformat(start.created) <= datetime.now(UTC)
+    assert (start.config["suite"], start.config["recipe"]["name"], start.seeds) == ("backoffice", "small", (0,))
+    assert start.versions.keys() >= {"gymcp", "python", "torch", "transformers"}
+    report = read_report([finished], lambda run: {}).object()["runs"][0]
+    assert (report["provenance"]["created"], report["problems"]) == (start.created, [])
+    with (
+        create_run(tmp_path / "eval", {"env": "backoffice", "agent": "oracle"}),
+        pytest.raises(ConfigError, match="holds a run that is no training"),
+    ):
+        train(RECIPE, env, tmp_path / "eval", resume=False)
 
 
 def test_a_dry_run_assigns_credit_to_training_rollouts_with_their_gold(finished: Path) -> None:

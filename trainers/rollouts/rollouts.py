@@ -131,7 +131,7 @@ def rollout_metrics(records: Sequence[Trajectory]) -> dict[str, Json]:
 
 
 def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> dict[str, Json]:
-    """Metrics of one split: calls, success with its 95 % interval, and success by tag."""
+    """Metrics of one split: calls, success with its 95 % interval, by tag, and of each task (``tasks``)."""
     metrics = _call_metrics(records, jobs)
     scores = {record.task: [float(record.success or 0)] for record in records if record.outcome.has_score}
     interval = mean_ci95(scores)
@@ -142,6 +142,7 @@ def _evaluation_metrics(records: Sequence[Trajectory], jobs: Sequence[Job]) -> d
     for tag in sorted({tag for job in jobs for tag in job.task.tags}):
         with_tag = [scores[job.task.id][0] for job in jobs if tag in job.task.tags and job.task.id in scores]
         metrics[tag] = float(np.mean(with_tag)) if with_tag else None
+    metrics["tasks"] = {task: of_task[0] for task, of_task in scores.items()}
     return metrics
 
 

@@ -32,6 +32,7 @@ from gymcp.trainers.run.early_stopping import MAX_LOST_ITERATIONS, collapse_reas
 from gymcp.trainers.run.iteration import DemonstrationReplay, IterationResult, train_on_batch
 from gymcp.trainers.run.model_files import save_final_model
 from gymcp.trainers.run.preconditions import check_run, create_run_folder
+from gymcp.trainers.run.provenance import record_training_start
 from gymcp.trainers.run.run_state import FINISHED
 from gymcp.trainers.run.training_run import OnRow, RunInputs, TrainingRun, open_run
 from gymcp.types import Json, Task, Trajectory
@@ -79,6 +80,8 @@ def train(
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     create_run_folder(folder)
+    if saved is None:
+        record_training_start(folder, recipe, env)
     disable_progress_bar()
     inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes)
     with _deterministic_torch(recipe), open_vllm_server(recipe) as server:

@@ -1,4 +1,5 @@
-// Two episodes of a task side by side, beginning at the first step where they part.
+// Two episodes of a task side by side, beginning at the first step where they part. Steps of the same user turn stand
+// beside each other, however many steps each took before.
 
 import { ask, brief, count, el } from "./dom.js";
 import { heading } from "./episode.js";
@@ -12,9 +13,18 @@ export function comparePage(about) {
     const alike = parted ? parted.at : Math.max(a.length, b.length);
     const longest = Math.max(0, ...[...a.steps, ...b.steps].map((step) => step.agent_s + step.tool_s));
     const names = [a, b].map((side, at) => el("div", { class: `side ${"ab"[at]}` }, el("span", { class: "letter" }, "AB"[at]), brief(about.runs[side.run].name, 60)));
-    const pair = (at) => [a, b].map((side) => (side.steps[at] ? card(side, side.steps[at], side.steps[at - 1], longest) : el("div", { class: "ended soft" }, at === side.length ? "has ended" : "")));
-    const rows = [];
-    for (let at = alike; at < Math.max(a.steps.length, b.steps.length); at++) rows.push(el("div", { class: `two${at === alike ? " parting" : ""}` }, pair(at)));
+    const cell = (letter, side, at, turn, above) => {
+      if (at !== null) return el("div", { class: "cell", "data-side": letter }, card(side, side.steps[at], side.steps[at - 1], longest));
+      const over = !side.steps.some((step) => step.turn > turn);
+      const said = above === null; // the row above says it already
+      return el("div", { class: "ended soft" }, said ? "" : over ? `${letter} has ended` : `${letter} has no more steps in this turn`);
+    };
+    const before = (at) => (both.rows[at - 1]?.[0] === both.rows[at][0] ? both.rows[at - 1] : null); // the row above, of the same turn
+    const turns = new Set(both.rows.map(([turn]) => turn));
+    const rows = both.rows.flatMap(([turn, one, other], at) => [
+      turns.size > 1 && before(at) === null && el("h2", { class: "turn" }, `user turn ${turn}`),
+      el("div", { class: `two${at === 0 ? " parting" : ""}` }, cell("A", a, one, turn, before(at)?.[1]), cell("B", b, other, turn, before(at)?.[2])),
+    ]);
     return [
       el("div", { class: "two names" }, names),
       el("div", { class: "two" }, heading(a), heading(b)),

@@ -64,7 +64,7 @@ try {
 
 function drawBar() {
   const tabs = about.runs.map((run, at) =>
-    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: run.folder, on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
+    el("button", { type: "button", class: place.view === "" && Number(place.run) === at ? "current" : "", title: [run.config.policy, run.folder].filter(Boolean).join(" · "), on: { click: () => go({ run: at, view: "", n: "", other: "", sort: "" }) } }, about.runs.length > 1 && el("span", { class: "letter" }, "AB"[at]), brief(run.name, 60)),
   );
   if (about.runs.length > 1) tabs.push(el("button", { type: "button", class: place.view === "pairs" ? "current" : "", on: { click: () => go({ view: "pairs", n: "", other: "", sort: "" }) } }, "side by side"));
   replace($("runs"), tabs);

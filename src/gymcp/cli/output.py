@@ -26,6 +26,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from gymcp.evaluators.names import label_of_part
 from gymcp.types import Json
 from gymcp.visible_text import visible
 
@@ -133,7 +134,7 @@ def print_summary(summary: Mapping[str, Json]) -> None:
         table.add_column(heading, justify="right")
     table.add_row("all", *_figures(summary), style="bold")
     for part in summary.get("breakdown", ()):
-        table.add_row(part["tag"], *_figures(part))
+        table.add_row(label_of_part(part["axis"], part["tag"]), *_figures(part))
     console.print(table)
     outcomes = ", ".join(f"{count} {name}" for name, count in summary["outcomes"].items())
     took = f"{summary['wall_s']:.0f} s"

@@ -66,21 +66,41 @@ def create_run(
                 folder, resume=resume
             )  # another process may have changed the folder before the lock was taken
             if not (folder / RUN_FILE).exists():
-                record = {
-                    "format": RUN_FORMAT,
-                    "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "config": plain_config,
-                    "seeds": list(seeds),
-                    "versions": {"gymcp": __version__, "python": platform.python_version(), **(versions or {})},
-                    "git": git_revision(Path.cwd()),
-                }
-                write_atomically(folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
+                _write_record(folder, plain_config, seeds, versions or {})
         except OSError as error:
             raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
         run = open_run(folder)
         if different := _list_differences(run.config, plain_config):
             raise StoreError(f"{where}: was started with another config: {'; '.join(different)}")
         yield run
+
+
+def record_start(
+    folder: Path, config: Mapping[str, Json], *, seeds: Sequence[int] = (), versions: Mapping[str, str] | None = None
+) -> None:
+    """Write ``run.json`` into an existing folder, in place of an older one. Raises StoreError if that is impossible.
+
+    For runs with files of their own beside the trajectories, such as training runs; `create_run` makes all others.
+    """
+    where = f"run folder {folder}"
+    try:
+        _write_record(folder, _to_json(config, where), seeds, versions or {})
+    except OSError as error:
+        raise StoreError(f"{where}: cannot be written: {error.strerror or error}") from error
+
+
+def _write_record(
+    folder: Path, plain_config: Mapping[str, Json], seeds: Sequence[int], versions: Mapping[str, str]
+) -> None:
+    record = {
+        "format": RUN_FORMAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": plain_config,
+        "seeds": list(seeds),
+        "versions": {"gymcp": __version__, "python": platform.python_version(), **versions},
+        "git": git_revision(Path.cwd()),
+    }
+    write_atomically(folder / RUN_FILE, json.dumps(record, indent=2).encode() + b"\n")
 
 
 def open_run(folder: Path) -> Run:

@@ -15,6 +15,7 @@ from gymcp.cli.option_types import AsJson
 from gymcp.cli.output import console, in_one_line, print_json
 from gymcp.errors import ConfigError, StoreError
 from gymcp.evaluators.compare import METRICS, RESOLUTION, Comparison, Contender, Pair, compare, format_value
+from gymcp.evaluators.report.run_data import TRAINING_FILE
 from gymcp.store import TrajectoryStore, open_run
 from gymcp.types import Json
 
@@ -70,6 +71,7 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
     contenders, problems = [], []
     for folder, name in zip(resolved, names, strict=True):
         try:
+            _refuse_training(folder)
             run = open_run(folder)
             with TrajectoryStore.open(folder) as store:
                 rows = store.summaries()
@@ -79,6 +81,14 @@ def read_contenders(folders: Sequence[Path]) -> tuple[list[Contender], list[str]
         shown_as = name if names.count(name) == 1 else str(folder)
         contenders.append(Contender(name=shown_as, config=run.config, rows=rows))
     return contenders, problems
+
+
+def _refuse_training(folder: Path) -> None:
+    if (folder / TRAINING_FILE).exists():
+        raise StoreError(
+            f"run folder {folder}: a training run, whose episodes are of changing weights; gymcp report compares the"
+            " held-out success of several"
+        )
 
 
 def _print(found: Comparison) -> None:

@@ -1,0 +1,152 @@
+"""Reports in a real browser: light, dark, on a phone, with the keyboard alone."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from records import order_episode
+from test_training_report import ROWS, no_tasks, write_training
+
+from gymcp.evaluators.report import read_report, write_report
+from gymcp.outcome import Outcome
+from gymcp.store import TrajectoryStore, create_run
+
+TIMEOUT_MS = 60_000
+READ_PIXELS = """async (picture) => {
+  const bitmap = await createImageBitmap(await (await fetch(`data:image/png;base64,${picture}`)).blob());
+  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+  canvas.drawImage(bitmap, 0, 0);
+  const row = canvas.getImageData(0, Math.floor(bitmap.height * 0.36), bitmap.width, 1).data;
+  return Array.from({ length: bitmap.width }, (_, at) => [...row.slice(4 * at, 4 * at + 3)]);
+}"""
+"""Colours of a row of pixels just above the line of an interval, which only its band and its mean reach."""
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"], timeout=120_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with long reasons and names, a training run, and a report on both and another suite."""
+    folder = tmp_path_factory.mktemp("pages")
+    long = "turn 2 of 3: GorillaFileSystem.root.contents differs: expected {}, found {}; " * 6
+    for suite in ("bfcl", "tau2"):
+        config = {"env": suite, "suite": suite, "agent": "react", "policy": f"openai:http://h/v1#{suite}-model"}
+        with create_run(folder / suite, config), TrajectoryStore.open(folder / suite, write=True) as store:
+            for n in range(24):
+                one = order_episode(f"multi_turn_miss_func_{n}", 0, pays=n < 9, run=suite, reason=long)
+                one = replace(one, outcome=Outcome.BUDGET_EXHAUSTED if n > 20 else Outcome.SCORED)
+                store.append(one, {}, tags=(f"GorillaFileSystem{n % 3}", f"level {n % 2}"))
+        write_report(folder / suite)
+    write_report(write_training(folder / "training", [*ROWS[:2], {**ROWS[2], **{f"column{n}": n for n in range(30)}}]))
+    runs = [folder / name for name in ("bfcl", "tau2", "training")]
+    (folder / "report.html").write_text(read_report(runs, no_tasks).text("html"))
+    return folder
+
+
+PAGES = ("bfcl/report.html", "training/report.html", "report.html")
+
+
+def open_report(browser: Browser, file: Path, **options: Any) -> Page:
+    """The page, which may send no request; its context must be closed."""
+    context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    context.set_default_timeout(TIMEOUT_MS)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    return page
+
+
+def luminance(colour: list[int]) -> float:
+    """Relative luminance (WCAG 2) of a colour in sRGB."""
+    parts = [each / 255 for each in colour]
+    red, green, blue = (each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_band_of_an_interval_can_be_seen(browser: Browser, folder: Path, scheme: Any) -> None:
+    page = open_report(browser, folder / "bfcl/report.html", color_scheme=scheme)
+    bar = page.locator(".headline svg.interval")
+    low, width = (float(bar.locator(".band").get_attribute(name) or "") for name in ("x", "width"))
+    picture = base64.b64encode(bar.screenshot()).decode()
+    blank = page.context.new_page()
+    row: list[list[int]] = blank.evaluate(READ_PIXELS, picture)
+    page.context.close()
+    band = row[round(len(row) * (low + 0.15 * width) / 100)]
+    paper = row[round(len(row) * (low + width + 10) / 100)]
+    mean = max(row, key=lambda each: contrast(each, paper))
+    assert contrast(band, paper) > 2
+    assert contrast(mean, band) > 2
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_report_fits_a_phone_and_its_rows_are_not_blank(browser: Browser, folder: Path, name: str) -> None:
+    page = open_report(browser, folder / name, viewport={"width": 390, "height": 844})
+    wide, height = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+    cut = page.evaluate(
+        "[...document.querySelectorAll('main td, main th, .panel, .facts div, svg')].filter(each => {"
+        " const box = each.getBoundingClientRect(); return box.width && box.right > innerWidth; }).length"
+    )
+    tallest = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('tbody tr')].map(row => {"
+        " const text = document.createRange(); text.selectNodeContents(row);"
+        " return row.getBoundingClientRect().height - text.getBoundingClientRect().height; }))"
+    )
+    page.context.close()
+    assert (wide, cut) == (390, 0)
+    assert tallest < 40
+    assert height < 12_000
+
+
+@pytest.mark.parametrize("width", [390, 1000, 1400])
+def test_no_outcome_is_broken_inside_its_name(browser: Browser, folder: Path, width: int) -> None:
+    page = open_report(browser, folder / "bfcl/report.html", viewport={"width": width, "height": 900})
+    lines = page.evaluate(
+        "[...document.querySelectorAll('code')].filter(each => each.textContent === 'budget_exhausted')"
+        ".map(each => each.getClientRects().length)"
+    )
+    page.context.close()
+    assert set(lines) == {1}
+
+
+def test_a_table_stays_a_table_for_a_screen_reader_on_a_phone(browser: Browser, folder: Path) -> None:
+    page = open_report(browser, folder / "bfcl/report.html", viewport={"width": 390, "height": 844})
+    table = page.get_by_role("table").first
+    assert table.get_by_role("columnheader").count() >= 2
+    assert table.get_by_role("row").count() > 1
+    page.context.close()
+
+
+def test_a_figure_of_the_matrix_leads_to_its_run_with_the_keyboard_alone(browser: Browser, folder: Path) -> None:
+    page = open_report(browser, folder / "report.html")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    target = page.evaluate("location.hash.slice(1)")
+    shown = page.evaluate("id => document.getElementById(id).getBoundingClientRect().top < innerHeight", target)
+    page.context.close()
+    assert target.startswith("run-")
+    assert shown
+
+
+def test_a_page_is_printed_in_light_colours(browser: Browser, folder: Path) -> None:
+    page = open_report(browser, folder / "bfcl/report.html", color_scheme="dark")
+    page.emulate_media(media="print")
+    colour = page.evaluate("getComputedStyle(document.body).color.match(/\\d+/g).map(Number)")
+    page.context.close()
+    assert luminance(colour) < 0.1

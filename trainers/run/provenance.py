@@ -1,0 +1,49 @@
+"""The record of a training run's start, in ``run.json`` as other runs have it: date, versions, revision, recipe."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+from gymcp.envs.spec import LoadedEnv
+from gymcp.errors import ConfigError, StoreError
+from gymcp.store import open_run
+from gymcp.store.run_folder import RUN_FILE, record_start
+from gymcp.trainers.recipe.recipe import Recipe
+from gymcp.trainers.run.checkpoints import recipe_as_json
+
+_RECIPE = "recipe"
+_LIBRARIES = ("torch", "transformers", "numpy", "gymnasium", "mcp")
+
+
+def record_training_start(folder: Path, recipe: Recipe, env: LoadedEnv) -> None:
+    """Write the record of a new training run. Raises ConfigError if the folder holds a run of another kind.
+
+    The record has no ``source`` and no digests, because practice tasks need not be tasks of the suite: so no verb
+    takes them for those of an evaluation.
+    """
+    _refuse_other_run(folder)
+    config = {
+        "env": env.spec.name,
+        "env_version": env.spec.version,
+        "suite": env.suite.name,
+        "suite_version": env.suite.version,
+        "agent": f"training '{recipe.name}'",
+        _RECIPE: recipe_as_json(recipe),
+    }
+    try:
+        record_start(folder, config, seeds=[recipe.seed], versions={name: version(name) for name in _LIBRARIES})
+    except StoreError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _refuse_other_run(folder: Path) -> None:
+    """A record of a training that ended before its first checkpoint may be replaced; any other may not."""
+    if not (folder / RUN_FILE).exists():
+        return
+    try:
+        config = open_run(folder).config
+    except StoreError as error:
+        raise ConfigError(f"training run {folder}: {error}; name another folder") from error
+    if _RECIPE not in config:
+        raise ConfigError(f"training run {folder}: holds a run that is no training; name another folder")
