@@ -103,7 +103,7 @@ def test_a_run_that_cannot_be_compared_is_reported_and_the_rest_is_compared(
         "other: suite_version is 2, of weak it is 1",
         "lost: has no score",
         f"run folder {cut}: trajectories.sqlite is damaged; gymcp report and gymcp view show what can be read of it",
-        f"run folder {tmp_path / 'nowhere'}: holds no run.json",
+        f"run folder {tmp_path / 'nowhere'}: no such folder",
     ):
         assert sum(said in line for line in errors) == 1
 
@@ -124,7 +124,7 @@ def test_an_unknown_metric_is_reported_and_the_others_are_compared(
         (["{weak}"], "compare: 1 run; it takes two or more"),
         (["{weak}", "{weak}"], "is named twice"),
         (["{weak}", "{strong}", "--metric", "beauty"], "no metric 'beauty'; these runs have success, score"),
-        (["{weak}", "/nowhere"], "1 of 2 runs can be read; it takes two: run folder /nowhere: holds no run.json"),
+        (["{weak}", "/nowhere"], "1 of 2 runs can be read; it takes two: run folder /nowhere: no such folder"),
     ],
 )
 def test_an_impossible_comparison_is_one_line(

@@ -47,9 +47,9 @@ def test_a_tool_without_gold_is_named_and_called_once(tmp_path: Path) -> None:
             "total: ModuleNotFoundError: No module named 'gymcp_no_such_package'",
         ),
         ("total(self) -> int:\n        return 'many'", "total: Tool 'total' returned something else than it declares"),
-        ("total(self) -> int:\n        import os\n        os._exit(3)", "total: server 'bank': tool 'total': the server"),
+        ("total(self) -> int:\n        import os\n        os._exit(3)", "total: server 'bank': tool 'total': "),
     ],
-)  # fmt: skip
+)
 def test_a_tool_with_a_defect_fails_the_check(tool: str, says: str, tmp_path: Path) -> None:
     code, passed, detail = tools_check(bank_with(tool, tmp_path))
     assert (code, passed) == (1, False)
