@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,17 +68,20 @@ def train(
     *,
     resume: bool,
     on_row: OnRow = lambda row: None,
+    on_start: Callable[[], None] = lambda: None,
     processes: Accelerated | None = None,
 ) -> Ending:
     """Train in `folder`; with `resume`, go on after the last complete iteration.
 
-    With `processes`, this is the main process, and the others run `worker_loop`. Raises ConfigError for a folder that
-    holds another run or for tasks that lack what the preset needs, EnvInfraError if no episode can be rolled out.
+    `on_start` is called once nothing is left that would refuse the run. With `processes`, this is the main process, and
+    the others run `worker_loop`. Raises ConfigError for a folder that holds another run or for tasks that lack what the
+    preset needs, EnvInfraError if no episode can be rolled out.
     """
     saved = find_saved_state(folder, recipe, resume=resume)
     preset = build_preset(recipe)
     check_run(recipe, preset, env, processes)
     create_run_folder(folder)
+    on_start()
     disable_progress_bar()
     inputs = RunInputs(recipe=recipe, preset=preset, env=env, folder=folder, on_row=on_row, processes=processes)
     with _deterministic_torch(recipe), open_vllm_server(recipe) as server:
