@@ -88,8 +88,8 @@ def read_training_run(folder: Path, name: str) -> TrainingContender:
     if not results:
         raise ConfigError(
             f"{who}: has no {HELDOUT_FILE}, the held-out success by task, which earlier versions of gymcp did not"
-            " write; let each final policy play the same tasks and compare these runs: gymcp eval ENV --agent react --policy"
-            f" local:{folder / 'final'}"
+            " write; let each final policy play the same tasks and compare these runs: gymcp eval ENV --agent react"
+            f" --policy local:{folder / 'final'}"
         )
     return TrainingContender(name=name, env=env, results=results, rows=read_metric_rows(folder))
 
