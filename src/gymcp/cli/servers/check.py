@@ -74,7 +74,7 @@ def command(
     verdicts += [
         _gymnasium(loaded, backend),
         *_gates(loaded, backend, tasks, limit, concurrency),
-        _unused_tools(loaded, backend),
+        _try_unused_tools(loaded, backend),
         _leaks(loaded, backend),
     ]
     if as_json:
@@ -156,7 +156,7 @@ def _gates(loaded: LoadedEnv, sandbox: Sandbox, tasks: str, limit: int, concurre
     return verdicts
 
 
-def _unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
+def _try_unused_tools(loaded: LoadedEnv, sandbox: Sandbox) -> Verdict:
     found: list[UnusedTools] = []
 
     async def try_out() -> None:
